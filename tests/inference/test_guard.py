@@ -48,12 +48,13 @@ def silent(adapter, inputs):
 def test_the_evidence_is_what_the_source_loses_beyond_what_the_adapted_model_gains():
     guard = Guard("Mine", "stop")
     assert not guard.look(logits([0.8, 0.1, 0.1], [0.3, 0.6, 0.1]), logits([0.2, 0.5, 0.3], [0.1, 0.7, 0.2]))
-    first = (0.8 - 0.1) - RATIO * (0.5 - 0.2) - 2 * DRIFT  # of the second sample both answer the same
+    surer = (1 + 0.7) / (1 + 0.6)  # of the second sample both answer the same
+    first = (0.8 - 0.1) - RATIO * surer * (0.5 - 0.2) - 2 * DRIFT
     assert guard.evidence == pytest.approx(first)
     assert not guard.look(logits([0.5, 0.4, 0.1]), logits([0.01, 0.98, 0.01]))
     assert guard.evidence == 0  # the adapted model is the surer one
     sure, other = logits([0.98, 0.01, 0.01]), logits([0.3, 0.4, 0.3])
-    each = 0.97 - RATIO * 0.1 - DRIFT
+    each = 0.97 - RATIO * surer * 0.1 - DRIFT
     needed = math.floor(LIMIT / each) + 1
     with pytest.warns(UserWarning, match=f"Mine: the adaptation collapses at call {needed + 2}, it stops"):
         assert [guard.look(sure, other) for _ in range(needed)] == [False] * (needed - 1) + [True]
@@ -61,20 +62,75 @@ def test_the_evidence_is_what_the_source_loses_beyond_what_the_adapted_model_gai
     assert (guard.stopped, guard.evidence) == (True, 0)
 
 
-def test_a_class_that_swallows_the_others_is_seen_though_nothing_is_sure():
+def test_a_model_that_is_surer_of_everything_gains_no_more_by_it():
+    found = []
+    for sure in (0.9, 0.99):
+        guard = Guard("Mine", "stop")
+        guard.look(logits(*[[0.6, 0.2, 0.2]] * 60), logits(*[[sure, (1 - sure) / 2, (1 - sure) / 2]] * 60))
+        guard.look(logits([0.2, 0.6, 0.2]), logits([0.6, 0.2, 0.2]))
+        found.append(guard.evidence)
+    expected = [max(0.0, 0.4 - RATIO * (1 + 60 * sure) / (1 + 60 * 0.6) * 0.4 - DRIFT) for sure in (0.9, 0.99)]
+    assert found == pytest.approx(expected)
+    guard.look(logits([0.1, 0.8, 0.1]), logits([0.4, 0.35, 0.25]))
+    assert guard.evidence == pytest.approx(0.7 - RATIO * (1 + 60 * 0.99) / (1 + 60 * 0.6) * 0.05 - DRIFT)
+
+
+def swallowing(source, mine, rows, surer):
+    """Whether a guard speaks of 32 answers, behind as many that agree, some of which an adapted model calls class 2."""
+    guard = Guard("Mine", "reset")
+    assert not guard.look(source, source)
+    mine[rows] = torch.tensor([0.0, 0.0, surer / 100, 0.0], dtype=mine.dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return guard.look(source, mine), guard
+
+
+@pytest.mark.parametrize(
+    ("rows", "surer", "speaks"),
+    [
+        (range(0, 4), 0.5, False),  # three answers more than the source's, of 64
+        (range(0, 12), 0.5, True),  # nine more, which are above 0.12 of 64
+        (range(0, 12), 2.0, False),  # the adapted model is the surer one
+        (range(0, 32), 2.0, False),  # 24 more are not above 0.4
+    ],
+)
+def test_a_class_that_swallows_the_others_is_seen_though_nothing_is_sure(rows, surer, speaks):
     source = torch.eye(4, dtype=torch.float64).repeat(8, 1) / 100  # 32 answers, 8 of each class
-    swallowed = source[2:3].expand(32, 4)
-    for surer, silent in ((1.1, [(28, 64)]), (2.0, [(28, 64), (48, 96), (80, 128)])):
-        guard = Guard("Mine", "reset")
-        assert not guard.look(source, source)
-        mine = source.clone()
-        mine[:16] = torch.tensor([0.0, 0.0, surer / 100, 0.0])  # 16 and 4 of the others are class 2
-        for call, (swallows, of) in enumerate(silent):
-            assert not guard.look(source, mine if call < 2 else swallowed)
-            assert guard.excess == pytest.approx(swallows / of - 1 / 4)
-        with pytest.warns(UserWarning, match=r"% of the last \d+ are class 2, 25% of the source's"):
-            assert guard.look(source, mine if surer == 1.1 else swallowed)
-        assert not guard.stopped
+    spoke, guard = swallowing(source, source.clone(), list(rows), surer)
+    assert spoke is speaks
+    if spoke:
+        [(call, why)] = guard.alarms
+        assert call == 2
+        assert "39% of the last 64 are class 2, 25% of the source's" in why
+    else:
+        more = sum(row % 4 != 2 for row in rows)
+        assert guard.excess == pytest.approx(more / 64)
+    assert not guard.stopped
+
+
+def test_a_class_that_has_almost_all_answers_is_seen_though_the_adapted_model_is_surer():
+    source = torch.eye(4, dtype=torch.float64).repeat(8, 1) / 100
+    guard = Guard("Mine", "reset")
+    assert not guard.look(source, source)
+    swallowed = 2 * source[2:3].expand(32, 4)
+    assert not guard.look(source, swallowed)
+    assert guard.excess == pytest.approx(40 / 64 - 1 / 4)
+    with pytest.warns(UserWarning, match="75% of the last 96 are class 2, 25% of the source's"):
+        assert guard.look(source, swallowed)
+
+
+def test_half_of_what_differs_in_one_class_is_a_collapse_where_the_source_is_the_surer():
+    source = torch.eye(4, dtype=torch.float64).repeat(48, 1) / 100  # 192 answers
+    spoke = []
+    for others in (8, 16):  # classes 0 and 1 go to each other, besides 14 of 0 that become 2
+        guard, mine = Guard("Mine", "reset"), source.clone()
+        mine[: 4 * 14 : 4] = source[2] / 2
+        mine[56 : 56 + 2 * others : 4] = source[1] / 2
+        mine[57 : 57 + 2 * others : 4] = source[0] / 2
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            spoke.append(guard.look(source, mine))
+    assert spoke == [True, False]  # 14 of 22 and 14 of 30, both below 0.12 of 192
 
 
 def test_answers_long_ago_are_forgotten():

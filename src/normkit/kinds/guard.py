@@ -12,9 +12,10 @@ from normkit import check
 from normkit.statistics import accurate
 
 OFF, STOP, RESET = GUARDS = ("off", "stop", "reset")
-RATIO, DRIFT, LIMIT = 1.25, 0.015, 1.25  # of the test of sureness; tuned on digits, benchmarks/guard.py
+RATIO, DRIFT, LIMIT = 1.25, 0.015, 1.5  # of the test of sureness; all tuned on digits, benchmarks/guard.py
 WINDOW, FEWEST = 192, 32  # answers that shares are of, and how many there must be
-EXCESS, NEARLY, PLAIN = 0.2, 0.8, 0.4  # what is too much where the source is nearly as sure, and where it is not
+PLAIN, EXCESS = 0.4, 0.12  # what one class may have more than of the source's: at most, and where the source is surer
+CHANGED, INTO = 16, 0.5  # answers that differ, at least, and the share of them that one class may win
 ACTIONS = {
     STOP: "it stops, and the source answers",
     RESET: "it begins anew, and the source answers this call",
@@ -25,14 +26,17 @@ class Guard(nn.Module):
     """Tell from the answers of an adapted model and of its source when the adaptation collapses.
 
     For a sample with the source's probabilities p, which answers a, and the adapted q, which answers b, the source
-    expects to lose p_a - p_b by the other answer, and the adapted model to gain q_b - q_a by it. Over the samples
+    expects to lose p_a - p_b by the other answer, and the adapted model to gain q_b - q_a by it. Adapting makes a model
+    surer without knowing more, so that a gain is measured by its own sureness: with s = (1 + sum q_b) / (1 + sum p_a)
+    over those of the last 192 answers in which both agree,
 
-        G <- max(0, G + (p_a - p_b) - 1.25 (q_b - q_a) - 0.015)
+        G <- max(0, G + (p_a - p_b) - 1.25 s (q_b - q_a) - 0.015)
 
-    is a Page-Hinkley test of whether the source is the surer of the two where they disagree; above 1.25 the
-    adaptation has collapsed. So it has where, of the last 192 answers, one class has 0.4 of them more than of the
-    source's, or 0.2 more while the sum of p_a - p_b is above 0.8 of that of q_b - q_a. Entropy alone is no sign: of
-    sound adapters some are surer than the source, and some less sure.
+    is a Page-Hinkley test of whether the source is the surer of the two where they disagree; above 1.5 the adaptation
+    has collapsed. So it has where, of the last 192 answers, one class has 0.4 of them more than of the source's; or,
+    while the sum of p_a - p_b is above s times that of q_b - q_a, 0.12 of them more, or half as many more as there are
+    answers that differ, of which there must be 16. Entropy alone is no sign: of sound adapters some are surer than the
+    source, and some less sure.
 
     Args:
         owner: the name that warnings begin with.
@@ -52,7 +56,7 @@ class Guard(nn.Module):
     def clear(self) -> None:
         """Forget what was seen, and that the owner stopped; the alarms stay."""
         self.evidence, self.excess, self.stopped = 0.0, 0.0, False
-        self.answers: list[list[float]] = []  # the source's and the adapted model's, loss, gain
+        self.answers: list[list[float]] = []  # the source's and the adapted model's, how sure both are, loss, gain
 
     @torch.no_grad()
     def look(self, source: Tensor, logits: Tensor) -> bool:
@@ -66,9 +70,12 @@ class Guard(nn.Module):
             return False
         p, q = source.softmax(1), logits.softmax(1)
         a, b = p.argmax(1, keepdim=True), q.argmax(1, keepdim=True)
-        loss, gain = p.gather(1, a) - p.gather(1, b), q.gather(1, b) - q.gather(1, a)
-        self.evidence = max(0.0, self.evidence + float((loss - RATIO * gain).sum()) - DRIFT * len(p))
-        self.answers = (self.answers + torch.cat([a, b, loss, gain], 1).tolist())[-max(WINDOW, len(p)) :]
+        sure, own_sure = p.gather(1, a), q.gather(1, b)
+        loss, gain = sure - p.gather(1, b), own_sure - q.gather(1, a)
+        rows = torch.cat([a, b, sure, own_sure, loss, gain], 1).tolist()
+        self.answers = (self.answers + rows)[-max(WINDOW, len(p)) :]
+        expected = float((loss - RATIO * self._surer() * gain).sum())
+        self.evidence = max(0.0, self.evidence + expected - DRIFT * len(p))
         common, own, others = self._shares()
         self.excess = own - others
         if self.evidence <= LIMIT and not self._swallowed():
@@ -87,19 +94,28 @@ class Guard(nn.Module):
         return True
 
     def _shares(self) -> tuple[int, float, float]:
-        """The adapted model's most frequent class, and its share of that model's answers and of the source's."""
+        """The class of which the adapted model's answers have most more, and its share of them and of the source's."""
         if not self.answers:
             return 0, 0.0, 0.0
-        theirs, mine, _, _ = zip(*self.answers, strict=True)
-        common = max(sorted(set(mine)), key=mine.count)
-        return int(common), mine.count(common) / len(mine), theirs.count(common) / len(mine)
+        theirs, mine, *_ = zip(*self.answers, strict=True)
+        most = max(sorted(set(mine)), key=lambda one: mine.count(one) - theirs.count(one))
+        return int(most), mine.count(most) / len(mine), theirs.count(most) / len(mine)
+
+    def _surer(self) -> float:
+        """How many times surer than the source the adapted model is where both agree."""
+        agreed = [(sure, own) for theirs, mine, sure, own, _, _ in self.answers if theirs == mine]
+        return (1 + sum(own for _, own in agreed)) / (1 + sum(sure for sure, _ in agreed))
 
     def _swallowed(self) -> bool:
         """Whether one class has too many of the last answers."""
         if len(self.answers) < FEWEST:
             return False
-        loss, gain = (sum(one[i] for one in self.answers) for i in (2, 3))
-        return self.excess > (EXCESS if loss > NEARLY * gain else PLAIN)
+        loss, gain = (sum(one[i] for one in self.answers) for i in (4, 5))
+        if loss <= self._surer() * gain:
+            return self.excess > PLAIN
+        changed = sum(theirs != mine for theirs, mine, *_ in self.answers)
+        won = self.excess * len(self.answers)
+        return self.excess > EXCESS or (changed >= CHANGED and won > INTO * changed)
 
     def get_extra_state(self) -> dict[str, Any]:
         """What it goes on from."""
