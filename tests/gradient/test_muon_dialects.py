@@ -59,7 +59,8 @@ def test_torchs(rule, monkeypatch):
 
 def test_torchs_in_its_own_type():
     want = after_fifty_steps(lambda ps: torch.optim.Muon(ps, lr=RATE))
-    agree(after_fifty_steps(lambda ps: nk.Muon.like("torch", ps, lr=RATE)), want, 2**-8)
+    agree(after_fifty_steps(lambda ps: nk.Muon.like("torch", ps, lr=RATE, gram=False)), want, 2**-8)
+    agree(after_fifty_steps(lambda ps: nk.Muon.like("torch", ps, lr=RATE)), want, 2**-7)
 
 
 def test_keller_jordans(monkeypatch):

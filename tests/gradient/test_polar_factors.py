@@ -6,10 +6,11 @@ import pathlib
 import pytest
 import torch
 
+import normkit as nk
 from normkit import ops
 from normkit.gradient._dialects import DIALECTS, QUINTIC
 from normkit.gradient._muon import triples
-from normkit.ops.polar import MUON, polar_express
+from normkit.ops.polar import CANS, MUON, polar_express
 
 ROOT = pathlib.Path(__file__).parents[2]
 PATH = ROOT / "benchmarks/polar_errors.py"
@@ -58,6 +59,47 @@ def test_the_gram_form_is_the_same_and_stays_bounded_in_half_precision(errors, n
         x = errors.matrix(condition, 0).bfloat16()
         found = ops.polar(x, LISTS[name], safety=1.01, gram=True).double()
         assert float(torch.linalg.matrix_norm(found, 2)) < 1.45
+
+
+@pytest.mark.parametrize(
+    "project, steps", [("torch", 5), ("torch", 6), ("torch", 10), *dict.fromkeys(DIALECTS, 0).items()]
+)
+def test_in_half_precision_the_gram_form_is_no_less_exact(errors, project, steps):
+    row = DIALECTS[project]
+    rows = triples(None, row.get("ns_coefficients", MUON), steps or row.get("ns_steps", 5))
+    for condition in (1e1, 1e2, 1e3, 1e5):
+        x = errors.matrix(condition, 0).bfloat16()
+        left, _, right = torch.linalg.svd(x.double(), full_matrices=False)
+        plain, gram = (ops.polar(x, rows, gram=yes).double() for yes in (False, None))
+        assert not torch.equal(gram, plain)
+        far, far_gram = (float((found - left @ right).norm()) for found in (plain, gram))
+        assert far_gram < 1.03 * far + 0.1
+        mixed, mixed_gram = (float(of_other_directions(left.mT @ found @ right.mT)) for found in (plain, gram))
+        assert mixed_gram < 1.15 * mixed + 0.03 * float(gram.norm())
+        largest, largest_gram = (float(torch.linalg.matrix_norm(found, 2)) for found in (plain, gram))
+        assert largest_gram < largest + 0.05
+
+
+def of_other_directions(x):
+    """How long the part of a matrix is that turns singular directions into each other."""
+    return (x - x.diagonal().diag()).norm()
+
+
+def test_the_gram_form_is_taken_only_where_it_is_as_exact_and_faster():
+    def taken(rows, shape, dtype):
+        x = drawn(shape).to(dtype)
+        found = [ops.polar(x, rows, gram=gram) for gram in (None, True, False)]
+        assert not torch.equal(found[1], found[2])
+        return torch.equal(found[0], found[1])
+
+    for dtype in (torch.bfloat16, torch.float16):
+        assert taken([MUON] * 5, (32, 64), dtype)
+        assert taken([MUON] * 5, (3, 64, 32), dtype)
+        assert not taken([MUON] * 5, (33, 64), dtype)
+        assert not taken(CANS, (32, 64), dtype)
+    assert not taken([MUON] * 5, (32, 64), torch.float32)
+    with pytest.raises(ValueError, match="gram must be one of None, True, False, not 'yes'"):
+        nk.Muon([torch.ones(2, 4)], gram="yes")
 
 
 def drawn(shape):

@@ -122,7 +122,7 @@ def line_up(name: str, model: nn.Module) -> dict[str, list[torch.optim.Optimizer
     own = [catalog.create(name, param_groups(model, name), lr=RATE)]
     found = {OF_MATRICES.get(name, YARDSTICK): yardstick(name, model), f"normkit {name}": own}
     if name == "muon":
-        found["normkit muon, gram=True"] = [catalog.create(name, param_groups(model, name), lr=RATE, gram=True)]
+        found["normkit muon, gram=False"] = [catalog.create(name, param_groups(model, name), lr=RATE, gram=False)]
         found[YARDSTICK] = [torch.optim.AdamW(model.parameters(), lr=RATE, foreach=True)]
         found |= {"timm Muon": [of_timm(model)]} if importlib.util.find_spec("timm") is not None else {}
     return found | {key: [build(model, lr=RATE)] for key, build in rivals(name).items()}

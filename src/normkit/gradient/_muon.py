@@ -66,7 +66,7 @@ class Momentum(Hidden):
         """Bring singular values near 1, as the group's settings have it; the result has the type of ``x``."""
         coefficients = triples(self, group["ns_coefficients"], group["ns_steps"])
         dtype, options = _word(group["ns_dtype"]), {"eps": group.get("ns_eps", 1e-7)}
-        options |= {"safety": group.get("ns_safety", 1.0), "gram": group.get("gram", False)}
+        options |= {"safety": group.get("ns_safety", 1.0), "gram": group.get("gram")}
         return newton_schulz(x.to(getattr(torch, dtype)) if dtype else x, coefficients, **options).to(x.dtype)
 
 

@@ -67,7 +67,8 @@ class Muon(Momentum):
         flatten_shape: take r and c of a kernel as those of its matrix (out, in h w).
         ns_safety: what the length of a matrix is multiplied by before it divides.
         ns_eps: what is added to that.
-        gram: work the polynomial out on u u^T where a matrix is not square: the same numbers up to rounding.
+        gram: work the polynomial out on u u^T where a matrix is not square, the same numbers up to rounding; None: of
+            matrices twice as long as wide in half precision, where that takes less time and is no less exact.
         cautious_decay: decay only entries that the step makes smaller, or does not move.
         skip_missing: leave a parameter without a gradient alone, and its momentum.
         blocks: heights of the blocks of rows of a fused matrix, each of which is orthogonalized and scaled by itself;
@@ -112,7 +113,7 @@ class Muon(Momentum):
         flatten_shape: bool = False,
         ns_safety: float = 1.0,
         ns_eps: float = 1e-7,
-        gram: bool = False,
+        gram: bool | None = None,
         cautious_decay: bool = False,
         skip_missing: bool = False,
         blocks: Sequence[int] | None = None,
@@ -159,6 +160,7 @@ class Muon(Momentum):
         """Require sound settings of a group."""
         super().check(group)
         check.choice(self, "adjust_lr", group["adjust_lr"], FACTORS)
+        check.choice(self, "gram", group["gram"], (None, True, False))
         check.choice(self, "block_repeats", group["block_repeats"], ("join", "split"))
         check.choice(self, "block_axis", group["block_axis"], ("rows", "columns"))
 

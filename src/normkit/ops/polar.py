@@ -14,7 +14,10 @@ from torch import Tensor
 Triple = tuple[float, float, float]  # of the powers 1, 3 and 5
 
 MUON: Triple = (3.4445, -4.775, 2.0315)
-FIRST, LATER = 2, 3  # steps on a Gram matrix that half precision bears: its rounding grows with the square of each a
+# The product of the a of all steps on one Gram matrix, whose rounding grows with its square, that half precision bears:
+FIRST, LATER = 48.0, 16.0  # on the first one, and on later ones
+LONG = 2  # times longer than wide, from where on the Gram form takes clearly fewer products
+ROOM = 1.02  # what rounding may lift singular values by, in each step: a few units of bfloat16
 
 
 def polar(
@@ -23,7 +26,7 @@ def polar(
     *,
     safety: float = 1.0,
     eps: float = 1e-7,
-    gram: bool = False,
+    gram: bool | None = False,
 ) -> Tensor:
     """Bring the singular values of matrices (..., rows, columns) near 1, by an odd polynomial a step.
 
@@ -38,14 +41,18 @@ def polar(
         coefficients: three numbers a step.
         safety: what the length of a matrix is multiplied by before it divides.
         eps: what is added to that.
-        gram: work the same polynomial out on A, for matrices much longer than wide. Not with the coefficients of CANS
-            in bfloat16, which have no room for its rounding.
+        gram: work the same polynomial out on A, for matrices much longer than wide; None: where that is faster and no
+            less exact, in half precision for matrices twice as long as wide, unless the coefficients have no room for
+            its rounding, as those of CANS.
 
     >>> polar(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), [(2.0, -1.5, 0.5)] * 12)
     tensor([[1., 0.],
             [0., 1.]])
     """
     shape, tall = x.shape, x.shape[-2] > x.shape[-1]
+    if gram is None:
+        long = max(shape[-2:]) >= LONG * min(shape[-2:])
+        gram = long and x.dtype in (torch.bfloat16, torch.float16) and have_room(tuple(coefficients))
     x = x.reshape(-1, *shape[-2:])
     x = x / (x.norm(dim=(-2, -1), keepdim=True) * safety + eps).clamp(min=torch.finfo(x.dtype).tiny)
     alone = len(x) == 1  # a plain product is the faster one on CPU
@@ -64,8 +71,7 @@ def _by_steps(x: Tensor, coefficients: Sequence[Triple], product: Any, tall: boo
 
 
 def _by_gram(x: Tensor, coefficients: Sequence[Triple], product: Any, tall: bool) -> Tensor:
-    starts = range(FIRST, len(coefficients), LATER)
-    for part in (coefficients[:FIRST], *(coefficients[start : start + LATER] for start in starts)):
+    for part in _parts(coefficients):
         gram, total = x.mT @ x if tall else x @ x.mT, None
         for step, (a, b, c) in enumerate(part, 1):
             factor = product(gram, gram, gram, beta=b, alpha=c)
@@ -73,9 +79,39 @@ def _by_gram(x: Tensor, coefficients: Sequence[Triple], product: Any, tall: bool
             total = factor if total is None else total @ factor
             if step < len(part):
                 gram = factor @ gram @ factor
-        if total is not None:
-            x = x @ total if tall else total @ x
+        x = x @ total if tall else total @ x
     return x
+
+
+def _parts(coefficients: Sequence[Triple]) -> list[list[Triple]]:
+    """Divide steps into those that are worked out on one Gram matrix.
+
+    >>> [len(part) for part in _parts([MUON] * 8)]
+    [3, 2, 2, 1]
+    """
+    parts: list[list[Triple]] = []
+    growth, most = math.inf, FIRST
+    for row in coefficients:
+        growth *= abs(row[0])
+        if growth > most or not parts:
+            most = LATER if parts else FIRST
+            growth = abs(row[0])
+            parts.append([])
+        parts[-1].append(row)
+    return parts
+
+
+@functools.lru_cache
+def have_room(coefficients: tuple[Triple, ...]) -> bool:
+    """Whether singular values come near 1 also where rounding lifts them at every step.
+
+    >>> have_room((MUON,) * 5), have_room(CANS)
+    (True, False)
+    """
+    s = np.linspace(0, 1, 1001)
+    for a, b, c in coefficients:
+        s = np.clip(_at(ROOM * s, a, b, c), -9, 9)
+    return bool(np.abs(s).max() < 2)
 
 
 CANS: tuple[Triple, ...] = (
@@ -111,7 +147,7 @@ def polar_express(steps: int, lower: float = 1e-3, safety: float = 1.01, cushion
     return tuple(found)
 
 
-def _at(s: float, a: float, b: float, c: float) -> float:
+def _at(s: Any, a: float, b: float, c: float) -> Any:
     return a * s + b * s**3 + c * s**5
 
 
