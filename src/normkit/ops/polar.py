@@ -72,7 +72,8 @@ def _by_steps(x: Tensor, coefficients: Sequence[Triple], product: Any, tall: boo
 
 def _by_gram(x: Tensor, coefficients: Sequence[Triple], product: Any, tall: bool) -> Tensor:
     for part in _parts(coefficients):
-        gram, total = x.mT @ x if tall else x @ x.mT, None
+        gram = x.mT @ x if tall else x @ x.mT
+        total: Any = None
         for step, (a, b, c) in enumerate(part, 1):
             factor = product(gram, gram, gram, beta=b, alpha=c)
             factor.diagonal(dim1=-2, dim2=-1).add_(a)
