@@ -45,13 +45,13 @@ WHOLE_MODELS = [
 def _exports() -> dict[str, str]:
     """What there is beside methods, by name: ``__all__`` of rooms and modules is read, and none of them imported."""
     catalog = importlib.import_module("normkit.catalog")
-    found: dict[str, str] = {}
+    exports: dict[str, str] = {}
     for place in [*catalog.rooms(), *WHOLE_MODELS]:
         folder = catalog.HOME.joinpath(*place.split("."))
         path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
         for names in re.findall(r"^__all__ = (\[[^]]*\])", path.read_text(), re.MULTILINE) if path.is_file() else ():
-            found |= dict.fromkeys(ast.literal_eval(names), f"normkit.{place}")
-    return found
+            exports |= dict.fromkeys(ast.literal_eval(names), f"normkit.{place}")
+    return exports
 
 
 def __getattr__(name: str):
@@ -67,10 +67,10 @@ def __getattr__(name: str):
         return sorted([*HERE, *_exports(), *catalog.entry_names()])
     if catalog.method_named(name) is None and name in _exports():  # whose look-up reads the files of every room
         return getattr(importlib.import_module(_exports()[name]), name)
-    found = catalog.entry_named(name)
-    if found is None:
+    entry = catalog.entry_named(name)
+    if entry is None:
         raise AttributeError(f"module 'normkit' has no attribute {name!r}")
-    return found
+    return entry
 
 
 def _is_module(name: str) -> bool:

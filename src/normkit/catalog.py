@@ -237,7 +237,7 @@ class _Place(NamedTuple):
 @functools.cache
 def _files() -> dict[str, _Place]:
     """Every method's file, by its name; nothing is imported."""
-    found = {}
+    places = {}
     for folder, _, names in sorted(os.walk(HOME)):  # and `open`: in half the time of pathlib
         room, *groups = folder[len(str(HOME)) + 1 :].split(os.sep)
         for name in sorted(names) if room else ():
@@ -247,8 +247,8 @@ def _files() -> dict[str, _Place]:
                 text = file.read()
             if DECORATOR in text:
                 module = ".".join(["normkit", room, *groups, name[:-3]])
-                found[name[:-3].replace("_", "-")] = _Place(module, room, "/".join(groups), Path(folder, name))
-    return found
+                places[name[:-3].replace("_", "-")] = _Place(module, room, "/".join(groups), Path(folder, name))
+    return places
 
 
 def _home_of(module: str) -> _Place | None:
@@ -346,12 +346,12 @@ def find(text: str) -> Choice:
     if not isinstance(text, str):
         raise TypeError(f"name must be a string such as 'rmsnorm', not {text!r}")
     name, written = parsed(text)
-    found = _find(name)
-    if found is None:
+    choice = _find(name)
+    if choice is None:
         file = Path(name if name.endswith(".py") else f"{name}.py")
         own = f"one of {file.name} is named with its class, {file.stem}.MyNorm" if file.is_file() else ""
         raise ValueError(f"no method {name!r}; {own or _nearest(re.sub('[_ ]', '-', name.lower()))}")
-    return found.with_arguments(written)
+    return choice.with_arguments(written)
 
 
 def choose(owner: object, argument: str, text: Any, *kinds: Kind, more: Iterable[str] = ()) -> Choice:
@@ -363,23 +363,23 @@ def choose(owner: object, argument: str, text: Any, *kinds: Kind, more: Iterable
     """
     if isinstance(text, str):
         name, written = parsed(text)
-        found = _find(name, kinds)
-        if found is not None:
-            return found.with_arguments(written)
+        choice = _find(name, kinds)
+        if choice is not None:
+            return choice.with_arguments(written)
     return check.choice(owner, argument, text, sorted([*more, *(card.name for card in members(*kinds))]))
 
 
 def members(*kinds: Kind) -> list[Card]:
     """Return the cards of some kinds, by name; of all without any."""
     cards = map(card, methods())
-    return [found for found in cards if not kinds or found.kind in kinds]
+    return [member for member in cards if not kinds or member.kind in kinds]
 
 
 def of_kind(kind: Kind, room: str | None = None) -> list[Card]:
     """Return the cards of a kind: those of its room, or another, and other packages' wherever; no room else is read."""
     _load_others()
     names = {*methods(room=room or kind.room), *(card.name for card in others())}
-    return [found for found in map(card, sorted(names)) if found.kind is kind]
+    return [member for member in map(card, sorted(names)) if member.kind is kind]
 
 
 def _nearest(word: str) -> str:
@@ -391,10 +391,10 @@ def _nearest(word: str) -> str:
 
 
 def _find(name: str, kinds: tuple[Kind, ...] = ()) -> Choice | None:
-    found = _by_name(name)
-    if found is None or (kinds and found.card.kind not in kinds):
-        found = _by_alias(name, kinds) or _by_path(name)
-    return found if found is None or not kinds or found.card.kind in kinds else None
+    choice = _by_name(name)
+    if choice is None or (kinds and choice.card.kind not in kinds):
+        choice = _by_alias(name, kinds) or _by_path(name)
+    return choice if choice is None or not kinds or choice.card.kind in kinds else None
 
 
 def _by_name(name: str) -> Choice | None:
@@ -416,11 +416,11 @@ def _name_among(name: str, known: Iterable[str]) -> str | None:
 
 def _by_alias(name: str, kinds: tuple[Kind, ...] = ()) -> Choice | None:
     """Find a method by another name; of the files, only those that hold the word are imported."""
-    wanted = plain(name)
-    holding = [other for other, place in _files().items() if f'"{wanted}"' in plain(place.path.read_text("utf-8"))]
+    word = plain(name)
+    holding = [other for other, place in _files().items() if f'"{word}"' in plain(place.path.read_text("utf-8"))]
     for other in map(card, dict.fromkeys([*holding, *_cards])):
         for alias, arguments in other.aliases.items():
-            if plain(alias) == wanted and (not kinds or other.kind in kinds):
+            if plain(alias) == word and (not kinds or other.kind in kinds):
                 return Choice(other, arguments)
     return None
 
@@ -470,10 +470,10 @@ def entry_named(name: str) -> Any:
 
 def _class_of_alias(name: str) -> type | None:
     if name not in _classes:
-        found = _by_alias(name) if name[:1].isupper() else None
-        if found is None or name not in found.card.aliases or not isinstance(found.card.entry, type):
+        choice = _by_alias(name) if name[:1].isupper() else None
+        if choice is None or name not in choice.card.aliases or not isinstance(choice.card.entry, type):
             return None
-        entry, brought = found.card.entry, found.arguments
+        entry, brought = choice.card.entry, choice.arguments
         _classes[name] = _with_defaults(entry, name, brought) if brought else entry
     return _classes[name]
 

@@ -68,12 +68,12 @@ def choice(owner: object, name: str, value: Any, options: Sequence[Any]) -> Any:
 def device(owner: object, value: Any) -> torch.device:
     """Return a device on which a tensor can be made."""
     try:
-        found = torch.device(value)
-        torch.empty(0, device=found)
+        target = torch.device(value)
+        torch.empty(0, device=target)
     except (RuntimeError, AssertionError, ImportError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{whose(owner)}: device={value!r} cannot be used: {reason}") from None
-    return found
+    return target
 
 
 def divides(owner: object, name: str, groups: int, whole: str, total: int) -> None:

@@ -125,26 +125,26 @@ def parser() -> Parser:
     commands.add_parser("bench", help="time methods on this machine").describe = describe_bench
     commands.add_parser("check", help="hold methods to the contract", description=CHECK).describe = describe_check
     commands.add_parser("claim", help="tell whether what papers claim holds").describe = describe_claim
-    found = commands.add_parser("recognize", help="tell what a model's norms are", description=RECOGNIZE)
-    found.describe = describe_recognize
-    found = commands.add_parser("ready", help="say what an exact rewriting of a model would need", description=READY)
-    found.describe = describe_ready
-    found = commands.add_parser("rerank", help="retrieve with normalized scores between two tables of vectors")
-    found.describe = describe_rerank
-    found = commands.add_parser("inspect", help="tell how healthy a model is", description=INSPECT)
-    found.describe = describe_inspect
-    found = commands.add_parser("watch", help="show a training that is going on", description=WATCH)
-    found.describe = describe_watch
-    found = commands.add_parser("doctor", help="tell what is installed, or what to mend in a model", description=DOCTOR)
-    found.describe = describe_doctor
-    found = commands.add_parser("text", help="bring texts, columns and tables to their normal form")
-    found.describe = describe_text
+    entry = commands.add_parser("recognize", help="tell what a model's norms are", description=RECOGNIZE)
+    entry.describe = describe_recognize
+    entry = commands.add_parser("ready", help="say what an exact rewriting of a model would need", description=READY)
+    entry.describe = describe_ready
+    entry = commands.add_parser("rerank", help="retrieve with normalized scores between two tables of vectors")
+    entry.describe = describe_rerank
+    entry = commands.add_parser("inspect", help="tell how healthy a model is", description=INSPECT)
+    entry.describe = describe_inspect
+    entry = commands.add_parser("watch", help="show a training that is going on", description=WATCH)
+    entry.describe = describe_watch
+    entry = commands.add_parser("doctor", help="tell what is installed, or what to mend in a model", description=DOCTOR)
+    entry.describe = describe_doctor
+    entry = commands.add_parser("text", help="bring texts, columns and tables to their normal form")
+    entry.describe = describe_text
     lab.add_commands(commands)
     for name, text in SURGERY.items():
-        found = commands.add_parser(name, help=text.partition(",")[0].partition(":")[0].lower(), description=text)
-        found.describe = functools.partial(describe_surgery, name)
-    found = commands.add_parser("quantize", help="put the weights of linears in few bits", description=QUANTIZE)
-    found.describe = describe_quantize
+        entry = commands.add_parser(name, help=text.partition(",")[0].partition(":")[0].lower(), description=text)
+        entry.describe = functools.partial(describe_surgery, name)
+    entry = commands.add_parser("quantize", help="put the weights of linears in few bits", description=QUANTIZE)
+    entry.describe = describe_quantize
     top.commands = commands.choices
     return top
 
@@ -326,9 +326,9 @@ def run_inspect(options: argparse.Namespace) -> int:
         return run_widths(options, batches)
     if options.plot:
         raise ValueError("--plot goes with --widths")
-    found = inspecting.inspect(models.load(options.model), batches, passes=options.passes)
-    diagnosis = found.diagnosis()
-    say(json.dumps(diagnosis.to_dict(), indent=2) if options.json else found)
+    inspection = inspecting.inspect(models.load(options.model), batches, passes=options.passes)
+    diagnosis = inspection.diagnosis()
+    say(json.dumps(diagnosis.to_dict(), indent=2) if options.json else inspection)
     return 1 if diagnosis else 0
 
 
@@ -336,7 +336,7 @@ def run_widths(options: argparse.Namespace, batches: Any) -> int:
     """Print how far activations change at several widths; 1 where it depends on the width."""
     from normkit.watching import widths
 
-    found = widths.coordinate_check(
+    report = widths.coordinate_check(
         widths.builder(options.model),
         widths.widths_of(options.widths),
         parametrization=options.parametrization,
@@ -346,10 +346,10 @@ def run_widths(options: argparse.Namespace, batches: Any) -> int:
         seeds=options.seeds,
         batches=batches,
     )
-    say(json.dumps(found.to_dict(), indent=2) if options.json else found)
+    say(json.dumps(report.to_dict(), indent=2) if options.json else report)
     if options.plot:
-        say(f"wrote {found.plot(options.plot)}", file=sys.stderr)
-    return 0 if found.flat(options.parametrization) else 1
+        say(f"wrote {report.plot(options.plot)}", file=sys.stderr)
+    return 0 if report.flat(options.parametrization) else 1
 
 
 def describe_watch(command: Parser) -> None:
@@ -395,9 +395,9 @@ def run_doctor(options: argparse.Namespace) -> int:
 
     if options.model is not None:
         return run_checkup(options)
-    found = doctor.examine()
-    rows = [(label, str(value)) for label, value in found.items()]
-    say(json.dumps(found, indent=2) if options.json else "\n".join(describe.table(rows)))
+    facts = doctor.examine()
+    rows = [(label, str(value)) for label, value in facts.items()]
+    say(json.dumps(facts, indent=2) if options.json else "\n".join(describe.table(rows)))
     return 0
 
 
@@ -410,9 +410,9 @@ def run_checkup(options: argparse.Namespace) -> int:
     if options.data is None:
         raise ValueError("a model is looked at on the batches of its training: name them, --data module:loader")
     model, batches = models.load(options.model), batches_of(options.data)
-    found = checkup(model, batches, rate=options.rate, seconds=options.seconds)
-    say(json.dumps(found.to_dict(), indent=2) if options.json else found)
-    return 1 if found.mend else 0
+    report = checkup(model, batches, rate=options.rate, seconds=options.seconds)
+    say(json.dumps(report.to_dict(), indent=2) if options.json else report)
+    return 1 if report.mend else 0
 
 
 if __name__ == "__main__":

@@ -75,19 +75,19 @@ def show_member(kind: str, name: str, as_json: bool) -> int:
 
 def select_cards(pattern: str, room: str | None, group: str | None, kind: str | None = None) -> list[Card]:
     """Return the cards that fit, and name the nearest where none does."""
-    there = [catalog.card(name) for name in catalog.methods(room=room, group=group)]
+    cards = [catalog.card(name) for name in catalog.methods(room=room, group=group)]
     if kind is not None:
-        check.choice("list", "kind", kind, (*sorted({card.kind.name for card in there}), *families.KINDS))
-        there = [card for card in there if card.kind.name == kind]
-    found = [card for card in there if fits(card, pattern)] or [card for card in there if fits(card, f"*{pattern}*")]
-    if not found and not set(pattern) & set("*?["):
-        found = [card for card in there if card is catalog.card(pattern)]
-    if not found:
-        close = near(pattern.strip("*"), [card.name for card in there])
+        check.choice("list", "kind", kind, (*sorted({card.kind.name for card in cards}), *families.KINDS))
+        cards = [card for card in cards if card.kind.name == kind]
+    matches = [card for card in cards if fits(card, pattern)] or [card for card in cards if fits(card, f"*{pattern}*")]
+    if not matches and not set(pattern) & set("*?["):
+        matches = [card for card in cards if card is catalog.card(pattern)]
+    if not matches:
+        close = near(pattern.strip("*"), [card.name for card in cards])
         meant = f"did you mean {close[0]!r}?" if close else "'normkit list' shows them all"
         raise ValueError(f"no method fits {pattern!r} there; {meant}")
     short = pattern.strip("*").lower()
-    return [card for card in found if means(card, short)] if short in ABBREVIATIONS else found
+    return [card for card in matches if means(card, short)] if short in ABBREVIATIONS else matches
 
 
 def means(card: Card, short: str) -> bool:
@@ -96,9 +96,9 @@ def means(card: Card, short: str) -> bool:
     >>> means(catalog.card("crmsnorm"), "rms"), means(catalog.card("farms"), "rms")
     (True, False)
     """
-    said = f"{card.summary} {reference.explanation(card)} {card.paper}"
+    text = f"{card.summary} {reference.explanation(card)} {card.paper}"
     starts = any(word.startswith(short) for word in card.name.split("-"))
-    return starts or catalog.plain(ABBREVIATIONS[short]) in catalog.plain(re.sub(r"\s", "", said))
+    return starts or catalog.plain(ABBREVIATIONS[short]) in catalog.plain(re.sub(r"\s", "", text))
 
 
 def fits(card: Card, pattern: str) -> bool:
@@ -116,8 +116,8 @@ def _is_of(name: str, pattern: str) -> bool:
         return fnmatch.fnmatch(name, pattern)
     words = re.split("[-_ ]", name)
     starts = range(len(words)) if pattern.startswith("*") else [0]
-    wanted = catalog.plain(pattern.lstrip("*"))
-    return any(fnmatch.fnmatch(catalog.plain("".join(words[at:])), wanted) for at in starts)
+    target = catalog.plain(pattern.lstrip("*"))
+    return any(fnmatch.fnmatch(catalog.plain("".join(words[at:])), target) for at in starts)
 
 
 def described(card: Card) -> dict[str, Any]:

@@ -80,17 +80,17 @@ class Family(MutableMapping[str, Any]):
         """What installed packages enter, by name; what fails, or has a name that is taken, is left out."""
         from importlib.metadata import entry_points
 
-        found: dict[str, Any] = {}
+        points: dict[str, Any] = {}
         for point in entry_points(group=f"normkit.{self.kind}"):
-            taken = self.files.get(point.name) or getattr(found.get(point.name), "value", None)
+            taken = self.files.get(point.name) or getattr(points.get(point.name), "value", None)
             try:
                 if taken:
                     raise ValueError(f"the name {point.name!r} is taken by {taken}")
                 point.load()
-                found[point.name] = point
+                points[point.name] = point
             except Exception as error:
                 warnings.warn(f"the {self.kind} {point.value} could not be loaded: {error!r}", stacklevel=2)
-        return found
+        return points
 
     def __getitem__(self, name: str) -> Any:
         if name in self._own:

@@ -57,15 +57,15 @@ def leftovers(path: Path, kind: str = PARTIAL) -> list[Path]:
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
     """Give a place beside ``path`` to write to, which then takes its place; after an error, nothing has changed."""
-    with writing(path), _side(path, folder=False) as there:
-        yield there
-        os.replace(there, path)
+    with writing(path), _side(path, folder=False) as temp_path:
+        yield temp_path
+        os.replace(temp_path, path)
 
 
 def replace_file(path: Path, text: str) -> None:
     """Write a file beside its place, then move it there."""
-    with beside(path) as there:
-        there.write_text(text, encoding="utf-8")
+    with beside(path) as temp_path:
+        temp_path.write_text(text, encoding="utf-8")
 
 
 @contextmanager
@@ -79,9 +79,9 @@ def folder_beside(path: Path) -> Iterator[Path]:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         restore(path)
-        with _side(path, folder=True) as there:
-            yield there
-            _take_place(there, path)
+        with _side(path, folder=True) as temp_folder:
+            yield temp_folder
+            _take_place(temp_folder, path)
 
 
 def restore(path: Path) -> None:
@@ -151,14 +151,14 @@ def _side(path: Path, folder: bool) -> Iterator[Path]:
                 _delete(left)
     owner = False
     while owner is False:  # another writer took it for a dead one's before it was locked
-        there = _name(path, PARTIAL)
+        temp_path = _name(path, PARTIAL)
         try:
-            there.mkdir() if folder else there.touch()
-            with _lock(there) as owner:
+            temp_path.mkdir() if folder else temp_path.touch()
+            with _lock(temp_path) as owner:
                 if owner is not False:
-                    yield there
+                    yield temp_path
         finally:
-            _delete(there)
+            _delete(temp_path)
 
 
 @contextmanager
@@ -215,13 +215,13 @@ class Tail:
         """Return whether the file was begun anew, and its whole lines since the last call, then from its beginning."""
         try:
             with self.path.open("rb") as file:
-                there = os.fstat(file.fileno())
-                anew = there.st_ino != self.file or there.st_size < self.place
-                self.file, self.place = there.st_ino, 0 if anew else self.place
+                stat = os.fstat(file.fileno())
+                anew = stat.st_ino != self.file or stat.st_size < self.place
+                self.file, self.place = stat.st_ino, 0 if anew else self.place
                 file.seek(self.place)
-                found = file.read()
+                content = file.read()
         except FileNotFoundError:
             return False, []
-        whole = found[: found.rfind(b"\n") + 1]
+        whole = content[: content.rfind(b"\n") + 1]
         self.place += len(whole)
         return anew, [line for line in whole.split(b"\n") if line]

@@ -233,8 +233,8 @@ class Layout(str):
 
 
 def _letters(axis: str) -> str:
-    found = SIZED.fullmatch(axis)
-    return found[2] if found else ""
+    match = SIZED.fullmatch(axis)
+    return match[2] if match else ""
 
 
 def _fit(axes: list[str], size: tuple[int, ...], spare: int) -> Fit | None:

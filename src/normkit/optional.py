@@ -83,7 +83,7 @@ def require(*names: str) -> None:
 
 def require_group(group: str) -> None:
     """Refuse to go on without all packages of a group."""
-    require(*(name for name, found in GROUPS.items() if found == group))
+    require(*(name for name, extra in GROUPS.items() if extra == group))
 
 
 @functools.cache

@@ -161,7 +161,7 @@ def _forgets_scale(module: nn.Module, width: int) -> bool:
 
 def holders(model: nn.Module) -> dict[int, list[Owner]]:
     """Return who holds each parameter, by its identity: all where it is tied; of a parametrized weight, the layer."""
-    found: dict[int, list[Owner]] = {}
+    owners: dict[int, list[Owner]] = {}
     layers = {
         id(own): (module, name)
         for module in model.modules()
@@ -171,15 +171,15 @@ def holders(model: nn.Module) -> dict[int, list[Owner]]:
         for name, p in module._parameters.items():
             if p is not None:
                 owner = layers.get(id(module), (module, name))
-                found.setdefault(id(p), []).append(owner)
-    return found
+                owners.setdefault(id(p), []).append(owner)
+    return owners
 
 
 def _role(p: nn.Parameter, owners: Sequence[Owner], norms: set[int]) -> tuple[str, str]:
     """The role that a parameter has for those that hold it, and why."""
-    found = [_role_for(p, module, name, norms) for module, name in owners]
+    candidates = [_role_for(p, module, name, norms) for module, name in owners]
     kinds = " and ".join(dict.fromkeys(type(module).__name__ for module, _ in owners))
-    first = next((role for role in found if role == "embedding"), found[0])
+    first = next((role for role in candidates if role == "embedding"), candidates[0])
     return first, f"of {kinds}" + (", tied" if len(owners) > 1 else "")
 
 
@@ -229,15 +229,15 @@ def _with_lora(rows: list[Row], model: nn.Module) -> list[Row]:
 
 
 def _pair(matrices: Sequence[Tensor], shape: torch.Size) -> set[int]:
-    found = set()
+    ids = set()
     for a in matrices:
         for b in matrices:
             thin = {*a.shape} & {*b.shape}
             for rank in thin:
                 sides = sorted([a.numel() // rank, b.numel() // rank])
                 if a is not b and rank < min(shape) and sides == sorted(shape):
-                    found |= {id(a), id(b)}
-    return found
+                    ids |= {id(a), id(b)}
+    return ids
 
 
 def _with_head(rows: list[Row], model: nn.Module, owners: Mapping[int, list[Owner]], ran: Ran | None) -> list[Row]:
@@ -251,16 +251,16 @@ def _with_head(rows: list[Row], model: nn.Module, owners: Mapping[int, list[Owne
 
 def _last(model: nn.Module) -> nn.Parameter | None:
     """The last matrix, unless it is part of a layer that comes several times, or shared with an embedding."""
-    found = None
+    candidate = None
     for path, module in model.named_modules():
         weight = module._parameters.get("weight", None)
         if weight is None and "weight" in getattr(module, "parametrizations", {}):
             weight = max(module.parametrizations["weight"].parameters(), key=Tensor.numel)
         if weight is not None and weight.dim() == 2 and weight.requires_grad and not isinstance(module, nn.Embedding):
-            found = path, weight
-    if found is None or _is_repeated(model, found[0]):
+            candidate = path, weight
+    if candidate is None or _is_repeated(model, candidate[0]):
         return None
-    return found[1]
+    return candidate[1]
 
 
 def _is_repeated(model: nn.Module, path: str) -> bool:
@@ -362,13 +362,13 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 def _cosines(outputs: Sequence[Tensor], parameters: Sequence[nn.Parameter]) -> dict[int, float]:
     """The largest cosine between each parameter and its gradient; 1 where there is no gradient."""
-    found = {id(p): 0.0 for p in parameters}
+    cosines = {id(p): 0.0 for p in parameters}
     for draw in range(DRAWS):
         sent = [torch.randn_like(o) for o in outputs]
         grads = torch.autograd.grad(outputs, parameters, sent, retain_graph=draw < DRAWS - 1, allow_unused=True)
         for p, g in zip(parameters, grads, strict=True):
-            found[id(p)] = max(found[id(p)], 1.0 if g is None else _cosine(p.detach(), g))
-    return found
+            cosines[id(p)] = max(cosines[id(p)], 1.0 if g is None else _cosine(p.detach(), g))
+    return cosines
 
 
 def _cosine(p: Tensor, g: Tensor) -> float:

@@ -140,12 +140,12 @@ def forms(card: Card) -> list[tuple[str, str]]:
 
 def _meanings(card: Card) -> dict[str, str]:
     """Read the ``Args`` section, where a line may speak of several parameters: ``affine, bias: ...``."""
-    found = {"device": "where the parameters are made.", "dtype": "the type of the parameters."}
+    meanings = {"device": "where the parameters are made.", "dtype": "the type of the parameters."}
     text = "\n".join(block for name, block in _blocks(inspect.getdoc(card.entry) or "") if name == "Args")
     for names, meaning in ARGUMENT.findall(text):
         for name in re.split(r",\s*", names.replace("`", "").replace("*", "")):
-            found[name.strip()] = " ".join(meaning.split())
-    return found
+            meanings[name.strip()] = " ".join(meaning.split())
+    return meanings
 
 
 def axes(card: Card) -> list[Axis]:
@@ -161,8 +161,8 @@ def _span(axis: str, over: str) -> str:
 
 
 def _letter(axis: str) -> str:
-    found = re.fullmatch(r"\d*([A-Z])(-\d+)?", axis)
-    return found[1] if found else axis
+    match = re.fullmatch(r"\d*([A-Z])(-\d+)?", axis)
+    return match[1] if match else axis
 
 
 def drawing(card: Card) -> str:
@@ -445,10 +445,10 @@ def _case(line: str, *words: str) -> str:
 
 def rooms(cards: list[Card]) -> dict[str, list[Card]]:
     """Group cards by their folder, ``room`` or ``room/group``."""
-    found: dict[str, list[Card]] = {}
+    groups: dict[str, list[Card]] = {}
     for card in sorted(cards, key=folder):
-        found.setdefault(folder(card), []).append(card)
-    return found
+        groups.setdefault(folder(card), []).append(card)
+    return groups
 
 
 def folder(card: Card) -> str:

@@ -24,8 +24,8 @@ class CoordinateCore(LinearCore):
                     f"{type(self).__name__}: pos is given, but pos_dim is 0; a mask goes by its name, mask="
                 )
         elif pos is None:
-            wanted = f"(N, T, {self.pos_dim})"
-            raise ValueError(f"{type(self).__name__}: pos is missing; with pos_dim={self.pos_dim} it must be {wanted}")
+            shape = f"(N, T, {self.pos_dim})"
+            raise ValueError(f"{type(self).__name__}: pos is missing; with pos_dim={self.pos_dim} it must be {shape}")
         else:
             check.values(self, "pos", pos, (q.shape[0], q.shape[2], self.pos_dim), like=q)
 
@@ -33,5 +33,5 @@ class CoordinateCore(LinearCore):
         """Put the coordinates before the features of each tensor."""
         if pos is None:
             return tensors
-        there = accurate(pos).to(tensors[0].dtype).unsqueeze(1).expand(-1, self.heads, -1, -1)
-        return tuple(torch.cat([there, x], -1) for x in tensors)
+        coords = accurate(pos).to(tensors[0].dtype).unsqueeze(1).expand(-1, self.heads, -1, -1)
+        return tuple(torch.cat([coords, x], -1) for x in tensors)

@@ -57,8 +57,8 @@ def inverse(x: Tensor) -> Tensor:
     >>> inverse(torch.tensor([0.0, 4.0]))
     tensor([0.0000, 0.2500])
     """
-    there = x != 0
-    return torch.where(there, 1 / torch.where(there, x, 1), 0)
+    mask = x != 0
+    return torch.where(mask, 1 / torch.where(mask, x, 1), 0)
 
 
 def accurate(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -110,8 +110,8 @@ class FlowAttention(Recurrent, LinearCore):
         return y.to(dtype), state
 
     def _sinks(self, query_mask: Tensor | None, q: Tensor) -> Tensor | None:
-        wanted = (*q.shape[:3], 1)
-        self._check_seen("query_mask", query_mask, "(N, heads, T, 1)", wanted, q)
+        shape = (*q.shape[:3], 1)
+        self._check_seen("query_mask", query_mask, "(N, heads, T, 1)", shape, q)
         return (
             None if query_mask is None else query_mask.expand(torch.broadcast_shapes(query_mask.shape, (q.shape[2], 1)))
         )

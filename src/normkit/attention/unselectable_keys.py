@@ -98,13 +98,13 @@ def _unselectable(u: Tensor, bound: float, tolerance: float) -> Tensor:
 def _is_selected(u: Tensor, bound: float, tolerance: float) -> Tensor:
     """Whether one of a few queries selects the key: the mean direction, then what a perceptron makes of it."""
     query = u.sum(1, keepdim=True)
-    found = torch.zeros(len(u), dtype=torch.bool, device=u.device)
+    hits = torch.zeros(len(u), dtype=torch.bool, device=u.device)
     for _ in range(TRIES):
         least, worst = (u @ query.mT).squeeze(-1).min(-1, keepdim=True)
         largest = query.abs().amax((1, 2))
-        found |= (largest > 0) & (least.squeeze(-1) * bound >= tolerance * largest)
+        hits |= (largest > 0) & (least.squeeze(-1) * bound >= tolerance * largest)
         query = query + largest.view(-1, 1, 1) * u.gather(1, worst.unsqueeze(-1).expand(-1, 1, u.shape[-1]))
-    return found
+    return hits
 
 
 def _below(u: Tensor, bound: float, tolerance: float) -> Tensor:

@@ -147,15 +147,15 @@ def line_up(options: argparse.Namespace) -> list[Case]:
     sizes = cases.sizes(options.sizes) if options.sizes else None
     passes = ("forward",) if options.forward else cases.PASSES
     types = cases.dtypes(options.dtypes or ("float32" if options.quick else "float32,bfloat16"))
-    found = cases.cases(cards, sizes, types, passes)
+    races = cases.cases(cards, sizes, types, passes)
     if options.quick:
-        found = cases.one_size(found)
-    if not found:
+        races = cases.one_size(races)
+    if not races:
         raise ValueError(f"no method chosen takes an input of size {options.sizes}")
     for card in cards:
-        if all(case.card is not card for case in found):
+        if all(case.card is not card for case in races):
             print(f"{card.name} takes ({card.shape}), so none of the sizes fits it", file=sys.stderr)
-    return found
+    return races
 
 
 def choose(names: list[str], room: str | None, group: str | None) -> list[Card]:

@@ -38,14 +38,14 @@ def race(
             "entrant": name,
             "size": size,
             "pass": what,
-            "seconds": found.median,
-            "low": found.low,
-            "high": found.high,
-            "rounds": found.rounds,
-            "relative": None if name == OURS else found.median / times[OURS].median,
+            "seconds": measurement.median,
+            "low": measurement.low,
+            "high": measurement.high,
+            "rounds": measurement.rounds,
+            "relative": None if name == OURS else measurement.median / times[OURS].median,
             "absent": {},
         }
-        for name, found in times.items()
+        for name, measurement in times.items()
     ]
 
 

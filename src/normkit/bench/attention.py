@@ -110,8 +110,8 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
 def tokens(size: tuple[int, ...]) -> int:
     """Read a length."""
     if len(size) != 1 or size[0] < SHORTEST:
-        wanted = f"a number of tokens from {SHORTEST}, such as 1024"
-        raise ValueError(f"--sizes: attention is measured at {wanted}, not {'x'.join(map(str, size))}")
+        expected = f"a number of tokens from {SHORTEST}, such as 1024"
+        raise ValueError(f"--sizes: attention is measured at {expected}, not {'x'.join(map(str, size))}")
     return size[0]
 
 
@@ -154,18 +154,18 @@ class Race:
         """Hold the race of one length."""
         form = "causal" if self.causal else "whole"
         print(f"{form} attention of {length} tokens, {self.dtype}", file=sys.stderr)
-        rows, there = [], {YARDSTICK: entrant(self._course(catalog.card(YARDSTICK), length), self.forward)[1]}
+        rows, entrants = [], {YARDSTICK: entrant(self._course(catalog.card(YARDSTICK), length), self.forward)[1]}
         for card in cards:
             course, before = self._course(card, length), done[card.name]
             row = {**course.row(form, "forward" if self.forward else "training"), "stopped": too_much(before, length)}
             try:
                 if row["stopped"] is None:
-                    row["linear"], there[card.name] = entrant(course, self.forward)
+                    row["linear"], entrants[card.name] = entrant(course, self.forward)
                 rows.append(row)
             except (ValueError, TypeError, RuntimeError) as error:
                 self.failed[f"{card.name} {course}"] = str(error).split("\n")[0]
-        times = timing.race(there, self.repeats, self.clock)
-        return [{**row, **verdict_on(row, times, there, done[row["method"]])} for row in rows]
+        times = timing.race(entrants, self.repeats, self.clock)
+        return [{**row, **verdict_on(row, times, entrants, done[row["method"]])} for row in rows]
 
     def _course(self, card: Card, length: int) -> Course:
         return Course(card, self.causal, length, self.dtype)
@@ -208,8 +208,8 @@ def entrant(course: Course, forward: bool) -> tuple[bool, Entrant]:
     if forward:
         return core.linear, Entrant(torch.no_grad()(lambda: core(*inputs)))
     sent = torch.randn_like(core(*inputs))
-    wanted = [*(x.requires_grad_() for x in inputs), *core.parameters()]
-    return core.linear, Entrant(lambda: torch.autograd.grad(core(*inputs), wanted, sent, allow_unused=True))
+    variables = [*(x.requires_grad_() for x in inputs), *core.parameters()]
+    return core.linear, Entrant(lambda: torch.autograd.grad(core(*inputs), variables, sent, allow_unused=True))
 
 
 def make(course: Course) -> tuple[Any, list[Tensor]]:
@@ -221,8 +221,8 @@ def make(course: Course) -> tuple[Any, list[Tensor]]:
     torch.manual_seed(0)
     core = card.small(course.width, **{**own, **form, **fitting}).to(kept)
     sizes = {"N": 1, "heads": course.heads, "C": course.width}
-    wanted = [layout.sized(-2, course.tokens) for layout in layouts(card, optional=False)]
-    return core, [layout.draw(sizes, dtype=taken) for layout in wanted]
+    specs = [layout.sized(-2, course.tokens) for layout in layouts(card, optional=False)]
+    return core, [layout.draw(sizes, dtype=taken) for layout in specs]
 
 
 def too_much(before: Rows, length: int) -> str | None:

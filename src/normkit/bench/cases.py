@@ -56,10 +56,10 @@ class Case:
     @property
     def fitted(self) -> Fit:
         """The sizes that draw the input."""
-        found = self.card.shape.fit(self.size)
-        if found is None:
+        fit = self.card.shape.fit(self.size)
+        if fit is None:
             raise ValueError(f"{self.card.name} takes ({self.card.shape}), which no input of size {self.size} is")
-        return found
+        return fit
 
 
 def sizes(text: str) -> list[tuple[int, ...]]:
@@ -146,19 +146,19 @@ def caller(bout: Bout, module: nn.Module | Callable[..., Any]) -> Callable[[], o
     if bout.case.which == "forward":
         return lambda: module(*inputs)
     learned = [p for p in module.parameters() if p.requires_grad] if isinstance(module, nn.Module) else []
-    wanted = [i for i in inputs if i.requires_grad] + learned
+    variables = [i for i in inputs if i.requires_grad] + learned
 
     def train() -> object:
-        found = [(o, s) for o, s in zip(_outputs(module(*inputs)), bout.sent, strict=True) if o.requires_grad]
-        return torch.autograd.grad([o for o, _ in found], wanted, [s for _, s in found], allow_unused=True)
+        pairs = [(o, s) for o, s in zip(_outputs(module(*inputs)), bout.sent, strict=True) if o.requires_grad]
+        return torch.autograd.grad([o for o, _ in pairs], variables, [s for _, s in pairs], allow_unused=True)
 
     return train
 
 
 def entrants(bout: Bout, compile: bool) -> tuple[dict[str, Entrant], dict[str, str]]:
     """Return who races, and why the others do not."""
-    there, absent = {"normkit": Entrant(caller(bout, bout.module))}, {}
-    there["eager"] = Entrant(caller(bout, copy.deepcopy(bout.module)), paths.formula_only)
+    racers, absent = {"normkit": Entrant(caller(bout, bout.module))}, {}
+    racers["eager"] = Entrant(caller(bout, copy.deepcopy(bout.module)), paths.formula_only)
     for name, build in BUILDERS.items():
         if name == "compiled" and not compile:
             continue
@@ -166,11 +166,11 @@ def entrants(bout: Bout, compile: bool) -> tuple[dict[str, Entrant], dict[str, s
             call = build(bout)
             if call is not None:
                 _quietly(call)
-                there[name] = Entrant(call)
+                racers[name] = Entrant(call)
         except Exception as error:  # another library's code may fail in any way: then it does not race
             absent[name] = str(error).strip().split("\n")[0] or type(error).__name__
-    there["copy"] = Entrant(plain_copy(bout))
-    return there, absent
+    racers["copy"] = Entrant(plain_copy(bout))
+    return racers, absent
 
 
 def _quietly(call: Callable[[], object]) -> None:
@@ -261,11 +261,11 @@ def run(case: Case, repeats: int, compile: bool, clock: timing.Clock = time.perf
     """Hold one race, and return all that was measured as plain values."""
     bout = make(case)
     with torch.no_grad() if case.which == "forward" else nullcontext():
-        there, absent = entrants(bout, compile)
-        path = path_of(there["normkit"].call, bout.inputs[0].numel())
-        heats = [{name: who for name, who in there.items() if (name in ADDED) is added} for added in (False, True)]
+        racers, absent = entrants(bout, compile)
+        path = path_of(racers["normkit"].call, bout.inputs[0].numel())
+        heats = [{name: who for name, who in racers.items() if (name in ADDED) is added} for added in (False, True)]
         times = {name: time for heat in heats if heat for name, time in timing.race(heat, repeats, clock).items()}
-        peaks = {name: cost.peak_bytes(there[name]) for name in WEIGHED if name in there}
+        peaks = {name: cost.peak_bytes(racers[name]) for name in WEIGHED if name in racers}
     return {
         "method": case.card.name,
         "folder": reference.folder(case.card),

@@ -85,11 +85,11 @@ def _zuko(kind: str, x: Tensor, **options: Any) -> dict[str, Call]:
 
 
 def _nflows(kind: str, x: Tensor, **options: Any) -> dict[str, Call]:
-    found = _steps.install("nflows.transforms"), _steps.install("nflows.flows")
+    modules = _steps.install("nflows.transforms"), _steps.install("nflows.flows")
     bases = _steps.install("nflows.distributions")
-    if None in found or bases is None:
+    if None in modules or bases is None:
         return {}
-    parts, flows = found
+    parts, flows = modules
     sizes = {"hidden_features": HIDDEN, "num_blocks": 1, "use_residual_blocks": False, **options}
     made = [getattr(parts, kind)(x.shape[1], **sizes) for _ in range(DEPTH)]
     flow = flows.Flow(parts.CompositeTransform(made), bases.StandardNormal([x.shape[1]]))
@@ -138,14 +138,14 @@ def _spline(count: int, dim: int) -> dict[str, Call]:
 
 def _theirs_bent(x: Tensor, knots: list[Tensor]) -> dict[str, Call]:
     zuko, nflows = _steps.install("zuko"), _steps.install("nflows.transforms.splines")
-    found: dict[str, Call] = {}
+    calls: dict[str, Call] = {}
     if zuko is not None:
         kind = zuko.transforms.MonotonicRQSTransform
-        found["zuko"] = _bent(lambda: kind(*knots, bound=5.0).call_and_ladj(x), knots)
+        calls["zuko"] = _bent(lambda: kind(*knots, bound=5.0).call_and_ladj(x), knots)
     if nflows is not None:
         bend = nflows.unconstrained_rational_quadratic_spline
-        found["nflows"] = _bent(lambda: bend(x, *knots, **TAILS), knots)
-    return found
+        calls["nflows"] = _bent(lambda: bend(x, *knots, **TAILS), knots)
+    return calls
 
 
 def _bent(bend: Callable[[], tuple[Tensor, Tensor]], knots: list[Tensor]) -> Call:

@@ -195,7 +195,7 @@ OURS = {"row": {"rms": "rms_norm", "layer": "layer_norm"}, "pointwise": {"tanh":
 
 def misses(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Say of each pass where another's code has fewer instructions an entry, or moves fewer bytes, than normkit's."""
-    found = []
+    lines = []
     for (op, way, kind, width, target), passes in _passes(rows).items():
         if "normkit" not in passes:
             continue
@@ -205,27 +205,27 @@ def misses(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             if least is None or round(have[what], 1) <= round(passes[least][what], 1):
                 continue
             spilled = f", {passes[least]['spills']} bytes of registers in memory" if passes[least]["spills"] else ""
-            found.append(
+            lines.append(
                 f"{op} {way}, {width}, {kind}, {target}: {have[what]:.1f} {unit} an entry, "
                 f"{least}'s {passes[least][what]:.1f}{spilled}"
             )
-    return found or (["nobody's code has fewer instructions an entry or moves fewer bytes"] if rows else [])
+    return lines or (["nobody's code has fewer instructions an entry or moves fewer bytes"] if rows else [])
 
 
 def _passes(rows: Sequence[Mapping[str, Any]]) -> dict[tuple, dict[str, dict[str, float]]]:
     """What the kernels of a pass are made of together: op, way, type, width, target -> whose -> each, moved, spills."""
-    found: dict[tuple, dict[str, dict[str, float]]] = {}
+    passes: dict[tuple, dict[str, dict[str, float]]] = {}
     for row in rows:
         name = _pass_of(row["kernel"])
         if name is None or row["best"] is None:  # what only adds up sums reads little
             continue
         whose, op, way = name
-        cell = found.setdefault((op, way, row["type"], row["width"], row["target"]), {})
+        cell = passes.setdefault((op, way, row["type"], row["width"], row["target"]), {})
         total = cell.setdefault(whose, {"each": 0.0, "moved": 0.0, "spills": 0})
         total["each"] += row["each"]
         total["moved"] += row["loaded"] + row["stored"]
         total["spills"] += row["spills"]
-    return found
+    return passes
 
 
 def _pass_of(kernel: str) -> tuple[str, str, str] | None:
@@ -242,11 +242,11 @@ def _pass_of(kernel: str) -> tuple[str, str, str] | None:
 
 
 def _types(options: argparse.Namespace) -> list[str]:
-    found = cases.dtypes(options.dtypes or "bfloat16,float32")
-    for name in found:
+    dtypes = cases.dtypes(options.dtypes or "bfloat16,float32")
+    for name in dtypes:
         if name not in SHORT:
             raise ValueError(f"--dtypes: the GPU's kernels have no {name!r}, only {', '.join(SHORT)}")
-    return found
+    return dtypes
 
 
 def race(op: str, size: Sequence[int], kind: torch.dtype, device, options, clock: timing.Clock) -> list[dict[str, Any]]:
@@ -289,12 +289,12 @@ def _gradients(call: Call, given: Sequence[Tensor], kind: torch.dtype) -> list[T
 def _off(call: Call, given: Sequence[Tensor]) -> float:
     """The largest error of outputs and gradients, over the largest number."""
     kind = given[0].dtype
-    found = _gradients(call, given, kind)
+    actual = _gradients(call, given, kind)
     with paths.formula_only():
-        wanted = _gradients(call, [t.detach().double().requires_grad_() for t in given], kind)
+        expected = _gradients(call, [t.detach().double().requires_grad_() for t in given], kind)
     return max(
         ((a.double() - b).abs().max() / b.abs().max().clamp(min=1e-30)).item()
-        for a, b in zip(found, wanted, strict=True)
+        for a, b in zip(actual, expected, strict=True)
     )
 
 
@@ -312,8 +312,8 @@ def _time_passes(
             absent[name] = str(error).split("\n")[0]
     entrants = {name: _entrant(rival, given, way, around) for name, (rival, around) in calls.items()}
     entrants["copy"] = Entrant(lambda: x.detach().clone())
-    found = timing.race(entrants, options.repeats, _clock(x, clock))
-    seconds = {name: taken.median for name, taken in found.items()}
+    times = timing.race(entrants, options.repeats, _clock(x, clock))
+    seconds = {name: taken.median for name, taken in times.items()}
     least = arrays * x.numel() * x.element_size()
     rate, copied = least / seconds["normkit"] / 1e9, 2 * x.numel() * x.element_size() / seconds["copy"] / 1e9
     return {"absent": absent, "seconds": seconds, "least_bytes": least, "rate": rate, "copied": rate / copied}
@@ -350,14 +350,14 @@ def rivals(op: str, x: Tensor, options: argparse.Namespace) -> dict[str, Call]:
         "batch_norm": lambda x, w, b: functional.batch_norm(x, None, None, w, b, True),
         "group_norm": lambda x, w, b: functional.group_norm(x, math.gcd(x.shape[1], 32), w.to(x.dtype), b.to(x.dtype)),
     }
-    found = {"torch": own[op]} if op in own else {}
+    calls = {"torch": own[op]} if op in own else {}
     if not x.is_cuda:
-        return found
+        return calls
     if not options.no_compile:
-        found["compiled"] = torch.compile(OPS[op][0], dynamic=False)
+        calls["compiled"] = torch.compile(OPS[op][0], dynamic=False)
     if op == "rms_norm" and (liger := optional.at_hand("liger_kernel")):
         theirs = optional.library(f"{liger.__name__}.ops.rms_norm").LigerRMSNormFunction
-        found["liger"] = lambda x, w: theirs.apply(x, w, 1e-6, 0.0, "llama", False)
+        calls["liger"] = lambda x, w: theirs.apply(x, w, 1e-6, 0.0, "llama", False)
     if op == "rms_norm" and (quack := optional.at_hand("quack")):
-        found["quack"] = lambda x, w: quack.rmsnorm(x, w, eps=1e-6)
-    return found
+        calls["quack"] = lambda x, w: quack.rmsnorm(x, w, eps=1e-6)
+    return calls

@@ -120,17 +120,17 @@ def race(name: str, model: nn.Module, size: str, repeats: int, clock: timing.Clo
 def line_up(name: str, model: nn.Module) -> dict[str, list[torch.optim.Optimizer]]:
     """The optimizers of a race, each in its parts."""
     own = [catalog.create(name, param_groups(model, name), lr=RATE)]
-    found = {OF_MATRICES.get(name, YARDSTICK): yardstick(name, model), f"normkit {name}": own}
+    optimizers = {OF_MATRICES.get(name, YARDSTICK): yardstick(name, model), f"normkit {name}": own}
     if name == "muon":
-        found["normkit muon, gram=False"] = [catalog.create(name, param_groups(model, name), lr=RATE, gram=False)]
-        found[YARDSTICK] = [torch.optim.AdamW(model.parameters(), lr=RATE, foreach=True)]
-        found |= {"timm Muon": [of_timm(model)]} if importlib.util.find_spec("timm") is not None else {}
-    return found | {key: [build(model, lr=RATE)] for key, build in rivals(name).items()}
+        optimizers["normkit muon, gram=False"] = [catalog.create(name, param_groups(model, name), lr=RATE, gram=False)]
+        optimizers[YARDSTICK] = [torch.optim.AdamW(model.parameters(), lr=RATE, foreach=True)]
+        optimizers |= {"timm Muon": [of_timm(model)]} if importlib.util.find_spec("timm") is not None else {}
+    return optimizers | {key: [build(model, lr=RATE)] for key, build in rivals(name).items()}
 
 
 def rivals(name: str) -> dict[str, Callable[..., torch.optim.Optimizer]]:
     """Others' versions of a method that are installed; each takes a model, and settings, of which it knows some."""
-    found: dict[str, Callable[..., torch.optim.Optimizer]] = {}
+    builders: dict[str, Callable[..., torch.optim.Optimizer]] = {}
     theirs, authors = of_library(name), of_its_author(name)
     if theirs is not None:
         known = inspect.signature(theirs).parameters
@@ -139,15 +139,15 @@ def rivals(name: str) -> dict[str, Callable[..., torch.optim.Optimizer]]:
             groups = their_groups(name, model, list(model.parameters()))
             return theirs(groups, **{key: value for key, value in settings.items() if key in known})
 
-        found[f"{LIBRARY} {THEIRS[name]}"] = of_theirs
+        builders[f"{LIBRARY} {THEIRS[name]}"] = of_theirs
     if authors is not None:
 
         def of_authors(model: nn.Module, lr: float, **_: Any) -> torch.optim.Optimizer:
             groups = their_groups(name, model, ())  # what is not for Muon keeps its own rate, which is ours
             return authors([group | ({"lr": lr} if group["use_muon"] else {}) for group in groups])
 
-        found["Keller Jordan's Muon"] = of_authors
-    return found
+        builders["Keller Jordan's Muon"] = of_authors
+    return builders
 
 
 def of_timm(model: nn.Module) -> torch.optim.Optimizer:

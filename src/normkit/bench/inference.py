@@ -53,7 +53,7 @@ def race(size: tuple[int, ...], names: list[str], repeats: int, clock: timing.Cl
             raise ValueError(
                 f"{name!r} normalizes no scores of retrieval; those that do: {', '.join(filter(None, BANKS))}"
             )
-        found, banks = catalog.create(name), others.tensor_split(BANKS[name])
+        normalizer, banks = catalog.create(name), others.tensor_split(BANKS[name])
         given = [bank @ queries.T] if name == "score-normalization" else banks
-        calls[name] = lambda found=found, given=given: found(similarity, *given)
+        calls[name] = lambda normalizer=normalizer, given=given: normalizer(similarity, *given)
     return goals.rows(calls, PRODUCT, "x".join(map(str, size)), GOAL, repeats, clock)

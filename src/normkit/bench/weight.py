@@ -68,11 +68,11 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
 
 def race(size: tuple[int, ...], names: list[str], vocab: int, repeats: int, clock: timing.Clock) -> list[dict]:
     """Hold one race, and return a row for each model that ran."""
-    title, model, given, wanted = images(size) if len(size) == 4 else tokens(size, vocab)
+    title, model, given, truth = images(size) if len(size) == 4 else tokens(size, vocab)
     if model is None:
         return []
     models = line_up(model, names)
-    calls = {name: Entrant(step(net, given, wanted)) for name, (net, _) in models.items()}
+    calls = {name: Entrant(step(net, given, truth)) for name, (net, _) in models.items()}
     times = timing.race(calls, repeats, clock, tell=lambda what: print(f"  {what}", file=sys.stderr))
     return [
         {

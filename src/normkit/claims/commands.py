@@ -72,10 +72,10 @@ def seconds(budget: str | None) -> float:
     """
     if budget is None:
         return math.inf
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", budget.strip())
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", budget.strip())
+    if match is None:
         raise ValueError(f"--budget is a time such as 90s, 2m or 1h, not {budget!r}")
-    return float(found[1]) * SECONDS[found[2]]
+    return float(match[1]) * SECONDS[match[2]]
 
 
 def parts(first: shelf.Entry, verdicts: Sequence[Verdict]) -> list[str]:

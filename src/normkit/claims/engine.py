@@ -194,19 +194,19 @@ def chance(claim: Claim, word: str, numbers: Sequence[float]) -> float:
 
 def _judge(claim: Claim, numbers: Sequence[float]) -> tuple[str, float]:
     """Return the word for these numbers alone, and the number that stands for all."""
-    wanted, number = claim.wanted, summary(claim.wanted, claim.rule, numbers)
+    bound, number = claim.wanted, summary(claim.wanted, claim.rule, numbers)
     if claim.rule not in TESTED:
-        return (HOLDS if wanted.met(number) else FAILS), number
+        return (HOLDS if bound.met(number) else FAILS), number
     low, high = _interval(numbers)
     if claim.rule == "within":
         if chance(claim, HOLDS, numbers) <= LEVEL:
             return HOLDS, number
-        return (FAILS if number > wanted.value and not low <= 0 <= high else UNDECIDED), number
-    null = Bound(wanted.value if claim.null is None else claim.null, wanted.least)
-    safe, hopeful = (low, high) if wanted.least else (high, low)
-    if wanted.met(number) and null.met(safe):
+        return (FAILS if number > bound.value and not low <= 0 <= high else UNDECIDED), number
+    null = Bound(bound.value if claim.null is None else claim.null, bound.least)
+    safe, hopeful = (low, high) if bound.least else (high, low)
+    if bound.met(number) and null.met(safe):
         return HOLDS, number
-    return (UNDECIDED if wanted.met(hopeful) or math.isnan(hopeful) else FAILS), number
+    return (UNDECIDED if bound.met(hopeful) or math.isnan(hopeful) else FAILS), number
 
 
 def _passes(claim: Claim, numbers: Sequence[float]) -> bool:

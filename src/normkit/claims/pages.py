@@ -35,11 +35,11 @@ def line(method: str) -> str:
     if method not in shelf.methods():
         return ""
     stored = [entry for entry in shelf.claims_of(method) if entry.claim is None or shelf.stored(entry) is not None]
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for verdict in engine.verdicts(stored):
-        found.setdefault(verdict.spoken, []).append(verdict.name)
-    left = len(found.pop(UNTRIED, []))
-    words = [f"{word}: {', '.join(names)}" for word, names in found.items()]
+        groups.setdefault(verdict.spoken, []).append(verdict.name)
+    left = len(groups.pop(UNTRIED, []))
+    words = [f"{word}: {', '.join(names)}" for word, names in groups.items()]
     return "; ".join([*words, *([f"not tried: {left}"] if left else [])]) + f" ('normkit claim {method}')"
 
 

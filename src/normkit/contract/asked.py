@@ -53,10 +53,10 @@ def named(word: str) -> list[Thing]:
         catalog.card(word)
         return [(METHOD, word)]
     except ValueError:
-        found = [(kind, word) for kind in families.KINDS if word in families.family(kind)]
-        if not found:
+        matches = [(kind, word) for kind in families.KINDS if word in families.family(kind)]
+        if not matches:
             raise
-        return found
+        return matches
 
 
 def described(kind: str, name: str) -> Thing:
@@ -69,13 +69,13 @@ def of_package(word: str) -> list[Thing]:
     package = word.replace("-", "_")
     for point in points(catalog.ENTRY_POINTS, package):
         point.load()
-    found = [(METHOD, card.name) for card in catalog.others() if card.module.partition(".")[0] == package]
+    entries = [(METHOD, card.name) for card in catalog.others() if card.module.partition(".")[0] == package]
     for kind in families.KINDS:
         for point in points(f"normkit.{kind}", package):
             if families.family(kind)[point.name] is not point.load():
                 raise ValueError(f"no {kind} {point.name!r} of {word}: the name is taken")
-            found.append((kind, point.name))
-    return found
+            entries.append((kind, point.name))
+    return entries
 
 
 def points(group: str, package: str) -> list[EntryPoint]:

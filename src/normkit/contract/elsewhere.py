@@ -53,7 +53,7 @@ class Elsewhere:
             ready = wait([pipe for pipe in self.pipes if pipe not in got], timeout=PATIENCE)
             for pipe in ready:
                 got[pipe] = answer(pipe)
-            failed = [told for told, done in got.values() if not done] if ready else ["no answer"]
+            failed = [message for message, done in got.values() if not done] if ready else ["no answer"]
             if failed:
                 self.stop()
                 raise AssertionError(f"in another process: {failed[0]}")

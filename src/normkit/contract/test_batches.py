@@ -122,5 +122,5 @@ def test_rows_with_gaps_between_them_have_the_same_bits(name):
 
 @pytest.mark.skipif("rmsnorm" not in BY_ROW or "gdn" not in BY_ROW, reason="they are not among the methods asked for")
 def test_the_card_says_whether_a_row_has_the_same_bits_in_any_batch():
-    said = [nk.card(name).batch_invariant for name in ("rmsnorm", "groupnorm", "gdn", "batchnorm", "gnp", "polynorm")]
-    assert said == [True, True, False, False, False, True]
+    flags = [nk.card(name).batch_invariant for name in ("rmsnorm", "groupnorm", "gdn", "batchnorm", "gnp", "polynorm")]
+    assert flags == [True, True, False, False, False, True]

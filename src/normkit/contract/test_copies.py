@@ -52,10 +52,10 @@ def called(made, inputs):
         return stepped(made, inputs), []
     inputs = [i.clone().requires_grad_(i.is_floating_point()) for i in inputs]
     results = [o for o in outputs(made(*inputs)) if o.is_floating_point()]
-    wanted = [i for i in inputs if i.requires_grad]
+    leaves = [i for i in inputs if i.requires_grad]
     sources = [o for o in results if o.requires_grad]
     sent = [torch.ones_like(o) for o in sources]
-    grads = torch.autograd.grad(sources, wanted, sent, allow_unused=True) if wanted else ()
+    grads = torch.autograd.grad(sources, leaves, sent, allow_unused=True) if leaves else ()
     return [o.detach() for o in results], list(grads)
 
 
@@ -96,7 +96,7 @@ def threaded(name, file):
 
     # torch lets a new thread's first product or transform run on all cores, whatever the count was set to
     with ThreadPoolExecutor(THREADS, initializer=torch.set_num_threads, initargs=(torch.get_num_threads(),)) as pool:
-        return [told for every in pool.map(work, range(THREADS)) for told in every]
+        return [mismatch for every in pool.map(work, range(THREADS)) for mismatch in every]
 
 
 def same(got, want):

@@ -56,7 +56,7 @@ def test_arrays_give_the_numbers_of_tensors(name):
         if setter:
             getattr(made, setter)(*given)
         results.append(made(*given[: len(card.kind.takes(card))]))
-    want, got = (found if isinstance(found, tuple) else (found,) for found in results)
+    want, got = (output if isinstance(output, tuple) else (output,) for output in results)
     for a, b in zip(got, want, strict=True):
         assert isinstance(a, np.ndarray | np.generic)
         close(torch.as_tensor(a), b, rtol=0, atol=0)

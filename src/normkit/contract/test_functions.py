@@ -84,8 +84,8 @@ def test_a_tensor_that_holds_no_numbers_is_taken_or_named(name):
     named = "|".join([*card.kind.takes(card), "train: state", "train: shared", "learn: count"])  # given by the user
     for places in [*([place] for place in every), every]:
         given = [value.to("meta") if place in places else value for place, value in enumerate(subject.inputs)]
-        told = refusal(subject.call, given)
-        assert told is None or re.search(rf"\b({named})\b.*\bmeta\b", told)
+        message = refusal(subject.call, given)
+        assert message is None or re.search(rf"\b({named})\b.*\bmeta\b", message)
 
 
 def refusal(call, given):

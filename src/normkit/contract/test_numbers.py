@@ -79,7 +79,7 @@ def test_half_precision_stays_close_to_double(name, dtype, parameters):
     exact = subject.fresh(module).double()
     inputs = draw(name, 16, 4, dtype=dtype)
     got, gradients, _ = subject.run(module.float() if parameters == "mixed" else module, inputs)
-    want, wanted, _ = subject.run(exact, [i.double() if i.is_floating_point() else i for i in inputs])
+    want, exact_gradients, _ = subject.run(exact, [i.double() if i.is_floating_point() else i for i in inputs])
     for a, b in zip(got, want, strict=True):
         if not b.is_floating_point():  # which of several were chosen
             assert torch.equal(a, b)
@@ -89,7 +89,7 @@ def test_half_precision_stays_close_to_double(name, dtype, parameters):
         # of the largest value leave room for one more rounding inside.
         scale = b.abs().max().item()
         subject.close(a.double(), b, rtol=4 * EPSILON[dtype], atol=4 * EPSILON[dtype] * scale)
-    for a, b in zip(gradients, wanted, strict=True):
+    for a, b in zip(gradients, exact_gradients, strict=True):
         if b is None:  # an input that is not looked at, such as keys that are the queries
             assert a is None
             continue
@@ -120,8 +120,8 @@ def test_equals_its_peer(name):
 
 def stabilizers(name):
     """The arguments that are added to, or hold up, what is divided by."""
-    found = nk.card(name).signature.parameters.items()
-    return [key for key, given in found if key.endswith("eps") and isinstance(given.default, float)]
+    parameters = nk.card(name).signature.parameters.items()
+    return [key for key, given in parameters if key.endswith("eps") and isinstance(given.default, float)]
 
 
 @torch.no_grad()

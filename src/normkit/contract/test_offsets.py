@@ -86,13 +86,13 @@ def off(runs, what, share, least):
     """The names of what is further from float64 than its rounding explains, with both; NaN is to be NaN."""
     got, want, *others = ({n: v for n, v in run[what].items() if v.numel()} for run in runs)
     floor = share * max([least, *(most(value) for value in want.values())])
-    told = []
+    problems = []
     for name, value in want.items():
         error = most(got[name].double() - value)
         moved = max(most(other[name] - value) for other in others)
         if error > ROUNDINGS * (moved + floor) or not torch.equal(got[name].isnan(), value.isnan()):
-            told.append(f"{name} is off by {error:.1e}; rounding the numbers moves it by {moved:.1e}")
-    return told
+            problems.append(f"{name} is off by {error:.1e}; rounding the numbers moves it by {moved:.1e}")
+    return problems
 
 
 def most(value):

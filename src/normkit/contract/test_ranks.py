@@ -109,11 +109,11 @@ class Threads:
 
 @pytest.fixture
 def threads(monkeypatch):
-    found = Threads(len(SHARES))
-    monkeypatch.setattr(statistics, "_all_reduce", found.all_reduce)
-    for name, own in {"is_initialized": found.there, "get_world_size": found.size, "get_rank": found.rank}.items():
+    group = Threads(len(SHARES))
+    monkeypatch.setattr(statistics, "_all_reduce", group.all_reduce)
+    for name, own in {"is_initialized": group.there, "get_world_size": group.size, "get_rank": group.rank}.items():
         monkeypatch.setattr(torch.distributed, name, own)
-    return found
+    return group
 
 
 SPANNING = [name for name in METHODS if spans_samples(name)]

@@ -69,10 +69,10 @@ def test_shapes_alone_pass(name):
     """All tensors are made where the input lies: the meta device refuses those of the processor, as a GPU does."""
     for train in (True, False):
         module, inputs = build(name, dtype=torch.float32, train=train), draw(name, dtype=torch.float32)
-        wanted = [(o.shape, o.dtype) for o in outputs(module(*inputs))]
+        expected = [(o.shape, o.dtype) for o in outputs(module(*inputs))]
         given = [i.to("meta").requires_grad_(i.is_floating_point()) for i in inputs]
         got = outputs(module.to("meta")(*given))
-        assert [(o.shape, o.dtype) for o in got] == wanted
+        assert [(o.shape, o.dtype) for o in got] == expected
         assert all(o.is_meta for o in got)
         learned = sum(o.sum() for o in got if o.requires_grad)
         if torch.is_tensor(learned):

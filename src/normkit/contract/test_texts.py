@@ -115,8 +115,8 @@ def test_any_text_gives_a_result_or_a_named_error(name):
     made = nk.card(name).small()
     for call, given in type(made).calls.items():
         for text in STRANGE:
-            told = named_error(getattr(made, call), changed(given, lambda was, text=text: text))
-            assert told.startswith(f"{type(made).__name__}: " if told else "")
+            message = named_error(getattr(made, call), changed(given, lambda was, text=text: text))
+            assert message.startswith(f"{type(made).__name__}: " if message else "")
 
 
 def named_error(call, given):

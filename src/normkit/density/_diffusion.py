@@ -65,5 +65,5 @@ class Diffusion(nn.Module):
 
     def _ratio(self, place: int, x: Tensor, following: Tensor, drift: Tensor) -> Tensor:
         transition = catalog.card("dgfs-transition").entry
-        found = transition(x, following, drift, self._time(place, x), sigma=self.sigma, dt=1 / self.steps)
-        return found.log_pf - (found.log_pb if place else 0.0)
+        densities = transition(x, following, drift, self._time(place, x), sigma=self.sigma, dt=1 / self.steps)
+        return densities.log_pf - (densities.log_pb if place else 0.0)

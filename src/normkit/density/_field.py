@@ -57,13 +57,13 @@ def adapt(owner: object, slope: Slope, state: State, start: Tensor, end: Tensor,
 
     how = {"method": ADAPTIVE, "rtol": tolerance, "atol": tolerance, "options": {"max_num_steps": MOST_STEPS}}
     try:
-        found = solver.odeint(watched, state, torch.stack([start, end]), **how)
+        solution = solver.odeint(watched, state, torch.stack([start, end]), **how)
     except AssertionError as error:  # which is how it says that steps are too many or too small
         raise ValueError(
             f"{check.whose(owner)}: the ODE does not converge at time {seen.item():.6g} with a tolerance of "
             f"{tolerance:g}: {error}"
         ) from error
-    return tuple(value[-1] for value in found)
+    return tuple(value[-1] for value in solution)
 
 
 def integrate(slope: Slope, state: State, start: Tensor, end: Tensor, steps: int, method: str) -> State:
@@ -119,8 +119,8 @@ class Adjoint(torch.autograd.Function):
         z, *learned = ctx.saved_tensors
         (start, end), back = ctx.times, _Backward(ctx.slope, sent[1], learned)
         state = (z, sent[0], *(torch.zeros_like(value) for value in learned))
-        _, gradient, *found = integrate(back, state, end, start, *ctx.how)
-        return None, None, None, gradient, *found
+        _, gradient, *grads = integrate(back, state, end, start, *ctx.how)
+        return None, None, None, gradient, *grads
 
 
 class _Backward:
@@ -135,6 +135,6 @@ class _Backward:
             velocity, divergence = self.slope(t, (x, self.log_det))
             sources = [(velocity, state[1]), (divergence, self.log_det)]
             values, sent = zip(*((value, g) for value, g in sources if value.requires_grad), strict=True)
-            wanted = (x, *self.learned)
-            found = torch.autograd.grad(values, wanted, sent, allow_unused=True, materialize_grads=True)
-        return velocity.detach(), *(-value for value in found)
+            leaves = (x, *self.learned)
+            grads = torch.autograd.grad(values, leaves, sent, allow_unused=True, materialize_grads=True)
+        return velocity.detach(), *(-value for value in grads)

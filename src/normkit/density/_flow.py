@@ -128,8 +128,8 @@ class Flow(nn.Module):
     def _conditions(self, context: Tensor | None, n: int) -> Given:
         """What the parts see, a row for each of ``n`` samples."""
         if (context is None) is bool(self.context or self.classes):
-            wanted = f"numbers (..., {self.context})" if self.context else f"labels below {self.classes}"
-            raise ValueError(f"Flow: {f'context must be {wanted}' if context is None else 'it depends on no context'}")
+            form = f"numbers (..., {self.context})" if self.context else f"labels below {self.classes}"
+            raise ValueError(f"Flow: {f'context must be {form}' if context is None else 'it depends on no context'}")
         if context is None:
             return Given()
         if self.context:
@@ -199,9 +199,9 @@ class Law(Distribution):
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Law:
         """Return the same law for more batches."""
         if self.context is None:
-            found = Law(self.flow, None, self.options)
-            found._batch_shape = torch.Size(batch_shape)
-            return found
+            law = Law(self.flow, None, self.options)
+            law._batch_shape = torch.Size(batch_shape)
+            return law
         return Law(self.flow, self._context(tuple(batch_shape)), self.options)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -246,20 +246,20 @@ class _Recomputed(torch.autograd.Function):
         """Return the gradients of samples, context and parameters."""
         z, *numbers = ctx.saved_tensors
         context = numbers[0].detach().requires_grad_() if numbers else None
-        found: dict[Tensor, Tensor] = {}
+        totals: dict[Tensor, Tensor] = {}
         for part in reversed(ctx.flow.parts):
             x = part.inverse(z, Given(context, ctx.labels)).detach().requires_grad_()
             with torch.enable_grad():
                 image, log_det = part(x, Given(context, ctx.labels))
-            wanted = [x, *_leaves(part, context)]
+            leaves = [x, *_leaves(part, context)]
             pairs = [(o, g) for o, g in ((image, sent), (log_det, sent_log_det)) if o.requires_grad]
             outputs, gradients = zip(*pairs, strict=True)
-            sent, *others = torch.autograd.grad(outputs, wanted, gradients, allow_unused=True, materialize_grads=True)
-            for value, gradient in zip(wanted[1:], others, strict=True):
-                found[value] = found[value] + gradient if value in found else gradient
+            sent, *others = torch.autograd.grad(outputs, leaves, gradients, allow_unused=True, materialize_grads=True)
+            for value, gradient in zip(leaves[1:], others, strict=True):
+                totals[value] = totals[value] + gradient if value in totals else gradient
             z = x.detach()
-        last = None if context is None else found[context]
-        return None, None, sent, last, *(found.get(value) for value in ctx.learned)
+        last = None if context is None else totals[context]
+        return None, None, sent, last, *(totals.get(value) for value in ctx.learned)
 
 
 def _leaves(part: nn.Module, context: Tensor | None) -> Iterator[Tensor]:

@@ -41,5 +41,5 @@ def width(flow: nn.Module) -> int | None:
 
 def back(flow: nn.Module, z: Tensor) -> tuple[Tensor, Tensor]:
     """Return the flow's inverse, and the log-determinant of it, which not all return."""
-    found = flow.inverse(z)  # type: ignore[operator]
-    return found if isinstance(found, tuple) else (found, -flow(found)[1])
+    preimage = flow.inverse(z)  # type: ignore[operator]
+    return preimage if isinstance(preimage, tuple) else (preimage, -flow(preimage)[1])

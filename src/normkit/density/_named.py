@@ -53,8 +53,8 @@ def flow(
     recipe = FLOWS[check.choice("flow", "name", name, tuple(FLOWS))]
     shape = (event,) if isinstance(event, int) else tuple(event)
     if len(shape) not in recipe.axes:
-        wanted = " or ".join({1: "a length", 3: "(channels, height, width)"}[axes] for axes in recipe.axes)
-        raise ValueError(f"flow: event must be {wanted} for {name!r}, not {event}")
+        expected = " or ".join({1: "a length", 3: "(channels, height, width)"}[axes] for axes in recipe.axes)
+        raise ValueError(f"flow: event must be {expected} for {name!r}, not {event}")
     if context and classes:
         raise ValueError("flow: context and classes are not for one flow; append one-hot labels to the context")
     if (context and not recipe.context) or (classes and not recipe.labels):

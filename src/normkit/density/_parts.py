@@ -190,8 +190,8 @@ class Autoregressive(Part):
         x = torch.zeros_like(z)
         for place in self.order:  # which is its own inverse
             raw = self._raw(x, given)[..., place, :]
-            found = self.curve.inverse(z[..., place], raw)  # type: ignore[operator]
-            x = torch.cat([x[..., :place], found.unsqueeze(-1), x[..., place + 1 :]], -1)
+            value = self.curve.inverse(z[..., place], raw)  # type: ignore[operator]
+            x = torch.cat([x[..., :place], value.unsqueeze(-1), x[..., place + 1 :]], -1)
         return x
 
 
@@ -242,8 +242,8 @@ class Plain(Part):
 
     def inverse(self, z: Tensor, given: Given) -> Tensor:
         """Return what ``z`` is the image of."""
-        found = self.transform.inverse(z)  # type: ignore[operator]
-        return found[0] if isinstance(found, tuple) else found
+        preimage = self.transform.inverse(z)  # type: ignore[operator]
+        return preimage[0] if isinstance(preimage, tuple) else preimage
 
 
 class Tokens(Part):
@@ -263,8 +263,8 @@ class Tokens(Part):
 
     def inverse(self, z: Tensor, given: Given, **options: Any) -> Tensor:
         """Return what ``z`` is the image of; ``options`` are those of the transform's own inverse."""
-        found = self.transform.inverse(tokens(z, self.patch), *self._others(given), **options)  # type: ignore[operator]
-        return whole(found, z.shape[1:], self.patch)
+        preimage = self.transform.inverse(tokens(z, self.patch), *self._others(given), **options)  # type: ignore[operator]
+        return whole(preimage, z.shape[1:], self.patch)
 
 
 def tokens(x: Tensor, patch: int | None) -> Tensor:

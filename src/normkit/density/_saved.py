@@ -20,8 +20,8 @@ def save(path: str | Path, made: Flow, recipe: Mapping[str, Any], **more: Any) -
     """Write a flow with what :func:`flow` was handed to build it, and tensors and plain values beside it."""
     file = io.BytesIO()
     torch.save({"flow": dict(recipe), "state": made.state_dict(), **more}, file)
-    with beside(Path(path)) as there:
-        there.write_bytes(file.getvalue())
+    with beside(Path(path)) as temporary:
+        temporary.write_bytes(file.getvalue())
 
 
 def load(path: str | Path) -> Flow:
@@ -40,12 +40,12 @@ def read(path: str | Path) -> tuple[Flow, dict[str, Any]]:
         raise ValueError(f"{path}: there is no such file")
     try:
         check_archive(path)
-        found = torch.load(path, map_location="cpu", weights_only=True)
-        if not isinstance(found, dict) or not found.keys() >= PARTS:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(content, dict) or not content.keys() >= PARTS:
             raise ValueError("it has not the parts of one")
-        made = flow(**found.pop("flow"))
-        made.load_state_dict(found.pop("state"))
+        made = flow(**content.pop("flow"))
+        made.load_state_dict(content.pop("state"))
     except Exception as error:  # a damaged archive can raise nearly anything
         why = str(error).partition("\n")[0] or type(error).__name__
         raise ValueError(f"{path} is no flow, or is damaged: {why}") from error
-    return made, found
+    return made, content

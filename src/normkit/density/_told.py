@@ -54,11 +54,11 @@ def _scores(draws: Tensor) -> Tensor:
     """The normal quantiles of ranks, those of equal numbers in the middle."""
     flat = draws.flatten(0, 1)
     rows = flat.flatten(1) if flat.dim() > 1 else flat.unsqueeze(1)
-    found = []
+    ranks = []
     for column in rows.unbind(1):
         _, place, count = column.unique(return_inverse=True, return_counts=True)
-        found.append((count.cumsum(0).double() - (count - 1) / 2)[place])
-    rank = torch.stack(found, 1).reshape(draws.shape)
+        ranks.append((count.cumsum(0).double() - (count - 1) / 2)[place])
+    rank = torch.stack(ranks, 1).reshape(draws.shape)
     return torch.special.ndtri((rank - 0.375) / (len(rows) + 0.25))
 
 

@@ -51,9 +51,9 @@ def dgfs_transition(
     check.number(NAME, "sigma", sigma, 0.0, open_low=True)
     check.number(NAME, "dt", dt, 0.0, open_low=True)
     here = reals(NAME, "x", x, (None, None))
-    there = reals(NAME, "following", following, x.shape, x)
-    log_pf = gaussian(there, here + sigma * dt * reals(NAME, "drift", drift, x.shape, x), sigma * dt**0.5)
-    log_pb = _backward(here.detach(), there.detach(), reals(NAME, "t", t, (len(x),), x).detach(), sigma, dt)
+    next_state = reals(NAME, "following", following, x.shape, x)
+    log_pf = gaussian(next_state, here + sigma * dt * reals(NAME, "drift", drift, x.shape, x), sigma * dt**0.5)
+    log_pb = _backward(here.detach(), next_state.detach(), reals(NAME, "t", t, (len(x),), x).detach(), sigma, dt)
     return Transition(log_pf.to(x.dtype), log_pb.to(x.dtype))
 
 

@@ -118,11 +118,11 @@ class EBFlow(Loss):
 
     def _layer_outputs(self, x: Tensor) -> list[Tensor]:
         """What each layer returns, before its curve."""
-        found = [linear(x, self._linear[0])]
+        outputs = [linear(x, self._linear[0])]
         for layer in self._linear[1:]:
-            u = found[-1]
-            found.append(linear(self.slope * u + (1 - self.slope) * F.softplus(u), layer))
-        return found
+            u = outputs[-1]
+            outputs.append(linear(self.slope * u + (1 - self.slope) * F.softplus(u), layer))
+        return outputs
 
     def _rise(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The curve's first, second and third derivative."""
@@ -138,20 +138,20 @@ class EBFlow(Loss):
     def _score(self, x: Tensor) -> Tensor:
         """The gradient of the negative energy, layer by layer from the last."""
         *inner, z = self._layer_outputs(x)
-        found = -z
+        gradient = -z
         for layer, u in zip(self._linear[:0:-1], reversed(inner), strict=True):
             first, second, _ = self._rise(u)
-            found = found @ layer.weight.to(x.dtype) * first + second / first
-        return found @ self._linear[0].weight.to(x.dtype)
+            gradient = gradient @ layer.weight.to(x.dtype) * first + second / first
+        return gradient @ self._linear[0].weight.to(x.dtype)
 
     def _curvature(self, x: Tensor, v: Tensor) -> Tensor:
         """The second derivative of the negative energy along v: two orders carried through the layers."""
         weights = [layer.weight.to(x.dtype) for layer in self._linear]
         *inner, z = self._layer_outputs(x)
-        one, two, found = F.linear(v, weights[0]), torch.zeros_like(x), torch.zeros_like(x)
+        one, two, curvature = F.linear(v, weights[0]), torch.zeros_like(x), torch.zeros_like(x)
         for u, weight in zip(inner, weights[1:], strict=True):
             first, second, third = self._rise(u)
             ratio = second / first
-            found = found + (third / first - ratio.square()) * one.square() + ratio * two
+            curvature = curvature + (third / first - ratio.square()) * one.square() + ratio * two
             one, two = F.linear(first * one, weight), F.linear(second * one.square() + first * two, weight)
-        return (found - one.square() - z * two).sum(1)
+        return (curvature - one.square() - z * two).sum(1)

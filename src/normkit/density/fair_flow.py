@@ -81,8 +81,8 @@ class FairFlow(Loss):
         forth = (own0 - det0 - self.log_prob(1, z0)).mean()
         back_again = (own1 - det1 - self.log_prob(0, z1)).mean()
         kl = (forth + back_again) / 2
-        told = reals(self, "prediction", prediction, (), x0)
-        return FairParts(*(value.to(x0.dtype) for value in (self.gamma * kl + (1 - self.gamma) * told, kl)))
+        task_loss = reals(self, "prediction", prediction, (), x0)
+        return FairParts(*(value.to(x0.dtype) for value in (self.gamma * kl + (1 - self.gamma) * task_loss, kl)))
 
     def log_prob(self, group: int, z: Tensor) -> Tensor:
         """Return the log density of codes (N, D) in group 0 or 1."""

@@ -82,8 +82,8 @@ class FlowHMC(Method):
         end, kicked = self._leap(begin, kick)
         gain = self._height(begin) + kick.square().sum(1) / 2 - self._height(end) - kicked.square().sum(1) / 2
         move = chance.log() < gain
-        there = torch.where(move.unsqueeze(1), back(self.flow, end)[0], state)
-        return Leapt(there.to(x.dtype), move.to(x.dtype))
+        new_state = torch.where(move.unsqueeze(1), back(self.flow, end)[0], state)
+        return Leapt(new_state.to(x.dtype), move.to(x.dtype))
 
     def _height(self, z: Tensor) -> Tensor:
         """The energy of latents."""

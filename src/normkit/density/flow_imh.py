@@ -68,11 +68,11 @@ class FlowIMH(Method):
         chance = reals(self, "uniform", uniform, x.shape[:1], x)
         energy = energy_of(self, self.energy, self.coefficients)
         own, log_det = self.flow(state)
-        there, log_det_back = back(self.flow, latent)
+        proposal, log_det_back = back(self.flow, latent)
         now = -energy(state), self._base(own) + log_det
-        new = -energy(there), self._base(latent) - log_det_back
-        found = imh_step(state, *now, there, *new, chance)
-        return Moved(*(value.to(x.dtype) for value in found))
+        new = -energy(proposal), self._base(latent) - log_det_back
+        outcome = imh_step(state, *now, proposal, *new, chance)
+        return Moved(*(value.to(x.dtype) for value in outcome))
 
     def _base(self, z: Tensor) -> Tensor:
         return gaussian(z, 0.0, 1.0) if self.base_energy is None else -self.base_energy(z)

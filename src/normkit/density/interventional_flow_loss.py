@@ -55,10 +55,10 @@ class InterventionalFlowLoss(Loss):
     ) -> Tensor:
         """Return the loss, a single number."""
         own = reals(self, "log_q_y", log_q_y, (None,))
-        told = reals(self, "cross_entropy_x", cross_entropy_x, log_q_y.shape, log_q_y)
+        conditional = reals(self, "cross_entropy_x", cross_entropy_x, log_q_y.shape, log_q_y)
         plain = reals(self, "cross_entropy", cross_entropy, (), log_q_y)
         check.flags(self, "treated", treated, log_q_y.shape, log_q_y)
         chance = reals(self, "propensity", propensity, log_q_y.shape, log_q_y).detach()
         counts = (treated != 0) & (chance >= self.clip)
         weight = counts.to(own.dtype) / (chance + LEAST)
-        return (plain + (weight * (-own - told)).mean()).to(log_q_y.dtype)
+        return (plain + (weight * (-own - conditional)).mean()).to(log_q_y.dtype)

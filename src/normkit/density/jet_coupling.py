@@ -39,8 +39,8 @@ class _Block(nn.Module):
             linear(x, layer).reshape(n, tokens, self.heads, width).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
         )
-        found = torch.softmax(q @ k.mT * width**-0.5, -1) @ v
-        return found.transpose(1, 2).reshape(n, tokens, dim)
+        output = torch.softmax(q @ k.mT * width**-0.5, -1) @ v
+        return output.transpose(1, 2).reshape(n, tokens, dim)
 
 
 @method(

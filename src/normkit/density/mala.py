@@ -79,8 +79,8 @@ def mala(
 def _step(
     energy: Energy, temperature: float, x: Tensor, noise: Tensor, uniform: Tensor, h: float
 ) -> tuple[Tensor, Tensor]:
-    there = x + h * force(energy, x) / temperature + (2 * h) ** 0.5 * noise
+    proposal = x + h * force(energy, x) / temperature + (2 * h) ** 0.5 * noise
     forth = -(2 * h * noise.square()).sum(1) / (4 * h)
-    back = -(x - there - h * force(energy, there) / temperature).square().sum(1) / (4 * h)
-    move = uniform.log() < (energy(x) - energy(there)) / temperature + back - forth
-    return torch.where(move.unsqueeze(1), there, x), move
+    back = -(x - proposal - h * force(energy, proposal) / temperature).square().sum(1) / (4 * h)
+    move = uniform.log() < (energy(x) - energy(proposal)) / temperature + back - forth
+    return torch.where(move.unsqueeze(1), proposal, x), move

@@ -65,8 +65,8 @@ def marginal_consistency(
     at = (order == (index - 1).unsqueeze(1)).to(torch.uint8).argmax(1, keepdim=True)
     value = values.gather(1, at).squeeze(1).long() - 1
     check.index(NAME, "x less 1", value, rows, kinds, logits)
-    there = score.gather(1, at.unsqueeze(2).expand(-1, 1, kinds)).squeeze(1)
-    step = torch.log_softmax(there, 1).gather(1, value.unsqueeze(1)).squeeze(1)
+    row_logits = score.gather(1, at.unsqueeze(2).expand(-1, 1, kinds)).squeeze(1)
+    step = torch.log_softmax(row_logits, 1).gather(1, value.unsqueeze(1)).squeeze(1)
     return (now - before - step).square().mean().to(logits.dtype)
 
 

@@ -33,8 +33,8 @@ class _Projection(nn.Module):
         self.log_scale = nn.Parameter(torch.zeros(outputs, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        found = F.conv2d(x, self.weight.to(x.dtype), self.bias.to(x.dtype))
-        return found * (3 * self.log_scale.to(x.dtype)).exp()
+        output = F.conv2d(x, self.weight.to(x.dtype), self.bias.to(x.dtype))
+        return output * (3 * self.log_scale.to(x.dtype)).exp()
 
 
 class _Step(nn.Module):
@@ -162,10 +162,10 @@ class NanoFlow(Transform):
         return z, log_scale.sum((1, 2, 3))
 
     def _affine(self, step: _Step, known: Tensor) -> tuple[Tensor, Tensor]:
-        found = step.projection(self._estimate(step, known))
+        parameters = step.projection(self._estimate(step, known))
         if self.coupling == "additive":
-            return found, torch.zeros_like(found)
-        return found[:, ::2], F.logsigmoid(found[:, 1::2] + 2)
+            return parameters, torch.zeros_like(parameters)
+        return parameters[:, ::2], F.logsigmoid(parameters[:, 1::2] + 2)
 
     def _estimate(self, step: _Step, known: Tensor, setting: bool = False) -> Tensor:
         """The shared network, with a step's embedding and gates."""

@@ -60,8 +60,8 @@ def ot_cfm(
     if (i is None) is not (j is None):
         raise ValueError(f"{NAME}: i and j must both be given or both be left out")
     if i is None or j is None:
-        found = plan(x0, x1, method=method, reg=reg, normalize_cost=normalize_cost)
-        drawn = torch.multinomial(found.flatten(), len(x0), replacement=True)
+        coupling = plan(x0, x1, method=method, reg=reg, normalize_cost=normalize_cost)
+        drawn = torch.multinomial(coupling.flatten(), len(x0), replacement=True)
         i, j = drawn // len(x1), drawn % len(x1)
     else:
         check.index(NAME, "i", i, (None,), len(x0), x0)
@@ -92,10 +92,10 @@ def plan(x0: Tensor, x1: Tensor, *, method: str = "exact", reg: float = 0.05, no
     cost = (source.unsqueeze(1) - data.unsqueeze(0)).square().sum(-1)
     if normalize_cost:
         cost = cost / cost.max().clamp(min=torch.finfo(cost.dtype).tiny)
-    found = _exact(cost) if method == "exact" else _sinkhorn(cost, reg)
-    total = found.sum()
-    found = found if total.isfinite() and total > 1e-8 else torch.full_like(cost, 1 / cost.numel())
-    return found.to(x0.dtype)
+    coupling = _exact(cost) if method == "exact" else _sinkhorn(cost, reg)
+    total = coupling.sum()
+    coupling = coupling if total.isfinite() and total > 1e-8 else torch.full_like(cost, 1 / cost.numel())
+    return coupling.to(x0.dtype)
 
 
 def _check_way(method: str, reg: float) -> None:
@@ -126,9 +126,9 @@ def _exact(cost: Tensor) -> Tensor:
     if matrix.shape[0] != matrix.shape[1]:
         return torch.from_numpy(_program(matrix)).to(cost)
     rows, columns = linear_sum_assignment(matrix)
-    found = np.zeros_like(matrix)
-    found[rows, columns] = 1 / len(matrix)
-    return torch.from_numpy(found).to(cost)
+    coupling = np.zeros_like(matrix)
+    coupling[rows, columns] = 1 / len(matrix)
+    return torch.from_numpy(coupling).to(cost)
 
 
 def _program(cost: np.ndarray) -> np.ndarray:
@@ -138,8 +138,8 @@ def _program(cost: np.ndarray) -> np.ndarray:
 
     n, m = cost.shape
     sums = vstack([kron(eye_array(n), np.ones((1, m))), kron(np.ones((1, n)), eye_array(m))])
-    wanted = np.concatenate([np.full(n, 1 / n), np.full(m, 1 / m)])
-    return linprog(cost.ravel(), A_eq=sums, b_eq=wanted, method="highs").x.reshape(n, m)
+    marginals = np.concatenate([np.full(n, 1 / n), np.full(m, 1 / m)])
+    return linprog(cost.ravel(), A_eq=sums, b_eq=marginals, method="highs").x.reshape(n, m)
 
 
 def _sinkhorn(cost: Tensor, reg: float) -> Tensor:

@@ -99,8 +99,8 @@ class PathGradientLoss(Loss):
         """The flow's sample, and its log density."""
         base = gaussian(z, 0.0, 1.0)
         if self.flow is not None:
-            found = self.flow.inverse(z)  # type: ignore[operator]
-            return (found[0], base - found[1]) if isinstance(found, tuple) else (found, self._log_prob(found))
+            sample = self.flow.inverse(z)  # type: ignore[operator]
+            return (sample[0], base - sample[1]) if isinstance(sample, tuple) else (sample, self._log_prob(sample))
         x = z * self.log_scale.to(z.dtype).exp() + self.shift.to(z.dtype)
         a, b = x.tensor_split([self.dim // 2], 1)
         bent = torch.cat([a, b + a.tanh() @ self.weight.to(z.dtype).mT], 1)

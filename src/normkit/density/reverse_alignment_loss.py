@@ -52,6 +52,6 @@ class ReverseAlignmentLoss(Loss):
     def forward(self, features: Tensor, targets: Tensor) -> Tensor:
         """Return the loss, a single number."""
         own = reals(self, "features", features, (None, None, self.dim))
-        wanted = reals(self, "targets", targets, (*features.shape[:2], self.target_dim), features).detach()
+        target = reals(self, "targets", targets, (*features.shape[:2], self.target_dim), features).detach()
         made = linear(F.silu(linear(own, self.first)), self.last)
-        return -F.cosine_similarity(made, wanted, dim=-1).mean().to(features.dtype)
+        return -F.cosine_similarity(made, target, dim=-1).mean().to(features.dtype)

@@ -76,18 +76,18 @@ class SmoothMixture(Transform):
             x = self._bisect(wide, *shape)
         # a Newton step from the root stays there, and each makes twice as many orders of derivatives right
         for _ in range(2):
-            there, log_slope = self._curve(x, *shape)
-            off = there - wide
+            image, log_slope = self._curve(x, *shape)
+            off = image - wide
             x = x - (off - off.detach()) / log_slope.exp()
         return (x + turns).to(z.dtype)
 
     def _check_inputs(self, name: str, x: Tensor, *shape: Tensor) -> list[Tensor]:
         check.floating(self, x, name)
-        wanted = (*x.shape, self.components)
+        sizes = (*x.shape, self.components)
         names = ("mean", "log_scale", "alpha", "logits")
         return [
             reals(self, name, x, x.shape),
-            *(reals(self, n, v, wanted, x) for n, v in zip(names, shape, strict=True)),
+            *(reals(self, n, v, sizes, x) for n, v in zip(names, shape, strict=True)),
         ]
 
     def _curve(

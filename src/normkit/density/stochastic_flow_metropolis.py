@@ -66,8 +66,8 @@ def stochastic_flow_metropolis(
     chances = reals(NAME, "uniform", uniform, (steps, len(x)), x)
     first = now = plain(state)
     for draw, chance in zip(draws, chances, strict=True):
-        there = state + step_size * draw
-        cost = plain(there)
+        proposal = state + step_size * draw
+        cost = plain(proposal)
         move = chance.log() < now - cost
-        state, now = torch.where(move.unsqueeze(1), there, state), torch.where(move, cost, now)
+        state, now = torch.where(move.unsqueeze(1), proposal, state), torch.where(move, cost, now)
     return Jumped(state.to(x.dtype), (now - first).to(x.dtype))

@@ -31,8 +31,8 @@ class _Attention(nn.Module):
         if tokens > 1:
             later = torch.ones(tokens, tokens, dtype=torch.bool, device=x.device).triu(1)
             score = score.masked_fill(later, -torch.inf)
-        found = (torch.softmax(score, -1) @ v).transpose(1, 2).reshape(n, tokens, channels)
-        return linear(found, self.proj), (k, v)
+        output = (torch.softmax(score, -1) @ v).transpose(1, 2).reshape(n, tokens, channels)
+        return linear(output, self.proj), (k, v)
 
 
 class _MLP(nn.Module):
@@ -57,8 +57,8 @@ class _Block(nn.Module):
         self.attention, self.mlp = _Attention(channels, head_dim), _MLP(channels, expansion)
 
     def forward(self, x: Tensor, temperature: float = 1.0, before: tuple[Tensor, Tensor] | None = None):
-        found, cache = self.attention(x, temperature, before)
-        x = x + found
+        output, cache = self.attention(x, temperature, before)
+        x = x + output
         return x + self.mlp(x), cache
 
 
@@ -161,17 +161,17 @@ class TarFlowBlock(Transform):
         label, place = self._class(y, wide), self._turned(self.pos_embed.to(wide.dtype), 0)
         free = self._class(None, wide)
         caches: list[list] = [[None] * len(self.attn_blocks) for _ in range(2)]
-        found = [wide[:, :1]]
+        tokens = [wide[:, :1]]
         for token in range(1, self.num_patches):
-            h = linear(found[-1], self.proj_in) + place[token - 1]
+            h = linear(tokens[-1], self.proj_in) + place[token - 1]
             a, b = self._next(h + label, 1.0, caches[0])
             weight = guidance * token / (self.num_patches - 1) if annealed_guidance else guidance
             if guidance:
                 plain_a, plain_b = self._next(h + free, attn_temp, caches[1])
                 a = a + weight * (a - plain_a) if "a" in guide_what else a
                 b = b + weight * (b - plain_b) if "b" in guide_what else b
-            found.append(wide[:, token : token + 1] * a.exp() + b)
-        return self._turned(torch.cat(found, 1)).to(z.dtype)
+            tokens.append(wide[:, token : token + 1] * a.exp() + b)
+        return self._turned(torch.cat(tokens, 1)).to(z.dtype)
 
     def _next(self, h: Tensor, temperature: float, cache: list) -> tuple[Tensor, ...]:
         """What one token, with those before it in the cache, makes of the next; the cache gets it too."""

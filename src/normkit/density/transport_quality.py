@@ -46,6 +46,6 @@ def transport_quality(log_weight: Tensor, log_weight_target: Tensor) -> Quality:
     On Sampling with Approximate Transport Maps (Grenioux et al., 2023), arXiv 2302.04763.
     """
     here = reals(NAME, "log_weight", log_weight, (None,))
-    there = reals(NAME, "log_weight_target", log_weight_target, log_weight.shape, log_weight)
+    target = reals(NAME, "log_weight_target", log_weight_target, log_weight.shape, log_weight)
     participation = 1 / (torch.softmax(here, 0).square().sum() * len(here))
-    return Quality((here - there).clamp(max=0).exp().to(log_weight.dtype), participation.to(log_weight.dtype))
+    return Quality((here - target).clamp(max=0).exp().to(log_weight.dtype), participation.to(log_weight.dtype))

@@ -60,8 +60,8 @@ class Combined(FedAvg):
 
     def _with_told(self, message):
         node = message.metadata.dst_node_id
-        told = recorded(self.plan.told(self.memory, node, **self.options))
-        content = app.RecordDict({**message.content, **told})
+        records = recorded(self.plan.told(self.memory, node, **self.options))
+        content = app.RecordDict({**message.content, **records})
         return app.Message(content, message_type=message.metadata.message_type, dst_node_id=node)
 
     def aggregate_train(self, server_round, replies):
@@ -71,12 +71,12 @@ class Combined(FedAvg):
         self._refuse(server_round, refused)
         if not updates:
             return app.ArrayRecord(self.sent), None
-        found = self.plan.together(updates, shared, self.memory, self.options)
+        state = self.plan.together(updates, shared, self.memory, self.options)
         nodes = {update.client for update in updates}
         contents = [reply.content for reply in replies if reply.metadata.src_node_id in nodes]
-        told = self.train_metrics_aggr_fn(contents, self.weighted_by_key)
-        told["refused"] = len(refused)
-        return app.ArrayRecord({**self.sent, **found}), told
+        metrics = self.train_metrics_aggr_fn(contents, self.weighted_by_key)
+        metrics["refused"] = len(refused)
+        return app.ArrayRecord({**self.sent, **state}), metrics
 
     def _read(self, replies, sent, wanted) -> tuple[UpdateList, dict[int, str]]:
         """Return what clients sent that can be used, and why the others are refused."""
@@ -89,8 +89,8 @@ class Combined(FedAvg):
                 updates[node] = self._update(reply.content, node, wanted)
             except (ValueError, TypeError, KeyError, EOFError, OSError) as error:
                 refused[node] = f"its reply cannot be read: {error}"
-        found, why = accept(updates, sent, self.most, wanted, self.memory, self.options)
-        return found, refused | why
+        usable, why = accept(updates, sent, self.most, wanted, self.memory, self.options)
+        return usable, refused | why
 
     def _refuse(self, when, refused):
         self.refused[when] = refused

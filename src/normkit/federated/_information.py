@@ -71,10 +71,10 @@ def newton(function: Callable[[Tensor], Taylor | None], start: Tensor) -> Tensor
         slope = float(now.gradient @ step)
         if not slope < -SMALL:
             break
-        found = _shorten(function, x, now, step, slope)
-        if found is None:
+        candidate = _shorten(function, x, now, step, slope)
+        if candidate is None:
             break
-        x, now = found
+        x, now = candidate
     return x
 
 

@@ -28,10 +28,10 @@ def read(
     """
     names = [(role, entry) for role, entries in roles.items() for entry in entries]
     if len(states) != len(names) + len(rest):
-        wanted = [f"{role}:{entry}" if role else entry for role, entry in names] + list(rest)
-        raise ValueError(f"{owner}: states must be {', '.join(wanted)}, but there are {len(states)} tensors")
+        expected = [f"{role}:{entry}" if role else entry for role, entry in names] + list(rest)
+        raise ValueError(f"{owner}: states must be {', '.join(expected)}, but there are {len(states)} tensors")
     shapes: dict[str, torch.Size] = {}
-    found: dict[str, list[Tensor]] = {role: [] for role in roles}
+    tensors: dict[str, list[Tensor]] = {role: [] for role in roles}
     for (role, entry), value in zip(names, states, strict=False):
         _check(owner, f"states {role}:{entry}" if role else f"states {entry}", value, clients, states[0])
         if shapes.setdefault(entry, value.shape) != value.shape:
@@ -39,11 +39,11 @@ def read(
                 f"{owner}: states {role}:{entry} must have shape {tuple(shapes[entry])} as the others of its name, not "
                 f"{tuple(value.shape)}"
             )
-        found[role].append(value)
+        tensors[role].append(value)
     others = list(states[len(names) :])
     for name, value in zip(rest, others, strict=True):
         _check(owner, f"states {name}", value, False, states[0])
-    return found, others
+    return tensors, others
 
 
 def _check(owner: str, name: str, value: Tensor, clients: bool, first: Tensor) -> None:

@@ -42,12 +42,12 @@ def apfl_alpha(*states: Tensor, entries: Sequence[str], lr: float, decay: float 
 
     Adaptive Personalized Federated Learning (Deng et al., 2020), arXiv 2003.13461.
     """
-    found, [alpha] = read(NAME, states, dict.fromkeys(ROLES, entries), ("alpha",), clients=False)
+    tensors, [alpha] = read(NAME, states, dict.fromkeys(ROLES, entries), ("alpha",), clients=False)
     if alpha.numel() != 1:
         raise ValueError(f"{NAME}: states alpha must be a single number, but its shape is {tuple(alpha.shape)}")
     check.number(NAME, "lr", lr, 0.0)
     check.number(NAME, "decay", decay, 0.0)
-    return moved([found[role] for role in ROLES], alpha.double(), lr, decay).to(alpha.dtype)
+    return moved([tensors[role] for role in ROLES], alpha.double(), lr, decay).to(alpha.dtype)
 
 
 def moved(parts: Sequence[Sequence[Tensor]], alpha: Tensor, lr: float, decay: float) -> Tensor:

@@ -77,12 +77,12 @@ def apfl_step(
     """
     if len(entries) != 4:
         raise ValueError(f"{NAME}: entries must name w1, b1, w2, b2, not {list(entries)}; train takes any model")
-    found, [x, y] = read(NAME, states, {"shared": entries, "personal": entries}, ("x", "y"), clients=False)
+    tensors, [x, y] = read(NAME, states, {"shared": entries, "personal": entries}, ("x", "y"), clients=False)
     shared, personal = (
-        {name: value.double() for name, value in zip(entries, found[role], strict=True)} for role in found
+        {name: value.double() for name, value in zip(entries, tensors[role], strict=True)} for role in tensors
     )
-    check.shape(NAME, "states x", x, (None, None, found["shared"][0].shape[-1]))
-    check.index(NAME, "states y", y, x.shape[:2], len(found["shared"][3]), x)
+    check.shape(NAME, "states x", x, (None, None, tensors["shared"][0].shape[-1]))
+    check.index(NAME, "states y", y, x.shape[:2], len(tensors["shared"][3]), x)
 
     def forward(state: State, x: Tensor) -> Tensor:
         w1, b1, w2, b2 = state.values()
@@ -91,7 +91,7 @@ def apfl_step(
     batches = list(zip(x.double(), y, strict=True))
     done = train(forward, shared, personal, alpha, batches, lr=lr, adapt=adapt, mixing=mixing)
     kept = [*done.shared.values(), *done.personal.values()]
-    own = [*found["shared"], *found["personal"]]
+    own = [*tensors["shared"], *tensors["personal"]]
     return (*(a.to(b.dtype) for a, b in zip(kept, own, strict=True)), done.alpha.to(own[0].dtype))
 
 
@@ -157,8 +157,8 @@ def _gradients(function: Callable[..., Tensor], *states: State) -> list[State]:
     with torch.enable_grad():
         leaves = [{name: value.detach().requires_grad_() for name, value in state.items()} for state in states]
         flat = [value for state in leaves for value in state.values()]
-        found = iter(torch.autograd.grad(function(*leaves), flat))
-    return [{name: next(found) for name in state} for state in leaves]
+        grads = iter(torch.autograd.grad(function(*leaves), flat))
+    return [{name: next(grads) for name in state} for state in leaves]
 
 
 def _step(state: State, gradient: State, lr: float) -> State:

@@ -41,11 +41,11 @@ def classwise_average(*states: Tensor, entries: Sequence[str]) -> tuple[Tensor, 
 
     FedLoGe (Xiao et al., 2024), arXiv 2401.08977.
     """
-    found, [count, classes] = read(NAME, states, {"": entries}, ("count", "classes"))
+    tensors, [count, classes] = read(NAME, states, {"": entries}, ("count", "classes"))
     clients = len(states[0])
     share = counts(NAME, "count", count, clients).unsqueeze(1)
     check.shape(NAME, "states classes", classes, (clients, None))
-    for name, value in zip(entries, found[""], strict=True):
+    for name, value in zip(entries, tensors[""], strict=True):
         if value.dim() < 2 or value.shape[1] != classes.shape[1]:
             raise ValueError(
                 f"{NAME}: states {name} must have {classes.shape[1]} classes on axis 1, but its shape is "
@@ -56,4 +56,4 @@ def classwise_average(*states: Tensor, entries: Sequence[str]) -> tuple[Tensor, 
     share = share / total(share)
     weights = share * classes.double()
     weights = torch.where(total(weights) > 0, weights, share)
-    return tuple(in_type(mean(value, weights), value) for value in found[""])
+    return tuple(in_type(mean(value, weights), value) for value in tensors[""])

@@ -100,9 +100,9 @@ def _bar(start: Tensor, free: Tensor, barrier: float, x: Tensor) -> Taylor | Non
     inside = (start > 0).flatten()
     if not (cells.flatten()[inside] > 0).all():
         return None
-    found = expanded(torch.where(start > 0, cells, 0))
+    taylor = expanded(torch.where(start > 0, cells, 0))
     flat = torch.where(inside, cells.flatten(), 1)
-    gradient = found.gradient - inside * barrier / flat
-    hessian = found.hessian + torch.diag(inside * barrier / flat.square())
-    value = found.value - barrier * flat.log().sum()
+    gradient = taylor.gradient - inside * barrier / flat
+    hessian = taylor.hessian + torch.diag(inside * barrier / flat.square())
+    value = taylor.value - barrier * flat.log().sum()
     return Taylor(value, free.mT @ gradient, free.mT @ hessian @ free)

@@ -76,16 +76,16 @@ def _bar(
     value = (wrong * x).sum() - barrier * (x.log().sum() + rest.log().sum())
     gradient = wrong - barrier * (1 / x - 1 / rest)
     hessian = torch.diag(barrier * (1 / x.square() + 1 / rest.square()))
-    told = (sums @ x).view(p.shape[:2])
-    both = torch.stack([p.sum(2) - told, told], 2)
+    positives = (sums @ x).view(p.shape[:2])
+    both = torch.stack([p.sum(2) - positives, positives], 2)
     for limit, wide in zip(limits, (False, True), strict=True):
-        found = _limit(both, wide, sums)
-        room = limit - found.value
+        taylor = _limit(both, wide, sums)
+        room = limit - taylor.value
         if not room > 0:
             return None
         value = value - barrier * room.log()
-        gradient = gradient + barrier * found.gradient / room
-        hessian = hessian + barrier * (found.hessian / room + torch.outer(found.gradient, found.gradient) / room**2)
+        gradient = gradient + barrier * taylor.gradient / room
+        hessian = hessian + barrier * (taylor.hessian / room + torch.outer(taylor.gradient, taylor.gradient) / room**2)
     return Taylor(value, gradient, hessian)
 
 
@@ -93,9 +93,9 @@ def _limit(both: Tensor, by_client: bool, sums: Tensor) -> Taylor:
     """The information of predictions (S, Z, 2) about groups, with its derivatives by the cells' yeses."""
     seen = both if by_client else both.sum(0, keepdim=True)
     kept = seen.sum(2) > 0  # of a group that is not at a client nothing is told
-    found = expanded(seen)
+    taylor = expanded(seen)
     turn = torch.tensor([-1.0, 1.0], dtype=both.dtype, device=both.device)
     clients = 1 if by_client else both.shape[0]
     pairs = torch.eye(seen.shape[0] * seen.shape[1], dtype=both.dtype, device=both.device).repeat(1, clients)
     way = torch.kron(pairs * kept.flatten().unsqueeze(1), turn.unsqueeze(1)) @ sums
-    return Taylor(found.value, way.mT @ found.gradient, way.mT @ found.hessian @ way)
+    return Taylor(taylor.value, way.mT @ taylor.gradient, way.mT @ taylor.hessian @ way)

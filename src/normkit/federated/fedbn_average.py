@@ -41,12 +41,12 @@ def fedbn_average(*states: Tensor, entries: Sequence[str], local: Sequence[str] 
 
     Differs from the authors' code in: whole numbers are averaged and rounded, not those of the first client.
     """
-    found, [count] = read(NAME, states, {"": entries}, ("count",))
+    tensors, [count] = read(NAME, states, {"": entries}, ("count",))
     unknown = sorted(set(local) - set(entries))
     if unknown:
         raise ValueError(f"{NAME}: local must be among the entries, but {', '.join(unknown)} is not")
     weights = counts(NAME, "count", count, len(states[0]))
     return tuple(
         value if name in local else join(value, weights).expand(value.shape).clone()
-        for name, value in zip(entries, found[""], strict=True)
+        for name, value in zip(entries, tensors[""], strict=True)
     )

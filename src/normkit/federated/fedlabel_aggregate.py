@@ -40,10 +40,10 @@ def fedlabel_aggregate(*states: Tensor, entries: Sequence[str]) -> tuple[Tensor,
     Local or Global: Selective Knowledge Assimilation for Federated Learning with Limited Labels (Cho et al., 2023),
     arXiv 2307.08809.
     """
-    found, [number] = read(NAME, states, {"labeled": entries, "pseudo": entries}, ("pseudo_labels",))
+    tensors, [number] = read(NAME, states, {"labeled": entries, "pseudo": entries}, ("pseudo_labels",))
     used = counts(NAME, "pseudo_labels", torch.where(number == 0, 1, number), len(states[0]))
     alike = torch.ones_like(used)
     return tuple(
         in_type((mean(labeled, alike) + mean(pseudo, used)) / 2, labeled)
-        for labeled, pseudo in zip(found["labeled"], found["pseudo"], strict=True)
+        for labeled, pseudo in zip(tensors["labeled"], tensors["pseudo"], strict=True)
     )

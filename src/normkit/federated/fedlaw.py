@@ -80,8 +80,8 @@ def fedlaw(
         return F.cross_entropy(F.linear(batch[0].double(), weight, bias), batch[1])
 
     options = {"function": function, "optimizer": optimizer, "lr": lr, "epochs": epochs}
-    found = learn(clients, count, loss_of_state, list(zip(x, y, strict=True)), **options)
-    return (*found.state.values(), found.shrink.to(own[0].dtype), found.share.to(own[0].dtype))
+    solution = learn(clients, count, loss_of_state, list(zip(x, y, strict=True)), **options)
+    return (*solution.state.values(), solution.shrink.to(own[0].dtype), solution.share.to(own[0].dtype))
 
 
 @beside(fedlaw)
@@ -136,5 +136,5 @@ def _optimizer(free: Tensor, name: str, lr: float) -> torch.optim.Optimizer:
 
 
 def _state(stacked: Mapping[str, Tensor], free: Tensor, function: str) -> dict[str, Tensor]:
-    found = aggregate(list(stacked.values()), *weights(free[:-1], free[-1], function))
-    return {name: value.to(stacked[name].dtype) for name, value in zip(stacked, found, strict=True)}
+    values = aggregate(list(stacked.values()), *weights(free[:-1], free[-1], function))
+    return {name: value.to(stacked[name].dtype) for name, value in zip(stacked, values, strict=True)}

@@ -42,9 +42,9 @@ def fedlaw_aggregate(*states: Tensor, entries: Sequence[str], function: str = "e
     Revisiting Weighted Aggregation in Federated Learning with Neural Networks (Li et al., 2023), arXiv 2302.10911.
     """
     check.choice(NAME, "function", function, FUNCTIONS)
-    found, [share, shrink] = read(NAME, states, {"": entries}, ("share_logit", "shrink_logit"))
+    tensors, [share, shrink] = read(NAME, states, {"": entries}, ("share_logit", "shrink_logit"))
     check.shape(NAME, "states share_logit", share, (len(states[0]),))
     if shrink.numel() != 1:
         raise ValueError(f"{NAME}: states shrink_logit must be a single number, but its shape is {tuple(shrink.shape)}")
     given = weights(share.double(), shrink.double().reshape(()), function)
-    return tuple(in_type(value, like) for value, like in zip(aggregate(found[""], *given), found[""], strict=True))
+    return tuple(in_type(value, like) for value, like in zip(aggregate(tensors[""], *given), tensors[""], strict=True))

@@ -44,10 +44,10 @@ def fedselect_aggregate(*states: Tensor, entries: Sequence[str], masked: Sequenc
     unknown = sorted(set(masked) - set(entries))
     if unknown:
         raise ValueError(f"{NAME}: masked must be among the entries, but {', '.join(unknown)} is not")
-    found, _ = read(NAME, states, {"": entries, "mask": masked})
-    stacked = dict(zip(entries, found[""], strict=True))
+    tensors, _ = read(NAME, states, {"": entries, "mask": masked})
+    stacked = dict(zip(entries, tensors[""], strict=True))
     shared = {}
-    for name, own in zip(masked, masks(NAME, masked, found["mask"]), strict=True):
+    for name, own in zip(masked, masks(NAME, masked, tensors["mask"]), strict=True):
         value, number = stacked[name], (~own).sum(0)
         joined = total(torch.where(own, 0, value)) / number.clamp(min=1)
         shared[name] = in_type(joined, value)

@@ -47,12 +47,12 @@ def fedselect_grow(
     """
     rate = check.number(NAME, "rate", rate, 0.0, 1.0)
     limit = check.number(NAME, "limit", limit, 0.0, 1.0)
-    found, _ = read(NAME, states, dict.fromkeys(("current", "previous", "mask"), entries), clients=False)
-    own = masks(NAME, entries, found["mask"])
+    tensors, _ = read(NAME, states, dict.fromkeys(("current", "previous", "mask"), entries), clients=False)
+    own = masks(NAME, entries, tensors["mask"])
     return tuple(
         (_grow(now, before, mask, rate, limit) if "weight" in name else mask).to(given.dtype)
         for name, now, before, mask, given in zip(
-            entries, found["current"], found["previous"], own, found["mask"], strict=True
+            entries, tensors["current"], tensors["previous"], own, tensors["mask"], strict=True
         )
     )
 

@@ -45,11 +45,11 @@ def fedselect_step(
     """
     lr = check.number(NAME, "lr", lr, 0.0)
     names = {"": entries, "mask": entries, "gradient": [f"gradient {name}" for name in entries]}
-    found, _ = read(NAME, states, names, clients=False)
+    tensors, _ = read(NAME, states, names, clients=False)
     return tuple(
         _steps(name, value, mask, gradient, own, lr)
         for name, value, mask, gradient in zip(
-            entries, found[""], masks(NAME, entries, found["mask"]), found["gradient"], strict=True
+            entries, tensors[""], masks(NAME, entries, tensors["mask"]), tensors["gradient"], strict=True
         )
     )
 

@@ -46,12 +46,12 @@ def strategy(
     ``pseudo-labels`` (``fedlabel``) or ``classes``, a list (``fedloge``). Flower is not a part of any group of
     this package, whose versions it cannot share: ``pip install flwr``.
     """
-    found = plan(method, local, options)
+    declaration = plan(method, local, options)
     most = check.number("strategy", "most", most, 1.0)
     load("app")
     from normkit.federated._flower_classes import Combined
 
-    return Combined(found, tuple(local), most, options, **(flower or {}))
+    return Combined(declaration, tuple(local), most, options, **(flower or {}))
 
 
 def keep_local(local: Collection[str] = (), records: Collection[str] = ()) -> Callable[..., Any]:
@@ -101,15 +101,15 @@ def disparity(groups: int) -> Callable[..., Any]:
 
     def aggregate(contents: list[Any], weighted_by: str) -> Any:
         joint = [metrics.pop("joint", []) for content in contents for metrics in content.metric_records.values()]
-        found = load("serverapp.strategy.strategy_utils").aggregate_metricrecords(contents, weighted_by)
+        record = load("serverapp.strategy.strategy_utils").aggregate_metricrecords(contents, weighted_by)
         sound = [given for given in joint if given and len(given) % groups == 0 and min(given) >= 0]
         usual = statistics.mode(sorted(map(len, sound))) if sound else 0
         sound = [given for given in sound if len(given) == usual]
         if sound and sum(map(sum, sound)) > 0:
             parts = disparity_decomposition(torch.tensor(sound, dtype=torch.float64).view(len(sound), groups, -1))
             for name, value in zip(parts._fields, parts, strict=True):
-                found[f"{name.strip('_')}-disparity"] = float(value)
-        return found
+                record[f"{name.strip('_')}-disparity"] = float(value)
+        return record
 
     return aggregate
 

@@ -67,8 +67,8 @@ def norm_transfer(
     check.values(NAME, "global_weight", global_weight, (None, features.shape[1]), features)
     given = {"global_bias": global_bias, "local_weight": local_weight, "local_bias": local_bias}
     for name, value in given.items():
-        wanted = global_weight.shape if name == "local_weight" else global_weight.shape[:1]
-        check.values(NAME, name, value, wanted, features)
+        shape = global_weight.shape if name == "local_weight" else global_weight.shape[:1]
+        check.values(NAME, name, value, shape, features)
     check.shape(NAME, "count", count, global_weight.shape[:1], features)
     for name, value in {"features": features, "global_weight": global_weight, **given, "count": count}.items():
         finite(NAME, name, value)

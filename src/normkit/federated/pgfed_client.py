@@ -74,14 +74,14 @@ def pgfed_client(
     if len(entries) != 2:
         raise ValueError(f"{NAME}: entries must name a weight and a bias, not {list(entries)}; train takes any model")
     roles = ("", "auxiliary", "mean_gradient")
-    found, [risks, alpha, x, y] = read(
+    tensors, [risks, alpha, x, y] = read(
         NAME, states, dict.fromkeys(roles, entries), ("risks", "alpha", "x", "y"), clients=False
     )
-    own = found[""]
+    own = tensors[""]
     check.shape(NAME, "states alpha", alpha, risks.shape)
     check.shape(NAME, "states x", x, (None, None, own[0].shape[-1]))
     check.index(NAME, "states y", y, x.shape[:2], len(own[0]), x)
-    state, auxiliary, mean = ({n: v.double() for n, v in zip(entries, found[r], strict=True)} for r in roles)
+    state, auxiliary, mean = ({n: v.double() for n, v in zip(entries, tensors[r], strict=True)} for r in roles)
     done = train(
         lambda state, x: F.linear(x, *(state[name] for name in entries)),
         state,
@@ -146,9 +146,9 @@ def train(
 
 def _gradient_and_risk(forward, loss, theta: dict[str, Tensor], batches) -> tuple[dict[str, Tensor], Tensor]:
     """The gradient and the risk at the end of a round."""
-    found = [(*_slope(forward, loss, theta, x, y), len(y)) for x, y in batches]
-    gradient = {name: torch.stack([slope[name] for slope, _, _ in found]).mean(0) for name in theta}
-    risk = torch.stack([value * number for _, value, number in found]).sum() / sum(number for _, _, number in found)
+    slopes = [(*_slope(forward, loss, theta, x, y), len(y)) for x, y in batches]
+    gradient = {name: torch.stack([slope[name] for slope, _, _ in slopes]).mean(0) for name in theta}
+    risk = torch.stack([value * number for _, value, number in slopes]).sum() / sum(number for _, _, number in slopes)
     return gradient, risk - _product(gradient, theta)
 
 
@@ -157,8 +157,8 @@ def _slope(forward, loss, theta: dict[str, Tensor], x: Tensor, y: Tensor) -> tup
     with torch.enable_grad():
         leaves = {name: value.detach().requires_grad_() for name, value in theta.items()}
         value = loss(forward(leaves, x), y)
-        found = torch.autograd.grad(value, list(leaves.values()))
-    return dict(zip(leaves, found, strict=True)), value.detach()
+        grads = torch.autograd.grad(value, list(leaves.values()))
+    return dict(zip(leaves, grads, strict=True)), value.detach()
 
 
 def _product(a: State, b: State) -> Tensor:

@@ -49,19 +49,19 @@ def pgfed_server(*states: Tensor, entries: Sequence[str], mu: float, momentum: f
     last = states[size + len(rest) :] if momentum else ()
     roles = ("", "gradient", "previous") if momentum else ("", "gradient")
     ordered = (*states[:size], *last, *states[size : len(states) - len(last)])
-    found, [risk, alpha, count] = read(NAME, ordered, dict.fromkeys(roles, entries), rest)
+    tensors, [risk, alpha, count] = read(NAME, ordered, dict.fromkeys(roles, entries), rest)
     clients = len(states[0])
     check.shape(NAME, "states risk", risk, (clients,))
     check.shape(NAME, "states alpha", alpha, (clients, clients))
     weights = counts(NAME, "count", count, clients)
-    state = [join(value, weights) for value in found[""]]
-    shared = [(mu / clients * total(value)).to(value.dtype) for value in found["gradient"]]
-    told = [mu * torch.stack([total(_by(row, value)) for row in alpha]) for value in found["gradient"]]
-    before = found.get("previous", found["gradient"])
-    told = [
-        ((1 - momentum) * new + momentum * old.double()).to(old.dtype) for new, old in zip(told, before, strict=True)
+    state = [join(value, weights) for value in tensors[""]]
+    shared = [(mu / clients * total(value)).to(value.dtype) for value in tensors["gradient"]]
+    sums = [mu * torch.stack([total(_by(row, value)) for row in alpha]) for value in tensors["gradient"]]
+    before = tensors.get("previous", tensors["gradient"])
+    sums = [
+        ((1 - momentum) * new + momentum * old.double()).to(old.dtype) for new, old in zip(sums, before, strict=True)
     ]
-    return (*state, *shared, *told, (mu * risk.double()).to(risk.dtype))
+    return (*state, *shared, *sums, (mu * risk.double()).to(risk.dtype))
 
 
 def _by(row: Tensor, value: Tensor) -> Tensor:

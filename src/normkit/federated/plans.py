@@ -15,26 +15,26 @@ PLANS = Family("strategy", "PLAN", "federated/strategies")
 
 def plan(method: str, local: Collection[str], options: Mapping[str, Any]) -> Plan:
     """Return what a method declares, if it is given what it needs."""
-    found = declared("strategy", "method", method, options)
-    missing = [name for name in found.needs if name not in options]
+    declaration = declared("strategy", "method", method, options)
+    missing = [name for name in declaration.needs if name not in options]
     if missing:
         raise TypeError(f"strategy: method={method!r} needs {', '.join(missing)}")
-    if found.keeps != bool(local):
-        verb = "needs" if found.keeps else "takes no"
+    if declaration.keeps != bool(local):
+        verb = "needs" if declaration.keeps else "takes no"
         raise ValueError(f"strategy: method={method!r} {verb} local entries; it is {list(local)}")
-    return found
+    return declaration
 
 
 def declared(owner: str, name: str, method: str, options: Collection[str]) -> Plan:
     """Return what a method declares; options that it does not take are refused."""
-    whole = [strategy for strategy, found in PLANS.items() if method in found.parts]
+    whole = [strategy for strategy, declaration in PLANS.items() if method in declaration.parts]
     if method not in PLANS and whole:
         raise ValueError(
             f"{owner}: {name}={method!r} is a part of {whole[0]!r}: take that for the server, and "
             f"nk.create({method!r}, ...) where clients train"
         )
-    found = PLANS[check.choice(owner, name, method, tuple(PLANS))]
-    unknown = sorted({*options} - {*found.needs, *found.takes})
+    declaration = PLANS[check.choice(owner, name, method, tuple(PLANS))]
+    unknown = sorted({*options} - {*declaration.needs, *declaration.takes})
     if unknown:
         raise TypeError(f"{owner}: {name}={method!r} does not take {', '.join(unknown)}")
-    return found
+    return declaration

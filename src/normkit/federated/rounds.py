@@ -107,9 +107,9 @@ def accept(
         records = {client: update.more[role] for client, update in _without(updates, refused).items()}
         refused |= _far({k: _distance(record, start) for k, record in records.items()}, sent, most, role)
     left = _without(updates, refused)
-    found = UpdateList(left.values())
-    found.average = made if left.keys() == summed.keys() else None
-    return found, refused
+    usable = UpdateList(left.values())
+    usable.average = made if left.keys() == summed.keys() else None
+    return usable, refused
 
 
 def _without(updates: Mapping[Any, Update], refused: Mapping[Any, str]) -> dict[Any, Update]:
@@ -167,11 +167,11 @@ def _lacking(update: Update, sent: State, wanted: Extras) -> str | None:
             if role == MASK and not ((value == 0) | (value == 1)).all():
                 return f"{role} {name} has other numbers than 0 and 1"
     for name in (*wanted.numbers, *wanted.signed):
-        found = update.numbers.get(name)
-        given = found if isinstance(found, list) else [found]
+        number = update.numbers.get(name)
+        given = number if isinstance(number, list) else [number]
         least = 0 if name in wanted.numbers else -math.inf
         if not all(isinstance(value, int | float) and least <= value and math.isfinite(value) for value in given):
-            return f"its {name} is {found}, not of {'numbers from 0' if name in wanted.numbers else 'finite numbers'}"
+            return f"its {name} is {number}, not of {'numbers from 0' if name in wanted.numbers else 'finite numbers'}"
     return None
 
 
@@ -215,13 +215,13 @@ def _gone_through(updates: Sequence[Update], sent: State, measured: bool = False
     counts = torch.tensor([update.samples for update in updates], dtype=torch.float64)
     shares, names = counts / _states.total(counts), list(updates[0].state)
     order = _states.places([[update.state[name] for name in names] for update in updates], shares)
-    found, squares, each = {}, torch.zeros(len(order), dtype=torch.float64), shares[order].tolist()
+    means, squares, each = {}, torch.zeros(len(order), dtype=torch.float64), shares[order].tolist()
     for name in names:
         real = measured and sent[name].is_floating_point()
-        found[name], far = sums.weigh([updates[k].state[name] for k in order], each, sent[name], real)
+        means[name], far = sums.weigh([updates[k].state[name] for k in order], each, sent[name], real)
         if far is not None:
             squares[order] += far.to(squares.device)
-    return found, squares.sqrt().tolist()
+    return means, squares.sqrt().tolist()
 
 
 def alike(updates: Sequence[Update], sent: State) -> dict[str, Tensor]:

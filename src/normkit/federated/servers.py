@@ -26,17 +26,17 @@ MEAN, VAR = "running_mean", "running_var"
 
 def principal(updates: Sequence[Update], sent: State, *, memory: Memory, share: float = 0.8) -> dict[str, Tensor]:
     """FedLD: of the clients' changes the directions that most share; of an entry that has never moved, their mean."""
-    found = alike(updates, sent)
+    state = alike(updates, sent)
     moved = memory.get("moved", [])
     names = [name for name in moved if name in sent]
     changes = [torch.stack([u.state[name].double() - sent[name].double() for u in updates]) for name in names]
     for name, change in zip(names, principal_gradient(*changes, entries=names, share=share), strict=True):
-        found[name] = (sent[name].double() + change).to(sent[name].dtype)
+        state[name] = (sent[name].double() + change).to(sent[name].dtype)
     real = [name for name, value in sent.items() if value.is_floating_point()]
     memory["moved"] = [
         name for name in real if name in moved or any((u.state[name] != sent[name]).any() for u in updates)
     ]
-    return found
+    return state
 
 
 def personal(
@@ -62,10 +62,10 @@ def personal(
     )
     risk = torch.tensor([float(update.numbers["risk"]) for update in updates], dtype=torch.float64)
     count = torch.tensor([update.samples for update in updates], dtype=torch.float64)
-    found = pgfed_server(*states, *gradients, risk, table, count, entries=names, mu=mu)
-    mean, told = (dict(zip(names, found[len(names) * at :], strict=False)) for at in (1, 2))
+    entries = pgfed_server(*states, *gradients, risk, table, count, entries=names, mu=mu)
+    mean, sums = (dict(zip(names, entries[len(names) * at :], strict=False)) for at in (1, 2))
     before = memory.get("auxiliary", {})
-    own = {i: {name: value[k] for name, value in told.items()} for k, i in enumerate(clients)}
+    own = {i: {name: value[k] for name, value in sums.items()} for k, i in enumerate(clients)}
     own |= {
         i: {name: torch.lerp(own[i][name], before[i][name], momentum) for name in names} for i in own if i in before
     }
@@ -75,7 +75,7 @@ def personal(
         "clients": clients,
         "auxiliary": {**before, **own},
         "mean_gradient": mean,
-        "risks": found[-1].tolist(),
+        "risks": entries[-1].tolist(),
     }
     return average(updates, sent)
 
@@ -92,11 +92,11 @@ def of_the_others(memory: Memory, client: Any, **_: Any) -> Instructions:
 def whole_gradient(update: Update, memory: Memory, *, parameters: Collection[str], **_: Any) -> str | None:
     """PGFed: a gradient of all parameters, and a weight for each client of the last round."""
     missing = sorted(set(parameters) - set(update.more["gradient"]))
-    alpha, wanted = update.numbers["alpha"], len(_last(update, memory))
+    alpha, expected = update.numbers["alpha"], len(_last(update, memory))
     if missing:
         return f"its gradient lacks {', '.join(missing)}"
-    if not isinstance(alpha, list) or len(alpha) != wanted or any(a < 0 for a in alpha):
-        return f"its alpha is {alpha}, not {wanted} numbers from 0"
+    if not isinstance(alpha, list) or len(alpha) != expected or any(a < 0 for a in alpha):
+        return f"its alpha is {alpha}, not {expected} numbers from 0"
     return None if isinstance(update.numbers["risk"], int | float) else "its risk is not one number"
 
 
@@ -123,10 +123,10 @@ def shape_of_all(memory: Memory, client: Any, **_: Any) -> Instructions:
     """GGEUR: what a client is told until it has answered once."""
     if client in memory["told"]:
         return Instructions()
-    others = [found for other, found in memory["means"].items() if other != client]
+    others = [means for other, means in memory["means"].items() if other != client]
     like = next(iter(memory["means"].values()))
     stacked = {
-        name: torch.stack([found[at] for found in others]) if others else like[at].new_zeros(0, *like[at].shape)
+        name: torch.stack([means[at] for means in others]) if others else like[at].new_zeros(0, *like[at].shape)
         for at, name in enumerate(("mean", "count"))
     }
     return Instructions({"pooled": memory["pooled"], "others": stacked})
@@ -134,32 +134,32 @@ def shape_of_all(memory: Memory, client: Any, **_: Any) -> Instructions:
 
 def answer(updates: Sequence[Update], sent: State, *, memory: Memory) -> dict[str, Tensor]:
     """GGEUR: the average; who has answered is not told again."""
-    found = average(updates, sent)
+    state = average(updates, sent)
     memory["told"] = sorted({*memory["told"], *(update.client for update in updates)})
-    return found
+    return state
 
 
 def moments(update: Update, memory: Memory, **_: Any) -> str | None:
     """GGEUR: mean (C, D), covariance (C, D, D) and count (C,) of each class."""
-    found = update.more["statistics"]
-    if set(found) != {"mean", "covariance", "count"}:
-        return f"its statistics are {', '.join(found) or 'nothing'}, not mean, covariance and count"
-    (*classes, size), count = found["mean"].shape, found["count"]
-    if len(classes) != 1 or found["covariance"].shape != (*classes, size, size) or count.shape != (*classes,):
-        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in found.items())
+    stats = update.more["statistics"]
+    if set(stats) != {"mean", "covariance", "count"}:
+        return f"its statistics are {', '.join(stats) or 'nothing'}, not mean, covariance and count"
+    (*classes, size), count = stats["mean"].shape, stats["count"]
+    if len(classes) != 1 or stats["covariance"].shape != (*classes, size, size) or count.shape != (*classes,):
+        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in stats.items())
         return f"its statistics are {shapes}, not mean (C, D), covariance (C, D, D) and count (C,)"
     return "its count is below 0" if (count < 0).any() else None
 
 
 def with_prototypes(updates: Sequence[Update], sent: State, *, memory: Memory) -> dict[str, Tensor]:
     """FedLoG: the clients' mean, all alike; their prototypes are joined by class, their generators are handed on."""
-    found = alike(updates, sent)
+    state = alike(updates, sent)
     ordered = sorted(updates, key=lambda update: update.client)
     features = torch.stack([update.more["prototypes"]["features"] for update in ordered])
     rate = torch.tensor([update.numbers["class-rate"] for update in ordered], dtype=torch.float64)
     memory["synthetic"] = {"features": fedlog_synthetic(features, rate)}
     memory["generators"] = _states.stack([update.more["generator"] for update in ordered])
-    return found
+    return state
 
 
 def synthetic(memory: Memory, client: Any, **_: Any) -> Instructions:
@@ -169,10 +169,10 @@ def synthetic(memory: Memory, client: Any, **_: Any) -> Instructions:
 
 def prototypes(update: Update, memory: Memory, **_: Any) -> str | None:
     """FedLoG: features (C, S, D), and how frequent each class is."""
-    found, rate = update.more["prototypes"], update.numbers["class-rate"]
-    if set(found) != {"features"} or found["features"].dim() != 3:
+    entries, rate = update.more["prototypes"], update.numbers["class-rate"]
+    if set(entries) != {"features"} or entries["features"].dim() != 3:
         return "its prototypes are not one entry, features (C, S, D)"
-    classes = len(found["features"])
+    classes = len(entries["features"])
     right = isinstance(rate, list) and len(rate) == classes
     return None if right else f"its class-rate is {rate}, not {classes} numbers"
 
@@ -185,8 +185,8 @@ def tell(memory: Memory, *, candidates: Sequence[State], **_: Any) -> Instructio
 def merge(updates: Sequence[Update], memory: Memory, *, candidates: Sequence[State], **_: Any) -> None:
     """FedTiny: the devices' batch statistics averaged, candidate by candidate."""
     memory["answers"] = {update.client: update for update in updates}
-    found = _candidates(updates, torch.zeros(len(updates), len(candidates)))
-    memory["statistics"] = _split(found, updates[0].more["statistics"])
+    averages = _candidates(updates, torch.zeros(len(updates), len(candidates)))
+    memory["statistics"] = _split(averages, updates[0].more["statistics"])
 
 
 def merged(memory: Memory, **_: Any) -> Instructions:
@@ -196,13 +196,13 @@ def merged(memory: Memory, **_: Any) -> Instructions:
 
 def choose(updates: Sequence[Update], memory: Memory, **_: Any) -> None:
     """FedTiny: the candidate of the least loss on the devices that answered twice."""
-    there = memory.pop("answers")
-    both = [update for update in updates if update.client in there]
+    answers = memory.pop("answers")
+    both = [update for update in updates if update.client in answers]
     if not both:
         raise ValueError("strategy: no client that sent statistics sent losses as well")
     loss = torch.tensor([update.numbers["losses"] for update in both], dtype=torch.float64)
-    found = _candidates([there[update.client] for update in both], loss)
-    memory |= {"best": int(found.best), "loss": found.loss.tolist()}
+    selection = _candidates([answers[update.client] for update in both], loss)
+    memory |= {"best": int(selection.best), "loss": selection.loss.tolist()}
 
 
 def pick_candidate(state: State, memory: Memory, *, candidates: Sequence[State], **_: Any) -> dict[str, Tensor]:
@@ -218,11 +218,11 @@ def of_candidates(updates: Sequence[Update], sent: State, **_: Any) -> dict[str,
 
 def variances(update: Update, memory: Memory, *, candidates: Sequence[State], **_: Any) -> str | None:
     """FedTiny: means and variances of the candidates' batch norms."""
-    found = update.more["statistics"]
-    wanted = [name for name in candidates[0] if name.endswith((MEAN, VAR))]
-    if set(found) != set(wanted):
-        return f"its statistics are of {', '.join(found) or 'nothing'}, not of {', '.join(wanted)}"
-    for name, value in found.items():
+    stats = update.more["statistics"]
+    expected = [name for name in candidates[0] if name.endswith((MEAN, VAR))]
+    if set(stats) != set(expected):
+        return f"its statistics are of {', '.join(stats) or 'nothing'}, not of {', '.join(expected)}"
+    for name, value in stats.items():
         if value.shape != (len(candidates), *candidates[0][name].shape):
             return f"its {name} has shape {tuple(value.shape)}, not one of {len(candidates)} candidates in front"
         if name.endswith(VAR) and (value < 0).any():
@@ -232,16 +232,16 @@ def variances(update: Update, memory: Memory, *, candidates: Sequence[State], **
 
 def a_loss_each(update: Update, memory: Memory, *, candidates: Sequence[State], **_: Any) -> str | None:
     """FedTiny: as many losses as candidates."""
-    found = update.numbers["losses"]
-    right = isinstance(found, list) and len(found) == len(candidates)
-    return None if right else f"its losses are {found}, not {len(candidates)} numbers"
+    losses = update.numbers["losses"]
+    right = isinstance(losses, list) and len(losses) == len(candidates)
+    return None if right else f"its losses are {losses}, not {len(candidates)} numbers"
 
 
 def _candidates(updates: Sequence[Update], loss: Tensor) -> Any:
     """Call the method with all layers joined."""
     each = [update.more["statistics"] for update in updates]
     mean, var = (
-        torch.stack([torch.cat([found[name].flatten(1) for name in _of(found, kind)], 1) for found in each]).double()
+        torch.stack([torch.cat([stats[name].flatten(1) for name in _of(stats, kind)], 1) for stats in each]).double()
         for kind in (MEAN, VAR)
     )
     count = torch.tensor([update.samples for update in updates], dtype=torch.float64)

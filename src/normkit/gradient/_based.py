@@ -19,8 +19,8 @@ Base = Callable[..., torch.optim.Optimizer]
 
 def of_torch() -> dict[str, Any]:
     """The optimizers of ``torch.optim``, by their names in small letters."""
-    found = {key.lower(): value for key, value in vars(torch.optim).items() if inspect.isclass(value)}
-    return {key: value for key, value in found.items() if value is not torch.optim.Optimizer}
+    classes = {key.lower(): value for key, value in vars(torch.optim).items() if inspect.isclass(value)}
+    return {key: value for key, value in classes.items() if value is not torch.optim.Optimizer}
 
 
 def base_named(owner: object, name: Any, argument: str = "base") -> Base:

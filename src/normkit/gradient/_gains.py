@@ -84,8 +84,8 @@ def places(model: nn.Module, inputs: Sequence[Any], rows: Roles) -> dict[str, st
                 "param_groups: a run shows which gains are input norms' and which output norms', and "
                 f"{type(model).__name__} does not take the inputs that were made up; hand in inputs=[...]"
             ) from error
-    found = {}
+    sides = {}
     for name, own in norms.items():
         reads = {kind for norm in own for kind in readers.reads.get(norm, ())}
-        found[name] = INPUT if reads == {True} else OUTPUT
-    return found
+        sides[name] = INPUT if reads == {True} else OUTPUT
+    return sides

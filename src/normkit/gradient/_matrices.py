@@ -47,8 +47,8 @@ class MatrixOptimizer(Optimizer):
 
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group, its matrices and the others."""
-        for call, wanted in ((self.move, True), (self.move_others, False)):
-            own = [i for i, p in enumerate(params) if self.is_matrix(p, group) == wanted]
+        for call, verdict in ((self.move, True), (self.move_others, False)):
+            own = [i for i, p in enumerate(params) if self.is_matrix(p, group) == verdict]
             if own:
                 call([params[i] for i in own], [grads[i] for i in own], [states[i] for i in own], group)
 
@@ -64,8 +64,8 @@ class MatrixOptimizer(Optimizer):
         """Do some work on matrices (..., rows, columns), whole ones, wherever they lie."""
 
         def on_some(matrices: list[Tensor]) -> list[Tensor]:
-            found = batch([as_matrix(x) for x in matrices], work, group["foreach"] is not False)
-            return [y.reshape(x.shape) for x, y in zip(matrices, found, strict=True)]
+            outputs = batch([as_matrix(x) for x in matrices], work, group["foreach"] is not False)
+            return [y.reshape(x.shape) for x, y in zip(matrices, outputs, strict=True)]
 
         return shared_out(matrices, on_some, sync=self.sync, process_group=self.process_group)
 
@@ -133,12 +133,12 @@ def batch(matrices: Sequence[Tensor], work: Work, together: bool = True) -> list
     >>> [x.shape for x in batch([torch.ones(2, 3), torch.ones(3, 2)], lambda x: x / x.norm())]
     [torch.Size([2, 3]), torch.Size([3, 2])]
     """
-    found = list(matrices)  # those without entries stay
+    outputs = list(matrices)  # those without entries stay
     for places in _of_one_shape(matrices) if together else ([i] for i, x in enumerate(matrices) if x.numel()):
         stacked = torch.stack([matrices[i] for i in places]) if len(places) > 1 else matrices[places[0]][None]
         for i, result in zip(places, work(stacked), strict=True):
-            found[i] = result
-    return found
+            outputs[i] = result
+    return outputs
 
 
 def _of_one_shape(matrices: Sequence[Tensor]) -> Iterator[list[int]]:

@@ -43,15 +43,15 @@ class Momentum(Hidden):
         """Move the momentum, an average, and return what is orthogonalized, in the type for that."""
         (buffers,) = keep(params, states, "momentum_buffer")
         dtype = _word(group["ns_dtype"])
-        found = [torch.empty_like(local(p), dtype=getattr(torch, dtype) if dtype else p.dtype) for p in params]
+        updates = [torch.empty_like(local(p), dtype=getattr(torch, dtype) if dtype else p.dtype) for p in params]
 
-        def work(found, grads, buffers):
+        def work(updates, grads, buffers):
             torch._foreach_lerp_(buffers, grads, 1 - group["momentum"])
             ahead = torch._foreach_lerp(grads, buffers, group["momentum"]) if group.get("nesterov", True) else buffers
-            torch._foreach_copy_(found, ahead)
+            torch._foreach_copy_(updates, ahead)
 
-        entrywise(work, found, grads, buffers)
-        return [like(u, p) for u, p in zip(found, params, strict=True)]
+        entrywise(work, updates, grads, buffers)
+        return [like(u, p) for u, p in zip(updates, params, strict=True)]
 
     def orthogonal(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> list[Tensor]:
         """Move the momentum, and return the directions."""
@@ -87,18 +87,18 @@ class Kin(Momentum):
     def summed(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> list[Tensor]:
         """Move the momentum, a sum, and return what is orthogonalized, in the parameters' type."""
         (buffers,) = keep(params, states, "momentum_buffer")
-        found = [torch.empty_like(local(p)) for p in params]
+        updates = [torch.empty_like(local(p)) for p in params]
 
-        def work(found, grads, buffers):
+        def work(updates, grads, buffers):
             torch._foreach_mul_(buffers, group["momentum"])
             torch._foreach_add_(buffers, grads)
             ahead = (
                 torch._foreach_add(grads, buffers, alpha=group["momentum"]) if group.get("nesterov", True) else buffers
             )
-            torch._foreach_copy_(found, ahead)
+            torch._foreach_copy_(updates, ahead)
 
-        entrywise(work, found, grads, buffers)
-        return [like(u, p) for u, p in zip(found, params, strict=True)]
+        entrywise(work, updates, grads, buffers)
+        return [like(u, p) for u, p in zip(updates, params, strict=True)]
 
     def averaged(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> list[Tensor]:
         """Move the momentum, an average, and return what is orthogonalized, in the parameters' type."""
@@ -106,9 +106,9 @@ class Kin(Momentum):
 
     def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move matrices."""
-        found = self.orthogonal(params, grads, states, group)
+        directions = self.orthogonal(params, grads, states, group)
         rule = group.get("adjust_lr", "original")
-        step(params, found, [group["lr"] * factor(rule, *matrix_shape(p)) for p in params], group)
+        step(params, directions, [group["lr"] * factor(rule, *matrix_shape(p)) for p in params], group)
 
     def direction(self, x: Tensor, group: dict) -> Tensor:
         """What is made of the momentum of whole matrices, of length 1 where ``adjust_lr`` wants it."""

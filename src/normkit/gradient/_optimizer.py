@@ -223,8 +223,8 @@ def tensors(params: Any) -> list[Tensor]:
 
 def gradients(params: Sequence[Tensor], group: dict) -> list[Tensor]:
     """The gradients to go down along, in the types of the parameters; where there is none, zeros."""
-    found = [torch.zeros_like(p) if p.grad is None else p.grad.to(p.dtype) for p in params]
-    return list(torch._foreach_neg(found)) if group["maximize"] else found
+    grads = [torch.zeros_like(p) if p.grad is None else p.grad.to(p.dtype) for p in params]
+    return list(torch._foreach_neg(grads)) if group["maximize"] else grads
 
 
 def all_finite(grads: Sequence[Tensor]) -> bool:

@@ -94,17 +94,17 @@ def run_of(model: nn.Module, inputs: Sequence[Any], weights: Mapping[str, nn.Par
 def parts_of(model: nn.Module, inputs: Sequence[Any], weights: Mapping[str, nn.Parameter]) -> dict[int, Parts]:
     """The parts of weights, by the identity of each: by a run, by the class that holds them, or by their names."""
     run = run_of(model, inputs, weights)
-    found = run.parts()
+    splits = run.parts()
     for module in model.modules():
         if isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is not None:
             size, heads = module.embed_dim, module.num_heads
             known = Parts(("Q", "K", "V"), (size,) * 3, heads=(heads,) * 3, why="MultiheadAttention")
-            found[id(module.in_proj_weight)] = known
+            splits[id(module.in_proj_weight)] = known
     for name, weight in weights.items():
-        if id(weight) not in found and (usual := _by_name(name, weight)) is not None:
-            found[id(weight)] = usual
+        if id(weight) not in splits and (usual := _by_name(name, weight)) is not None:
+            splits[id(weight)] = usual
     stacks = {id(w): w.shape[0] for w in weights.values() if w.dim() == 3}
-    return {key: replace(parts, experts=stacks.get(key, 0)) for key, parts in found.items()}
+    return {key: replace(parts, experts=stacks.get(key, 0)) for key, parts in splits.items()}
 
 
 def _by_name(name: str, weight: Tensor) -> Parts | None:
@@ -262,11 +262,11 @@ class Run(TorchFunctionMode):
 
     def parts(self) -> dict[int, Parts]:
         """What is known of each weight."""
-        found: dict[int, Output] = {}
+        outputs: dict[int, Output] = {}
         for output in self.outputs:
-            if len(output.labels) > len(found[id(output.weight)].labels if id(output.weight) in found else ()):
-                found[id(output.weight)] = output
-        return {key: parts for key, output in found.items() if (parts := _parts(output)) is not None}
+            if len(output.labels) > len(outputs[id(output.weight)].labels if id(output.weight) in outputs else ()):
+                outputs[id(output.weight)] = output
+        return {key: parts for key, output in outputs.items() if (parts := _parts(output)) is not None}
 
 
 def _is_plain(w: Tensor) -> bool:

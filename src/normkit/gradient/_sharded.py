@@ -94,23 +94,23 @@ def lengths_along(xs: Sequence[Tensor], dim: int) -> list[Tensor]:
     >>> lengths_along([torch.tensor([[3.0, 4.0]])], -1)
     [tensor([[5.]])]
     """
-    found = [torch.linalg.vector_norm(local(x), dim=dim, keepdim=True) for x in xs]
+    lengths = [torch.linalg.vector_norm(local(x), dim=dim, keepdim=True) for x in xs]
     ways: dict[Any, list[int]] = {}
     for i, x in enumerate(xs):
         if is_sharded([x]):
             own: Any = x
             cut = tuple(at for at, p in enumerate(own.placements) if not p.is_replicate() and p.dim == dim % x.dim())
-            ways.setdefault((own.device_mesh, cut, found[i].dtype), []).append(i)
+            ways.setdefault((own.device_mesh, cut, lengths[i].dtype), []).append(i)
     for (mesh, cut, _), places in ways.items():
         if cut:
-            squares = torch.cat([found[i].square().flatten() for i in places])
+            squares = torch.cat([lengths[i].square().flatten() for i in places])
             for at in cut:
                 distributed.all_reduce(squares, group=mesh.get_group(at))
-            for i, part in zip(places, _apart(squares.sqrt(), [found[i].shape for i in places]), strict=True):
-                found[i] = part
+            for i, part in zip(places, _apart(squares.sqrt(), [lengths[i].shape for i in places]), strict=True):
+                lengths[i] = part
         for i in places:
-            found[i] = _shortened(found[i], xs[i], cut, dim)
-    return found
+            lengths[i] = _shortened(lengths[i], xs[i], cut, dim)
+    return lengths
 
 
 def _shortened(part: Tensor, x: Any, cut: tuple[int, ...], dim: int) -> Tensor:
@@ -159,14 +159,14 @@ def shared_bases(
 
 
 def _each(xs: Sequence[Tensor], call: Callable[[Any, list[Tensor]], list[Tensor]]) -> list[Tensor]:
-    found: list[Tensor] = [torch.empty(0)] * len(xs)
+    outputs: list[Tensor] = [torch.empty(0)] * len(xs)
     ways: dict[Any, list[int]] = {}
     for i, x in enumerate(xs):
         ways.setdefault((_way(x), x.dtype, x.device), []).append(i)
     for (way, *_), places in ways.items():
         for i, result in zip(places, call(way, [xs[i] for i in places]), strict=True):
-            found[i] = result
-    return found
+            outputs[i] = result
+    return outputs
 
 
 class Plain(NamedTuple):
@@ -413,7 +413,7 @@ def _broadcast(
     mine: list[Tensor], shapes: list[torch.Size], owners: list[int], like: Tensor, group: Any
 ) -> list[Tensor]:
     """Tell all processes what each has found, in one message of each."""
-    found = []
+    chunks = []
     everyone: Any = group or distributed.group.WORLD
     for owner in range(processes(group)):
         own = [shape for shape, o in zip(shapes, owners, strict=True) if o == owner]
@@ -422,8 +422,8 @@ def _broadcast(
             flat = torch.cat([like.new_empty(0), *(x.reshape(-1) for x in mine)])
         if own:
             distributed.broadcast(flat, distributed.get_global_rank(everyone, owner), group)
-        found.append(iter(_apart(flat, own)))
-    return [next(found[owner]) for owner in owners]
+        chunks.append(iter(_apart(flat, own)))
+    return [next(chunks[owner]) for owner in owners]
 
 
 def _apart(flat: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:

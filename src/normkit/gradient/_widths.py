@@ -172,10 +172,10 @@ def _base_weights(base: Any, rows: Roles) -> dict[str, Tensor]:
     weights: dict[str, Tensor] = dict(base.named_parameters(remove_duplicate=False))
     for row in rows:
         if row.name not in weights or weights[row.name].dim() != row.parameter.dim():
-            there = f"of shape {tuple(weights[row.name].shape)}" if row.name in weights else "not in it"
+            description = f"of shape {tuple(weights[row.name].shape)}" if row.name in weights else "not in it"
             raise ValueError(
                 f"param_groups: base is another model than this one at another width: {row.name} of shape "
-                f"{tuple(row.parameter.shape)} is {there}"
+                f"{tuple(row.parameter.shape)} is {description}"
             )
     return weights
 

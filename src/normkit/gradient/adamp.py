@@ -89,15 +89,15 @@ class AdamP(Optimizer):
 
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group; those that are not projected by Adam's own step."""
-        found = [projection(w, g, group["delta"], group["eps"]) for w, g in zip(params, grads, strict=True)]
-        straight = [] if group["nesterov"] else [i for i, projected in enumerate(found) if projected is None]
+        projections = [projection(w, g, group["delta"], group["eps"]) for w, g in zip(params, grads, strict=True)]
+        straight = [] if group["nesterov"] else [i for i, projected in enumerate(projections) if projected is None]
         if straight:
             settings = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
             moved, sent, kept_of = ([xs[i] for i in straight] for xs in (params, grads, states))
             adam(moved, sent, kept_of, **settings)  # type: ignore[arg-type]
-        rest = [i for i in range(len(found)) if i not in set(straight)]
+        rest = [i for i in range(len(projections)) if i not in set(straight)]
         if rest:
-            w, g, state, projected = ([xs[i] for i in rest] for xs in (params, grads, states, found))
+            w, g, state, projected = ([xs[i] for i in rest] for xs in (params, grads, states, projections))
             self.turned(w, g, state, projected, group)
 
     def turned(self, params, grads, states, found, group) -> None:
@@ -115,17 +115,17 @@ class AdamP(Optimizer):
     def directions(self, grads, firsts, seconds, numbers, group) -> list[Tensor]:
         """Move the moments, and return Adam's directions without the correction of the first."""
         beta, beta_square = group["betas"]
-        found = [torch.empty_like(m) for m in firsts]
+        directions = [torch.empty_like(m) for m in firsts]
         roots = [(1 - beta_square**t) ** 0.5 for t in numbers]
 
-        def work(found, grads, firsts, seconds, roots):
+        def work(directions, grads, firsts, seconds, roots):
             move_moments(grads, firsts, seconds, group["betas"])
             below = torch._foreach_sqrt(seconds)
             torch._foreach_div_(below, roots)
             torch._foreach_add_(below, group["eps"])
             above = torch._foreach_lerp(grads, firsts, beta) if group["nesterov"] else firsts
-            for u, a, b in zip(found, above, below, strict=True):
+            for u, a, b in zip(directions, above, below, strict=True):
                 torch.div(a, b, out=u)
 
-        entrywise(work, found, grads, firsts, seconds, roots)
-        return found
+        entrywise(work, directions, grads, firsts, seconds, roots)
+        return directions

@@ -132,8 +132,8 @@ def blockwise_groups(model: nn.Module, scheme: str = "auto") -> list[dict[str, A
     names = dict(model.named_parameters())
     if scheme == "auto":
         scheme = "gpt" if any("wte" in name or "attn.c_" in name for name in names) else "llama"
-    found: dict[str, list[Tensor]] = {}
+    groups: dict[str, list[Tensor]] = {}
     for name, p in names.items():
         block = next((block for sign, block in SCHEMES[scheme] if sign in name), "other")
-        found.setdefault(block, []).append(p)
-    return [{"params": params, "block": block} for block, params in found.items()]
+        groups.setdefault(block, []).append(p)
+    return [{"params": params, "block": block} for block, params in groups.items()]

@@ -110,8 +110,8 @@ class Conda(MatrixOptimizer):
         """Work out the bases whose time has come."""
         gap = group["update_proj_gap"]
         due = [i for i, t in enumerate(numbers) if (int(t) - 1) % gap == 0 or "projector" not in states[i]]
-        found = shared_bases([firsts[i] for i in due], basis, sync=self.sync, process_group=self.process_group)
-        for i, q in zip(due, found, strict=True):
+        bases = shared_bases([firsts[i] for i in due], basis, sync=self.sync, process_group=self.process_group)
+        for i, q in zip(due, bases, strict=True):
             states[i]["projector"] = q
 
     def move_others(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:

@@ -91,7 +91,7 @@ class Dion2(Kin):
         """Move the momentum, and return the directions, zero outside the chosen slices."""
         (buffers,) = keep(params, states, "momentum")
         entrywise(lambda buffers, grads: torch._foreach_add_(buffers, grads), buffers, grads)
-        found = self.directions(buffers, lambda x: self.direction(x, group), group)
+        directions = self.directions(buffers, lambda x: self.direction(x, group), group)
         chosen = self.directions(buffers, lambda x: self.on_chosen(x, torch.ones_like, group), group)
 
         def work(buffers, chosen):
@@ -99,7 +99,7 @@ class Dion2(Kin):
                 buffer.mul_(torch.where(one > 0, group["ef_decay"], 1.0))
 
         entrywise(work, buffers, chosen)
-        return found
+        return directions
 
     def direction(self, x: Tensor, group: dict) -> Tensor:
         """Orthogonalize the chosen slices of matrices."""

@@ -70,8 +70,8 @@ class GradNorm(Method):
         self._remember(losses)
         pace = losses / self.initial_losses
         lengths = self.weight.abs() * norms
-        wanted = lengths.detach().mean() * (pace / pace.mean()) ** self.alpha
-        return (lengths - wanted).abs().sum()
+        targets = lengths.detach().mean() * (pace / pace.mean()) ** self.alpha
+        return (lengths - targets).abs().sum()
 
     @torch.no_grad()
     def _remember(self, losses: Tensor) -> None:

@@ -151,19 +151,19 @@ def param_groups(
         raise TypeError(f"param_groups: by_heads must be True or False, not {by_heads!r}")
     if parametrization is None and (base is not None or lr is not None):
         raise ValueError(f"param_groups: {'base' if base is not None else 'lr'} goes with a parametrization")
-    found = roles(model, *inputs, override=override)
+    rows = roles(model, *inputs, override=override)
     name = _method_name(optimizer)
     rule = _rule(name)
     for role in settings or {}:
         check.choice("param_groups", "settings", role, tuple(ROLES))
     kinds = _blocks(model) if name == "blockwise-lr" else {}
-    cuts = _cuts(name, model, inputs, found, blocks)
-    decays = _decays(weight_decay, model, inputs, found)
+    cuts = _cuts(name, model, inputs, rows, blocks)
+    decays = _decays(weight_decay, model, inputs, rows)
     widths = None
     if parametrization is not None:
-        widths = Widths(parametrization, name, model, found, base, lr, _products(model, inputs, found))
+        widths = Widths(parametrization, name, model, rows, base, lr, _products(model, inputs, rows))
     groups: dict[str, dict[str, Any]] = {}
-    for row in found:
+    for row in rows:
         cut = cuts[row.name].settings(by_heads) if row.name in cuts else {}
         role, decay = decays[row.name]
         own = {**decay, **rule(row, kinds), **cut, **(settings or {}).get(row.role, {})}
@@ -171,7 +171,7 @@ def param_groups(
         group = groups.setdefault(repr(sorted(own.items())), {"params": [], "roles": [], **own})
         group["params"].append(row.parameter)
         group["roles"] += [role] if role not in group["roles"] else []
-    return ParamGroups(_in_order(groups.values()), found, cuts, {} if widths is None else widths.rows)
+    return ParamGroups(_in_order(groups.values()), rows, cuts, {} if widths is None else widths.rows)
 
 
 def _products(model: nn.Module, inputs: Sequence[Any], rows: Roles) -> dict[int, bool]:
@@ -187,13 +187,13 @@ def _cuts(name: str, model: nn.Module, inputs: Sequence[Any], rows: Roles, block
         return {}
     weights = {row.name: row.parameter for row in rows if row.role in ("matrix", "experts")}
     seen = parts_of(model, inputs, weights)
-    found = {name: seen[id(p)] for name, p in weights.items() if id(p) in seen}
+    cuts = {name: seen[id(p)] for name, p in weights.items() if id(p) in seen}
     for pattern, heights in blocks.items() if isinstance(blocks, Mapping) else ():
         names = [name for name in weights if fits(name, pattern)]
         if not names:
             raise ValueError(f"param_groups: blocks[{pattern!r}] fits no matrix; they are {list(weights)}")
-        found |= {name: _user_parts(name, weights[name], pattern, heights) for name in names}
-    return found
+        cuts |= {name: _user_parts(name, weights[name], pattern, heights) for name in names}
+    return cuts
 
 
 def _user_parts(name: str, p: nn.Parameter, pattern: str, heights: Sequence[int]) -> Parts:
@@ -236,13 +236,13 @@ def _decays(
         check.choice("param_groups", "weight_decay", role, (*ROLES, INPUT, OUTPUT))
         check.eps("param_groups", value, f"weight_decay[{role!r}]")
     sides = places(model, inputs, rows) if {INPUT, OUTPUT} & weight_decay.keys() else {}
-    found = {}
+    decays = {}
     for row in rows:
         role = sides.get(row.name, row.role)
         named = role if role in weight_decay else row.role
         usual = {} if row.decays else {"weight_decay": 0.0}
-        found[row.name] = role, {"weight_decay": weight_decay[named]} if named in weight_decay else usual
-    return found
+        decays[row.name] = role, {"weight_decay": weight_decay[named]} if named in weight_decay else usual
+    return decays
 
 
 def _blocks(model: nn.Module) -> dict[int, str]:

@@ -138,7 +138,7 @@ class Hyperball(Kin):
 
     def normuon_directions(self, params, grads, states, group) -> list[Tensor]:
         """Move the momentum and the means of squares, and return directions with even rows, or columns."""
-        found = []
+        directions = []
         for p, o, state in zip(params, self.orthogonal(params, grads, states, group), states, strict=True):
             rows, columns = matrix_shape(p)
             o = full_matrix(o) * factor("original", rows, columns)
@@ -146,8 +146,8 @@ class Hyperball(Kin):
             mean = o.square().sum(axis, keepdim=True) / max(1, o.shape[axis])
             second = state.setdefault("second_momentum_buffer", torch.zeros_like(mean, dtype=p.dtype))
             second.lerp_(mean.to(p.dtype), 1 - group["beta2"])
-            found.append(cut_as(o * accurate(second).clamp(min=LEAST).rsqrt(), p))
-        return found
+            directions.append(cut_as(o * accurate(second).clamp(min=LEAST).rsqrt(), p))
+        return directions
 
     def soap_directions(self, params, grads, states, group) -> list[Tensor]:
         """Move the moments, the statistics and the bases, and return the directions."""

@@ -183,8 +183,8 @@ class Muon(Momentum):
 
     def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move matrices."""
-        found = self.orthogonal(params, grads, states, group)
-        step(params, found, [group["lr"] * self.factor(p, group) for p in params], group)
+        directions = self.orthogonal(params, grads, states, group)
+        step(params, directions, [group["lr"] * self.factor(p, group) for p in params], group)
 
     def factor(self, p: Tensor, group: dict) -> float:
         """The factor for the shape of a parameter; blocks have had theirs."""

@@ -107,9 +107,9 @@ class NorMuon(Momentum):
 
     def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move matrices."""
-        found = self.orthogonal(params, grads, states, group)
+        directions = self.orthogonal(params, grads, states, group)
         spectral = group["adjust_lr"] == "spectral"
-        for p, o, even in zip(params, found, self.evened(found, params, states, group), strict=True):
+        for p, o, even in zip(params, directions, self.evened(directions, params, states, group), strict=True):
             rate = group["lr"] * (wideness(p) if spectral else 0.2 * math.sqrt(p.numel()))
             sizes = (even * -rate).to(p.dtype)
             for w, u, size in by_rows(local(p), local(o), local(sizes)):

@@ -45,7 +45,7 @@ def per_class_gradient_normalization(class_grads: Tensor, *, reduction: str = "s
     eps = check.eps(owner, eps)
     wide = accurate(class_grads)
     length = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
-    there = length > eps
-    length = torch.linalg.vector_norm(torch.where(there, wide, 1), dim=1, keepdim=True)
-    total = torch.where(there, wide / length, 0).sum(0)
+    mask = length > eps
+    length = torch.linalg.vector_norm(torch.where(mask, wide, 1), dim=1, keepdim=True)
+    total = torch.where(mask, wide / length, 0).sum(0)
     return (total / (len(wide) if reduction == "mean" else 1)).to(class_grads.dtype)

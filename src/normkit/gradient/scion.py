@@ -107,22 +107,22 @@ class Scion(Optimizer):
             entrywise(lambda ms, gs: torch._foreach_lerp_(ms, gs, share), momenta, grads)
         names = ("norm", "normalized", "transpose", "at_least_one", "ns_dtype")
         options = {name: group[name] for name in names}
-        found = self.directions(momenta, lambda xs: [lmo(x, **options) for x in xs])
+        directions = self.directions(momenta, lambda xs: [lmo(x, **options) for x in xs])
 
-        def work(params, found):
+        def work(params, directions):
             if not group["unconstrained"]:
                 torch._foreach_mul_(params, 1 - group["lr"])
-            torch._foreach_add_(params, found, alpha=-group["lr"] * group["scale"])
+            torch._foreach_add_(params, directions, alpha=-group["lr"] * group["scale"])
 
-        entrywise(work, params, found)
+        entrywise(work, params, directions)
 
     def directions(self, momenta: Sequence[Tensor], work: Callable[[list[Tensor]], list[Tensor]]) -> list[Tensor]:
         """Do some work on whole tensors, wherever they lie."""
         stacked = [i for i, m in enumerate(momenta) if m.dim() == 3 and is_sharded([m])]  # no stacks: kernels
         rest = [i for i in range(len(momenta)) if i not in stacked]
         options: dict[str, Any] = {"sync": self.sync, "process_group": self.process_group}
-        found = dict(zip(rest, shared_out([momenta[i] for i in rest], work, **options), strict=True))
+        directions = dict(zip(rest, shared_out([momenta[i] for i in rest], work, **options), strict=True))
         for i in stacked:
             (direction,) = work([whole(momenta[i])])
-            found[i] = like(part_of(direction, momenta[i]), momenta[i])
-        return [found[i] for i in range(len(momenta))]
+            directions[i] = like(part_of(direction, momenta[i]), momenta[i])
+        return [directions[i] for i in range(len(momenta))]

@@ -105,8 +105,8 @@ class SinkGD(MatrixOptimizer):
 
     def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move matrices."""
-        found = list(map(self.balanced, grads)) if is_sharded(grads) else self.directions(grads, self.balanced, group)
-        step(params, found, [group["lr"] * group["scale"]] * len(params), group)
+        updates = list(map(self.balanced, grads)) if is_sharded(grads) else self.directions(grads, self.balanced, group)
+        step(params, updates, [group["lr"] * group["scale"]] * len(params), group)
 
     def balanced(self, x: Tensor) -> Tensor:
         """Make the rows and columns of matrices (..., rows, columns) equally long in turn."""

@@ -92,8 +92,8 @@ class SWAN(MatrixOptimizer):
 
     def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move matrices."""
-        found = self.directions(grads, lambda x: whiten(x, group["center"], group["rescale"]), group)
-        step(params, found, [group["lr"] * group["scale"]] * len(params), group)
+        directions = self.directions(grads, lambda x: whiten(x, group["center"], group["rescale"]), group)
+        step(params, directions, [group["lr"] * group["scale"]] * len(params), group)
 
 
 def whiten(x: Tensor, center: bool, rescale: bool) -> Tensor:

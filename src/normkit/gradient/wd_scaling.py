@@ -84,10 +84,10 @@ class WDScaling(Estimator):
 
     def param_groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """Return two groups of a model's parameters, for ``torch.optim.AdamW``."""
-        found = roles(model, override=dict.fromkeys(self.vector_like, "embedding"))
+        rows = roles(model, override=dict.fromkeys(self.vector_like, "embedding"))
         groups = []
-        for wanted in (True, False):
-            lr, decay = self.rates(wanted)
-            own = [row.parameter for row in found if (row.role in MATRICES) == wanted]
+        for is_matrix in (True, False):
+            lr, decay = self.rates(is_matrix)
+            own = [row.parameter for row in rows if (row.role in MATRICES) == is_matrix]
             groups.append({"params": own, "lr": lr, "weight_decay": decay})
         return [group for group in groups if group["params"]]

@@ -24,10 +24,10 @@ def scores(owner: object, name: str, x: Tensor, wanted: Sequence[int | None], li
 
 def bank(owner: object, name: str, x: Tensor, similarity: Tensor) -> Tensor:
     """Require scores of at least one row for the gallery of ``similarity`` (Q, G)."""
-    found = scores(owner, name, x, (None, similarity.shape[1]), similarity)
+    matrix = scores(owner, name, x, (None, similarity.shape[1]), similarity)
     if not len(x):
         raise ValueError(f"{check.whose(owner)}: {name} must have at least one row, but its shape is {tuple(x.shape)}")
-    return found
+    return matrix
 
 
 def invert(similarity: Tensor, bank: Tensor, beta: float) -> Tensor:
@@ -37,10 +37,10 @@ def invert(similarity: Tensor, bank: Tensor, beta: float) -> Tensor:
 
 def above_least(similarity: Tensor, beta: float, less: Tensor) -> Tensor:
     """Return exp(beta similarity - less), with one number of ``less`` a column."""
-    found = beta * similarity
-    if not check.readable(found):
-        return (found - less).exp()
-    return found.sub_(less).exp_()  # what was multiplied is no one else's, nor wanted by a gradient
+    exponents = beta * similarity
+    if not check.readable(exponents):
+        return (exponents - less).exp()
+    return exponents.sub_(less).exp_()  # what was multiplied is no one else's, nor wanted by a gradient
 
 
 def log_sums(bank: Tensor, beta: float) -> Tensor:
@@ -66,8 +66,8 @@ def dynamic(similarity: Tensor, bank: Tensor, beta: float, top: int) -> Tensor:
 
 def near_hubs(best: Tensor, bank: Tensor, top: int) -> Tensor:
     """Tell which items are among the ``top`` of some row of the bank."""
-    found = bank.max(1, keepdim=True) if top == 1 else bank.topk(min(top, bank.shape[1]), dim=1)
-    hub = torch.zeros(bank.shape[1], dtype=torch.bool, device=bank.device).index_fill(0, found.indices.flatten(), True)
+    maxima = bank.max(1, keepdim=True) if top == 1 else bank.topk(min(top, bank.shape[1]), dim=1)
+    hub = torch.zeros(bank.shape[1], dtype=torch.bool, device=bank.device).index_fill(0, maxima.indices.flatten(), True)
     return hub[best]
 
 

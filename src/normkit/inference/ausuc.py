@@ -64,8 +64,8 @@ def ausuc(scores: Tensor, target: Tensor, seen: Tensor) -> AUSUC:
     steps = torch.zeros(2, len(values), dtype=share.dtype, device=wide.device)
     steps = steps.index_add(1, group, torch.stack([-lost, won])).cumsum(1)
     on_seen, on_unseen = torch.nn.functional.pad(steps, (1, 0)) + torch.stack([lost.sum(), lost.new_zeros(())])[:, None]
-    found = _summary(on_seen, on_unseen, values.to(share.dtype))
-    return AUSUC(*(value.to(scores.dtype) for value in found))
+    summary = _summary(on_seen, on_unseen, values.to(share.dtype))
+    return AUSUC(*(value.to(scores.dtype) for value in summary))
 
 
 def _summary(on_seen: Tensor, on_unseen: Tensor, values: Tensor) -> AUSUC:

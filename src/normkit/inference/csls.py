@@ -43,5 +43,5 @@ def csls(similarity: Tensor, bank: Tensor, *, k: int = 10) -> Tensor:
     k = check.size("csls", "k", k)
     if not similarity.numel():
         return similarity.clone()
-    found = 2 * wide - nearest_mean(wide, k, 1)[:, None] - nearest_mean(others, k, 0)
-    return found.to(similarity.dtype)
+    output = 2 * wide - nearest_mean(wide, k, 1)[:, None] - nearest_mean(others, k, 0)
+    return output.to(similarity.dtype)

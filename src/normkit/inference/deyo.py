@@ -127,10 +127,10 @@ class DeYO(Adapter):
         kept = x.detach()[sure]
         if self.transform == "occlusion":
             return self._occlude(kept)
-        wanted = (len(x), self.patches**2) if self.transform == "patch" else (math.prod(x.shape[2:]),)
+        shape = (len(x), self.patches**2) if self.transform == "patch" else (math.prod(x.shape[2:]),)
         if order is None:
-            order = torch.rand(wanted, device=x.device).argsort(-1)
-        check.index(self, "order", order, wanted, wanted[-1], x)
+            order = torch.rand(shape, device=x.device).argsort(-1)
+        check.index(self, "order", order, shape, shape[-1], x)
         if self.transform == "pixel":
             return kept.flatten(2)[..., order].view_as(kept)
         return _shuffle(kept, order[sure], self.patches)

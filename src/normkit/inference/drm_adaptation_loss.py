@@ -45,8 +45,8 @@ def drm_adaptation_loss(logits: Tensor, *, label: str = "own", threshold: float 
     wide = heads(NAME, logits)
     check.choice(NAME, "label", label, LABELS)
     threshold, gamma = check.number(NAME, "threshold", threshold), check.number(NAME, "gamma", gamma)
-    sure, wanted = _labels(wide.detach(), label, gamma).max(2)
-    losses = F.cross_entropy(wide.flatten(0, 1), wanted.flatten(), reduction="none").view(wanted.shape)
+    sure, labels = _labels(wide.detach(), label, gamma).max(2)
+    losses = F.cross_entropy(wide.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
     kept = sure >= threshold
     return (torch.where(kept, losses, 0).sum(1) / kept.sum(1).clamp(min=1)).sum().to(logits.dtype)
 

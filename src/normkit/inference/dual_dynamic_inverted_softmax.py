@@ -61,14 +61,14 @@ def dual_dynamic_inverted_softmax(
 
 def _by_rows(similarity: Tensor, banks: Sequence[tuple[Tensor, float]], top: int) -> Tensor:
     """The product, with one exponential where both banks touch a row, and none where neither does."""
-    best, found = similarity.argmax(1), similarity * similarity
+    best, product = similarity.argmax(1), similarity * similarity
     near = torch.stack([near_hubs(best, bank, top) for bank, _ in banks])
     for touched in ((True, True), (True, False), (False, True)):
         rows = (near == torch.tensor(touched, device=near.device).unsqueeze(1)).all(0).nonzero().flatten()
         if len(rows):
             some = similarity[rows]
-            taken = [given for given, there in zip(banks, touched, strict=True) if there]
+            taken = [given for given, flag in zip(banks, touched, strict=True) if flag]
             less = torch.stack([log_sums(bank, beta) for bank, beta in taken]).sum(0)
             value = above_least(some, sum(beta for _, beta in taken), less)
-            found.index_copy_(0, rows, value if all(touched) else value * some)
-    return found
+            product.index_copy_(0, rows, value if all(touched) else value * some)
+    return product

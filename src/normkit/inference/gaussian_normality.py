@@ -91,14 +91,14 @@ class GaussianNormality(Fitted):
                 f"(shape=({n}, {d})) while a minimum of 1 is required."
             )
         x = accurate(features).to(accurate(self.mean).dtype)
-        found = {}
+        state = {}
         if self.reduction:
             center, components = self._directions(x)
-            found = {"center": center, "components": components}
+            state = {"center": center, "components": components}
             x = (x - center) @ components.mT
         mean = x.mean(0)
-        found |= {"mean": mean, "precision": torch.linalg.inv(_shrunk(x - mean))}
-        for name, value in found.items():
+        state |= {"mean": mean, "precision": torch.linalg.inv(_shrunk(x - mean))}
+        for name, value in state.items():
             setattr(self, name, value.to(self.mean.dtype).contiguous())
         return self
 

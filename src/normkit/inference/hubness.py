@@ -57,8 +57,8 @@ def hubness(similarity: Tensor, *, top: int = 10) -> Hubness:
     top = check.size("hubness", "top", top)
     if not similarity.numel():
         raise ValueError(f"hubness: similarity must not be empty, but its shape is {tuple(similarity.shape)}")
-    found = counted(wide.topk(min(top, wide.shape[1]), dim=1).indices, wide.shape[1])
-    return Hubness(*(value.to(similarity.dtype) for value in found))
+    measures = counted(wide.topk(min(top, wide.shape[1]), dim=1).indices, wide.shape[1])
+    return Hubness(*(value.to(similarity.dtype) for value in measures))
 
 
 @beside(hubness)

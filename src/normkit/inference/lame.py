@@ -67,18 +67,18 @@ def lame(
     if symmetric:
         near = (near + near.mT) / 2
     cost = -(wide + LEAST).log()
-    found, energy = torch.softmax(-cost, 1), None
+    assignments, energy = torch.softmax(-cost, 1), None
     for step in range(max_steps):
-        pulls = near @ found
-        found = torch.softmax(pulls - cost, 1)
-        now = (cost * found - pulls * found + found * found.clamp(min=FLOOR).log()).sum()
+        pulls = near @ assignments
+        assignments = torch.softmax(pulls - cost, 1)
+        now = (cost * assignments - pulls * assignments + assignments * assignments.clamp(min=FLOOR).log()).sum()
         if step > 1 and energy is not None and bool((now - energy).abs() <= CLOSE * energy.abs()):
             break
         energy = now
     watch = make_guard(NAME, guard)
-    if watch is not None and watch.look((wide + LEAST).log(), (found + LEAST).log()):
+    if watch is not None and watch.look((wide + LEAST).log(), (assignments + LEAST).log()):
         return probabilities.clone()
-    return found.to(probabilities.dtype)
+    return assignments.to(probabilities.dtype)
 
 
 def _affinities(features: Tensor, affinity: str, neighbours: int) -> Tensor:

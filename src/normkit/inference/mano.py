@@ -40,8 +40,8 @@ def mano(logits: Tensor, *, p: float = 4, criterion: float | str = 0.0, threshol
     wide = scores("mano", "logits", logits, (None, None))
     fill("mano", "logits", logits)
     p, threshold = check.number("mano", "p", p, 0.0, open_low=True), check.number("mano", "threshold", threshold)
-    found = -torch.log_softmax(wide, 1).mean() if criterion == "auto" else check.number("mano", "criterion", criterion)
-    rows = torch.where(torch.as_tensor(found > threshold, device=wide.device), torch.softmax(wide, 1), _parabola(wide))
+    level = -torch.log_softmax(wide, 1).mean() if criterion == "auto" else check.number("mano", "criterion", criterion)
+    rows = torch.where(torch.as_tensor(level > threshold, device=wide.device), torch.softmax(wide, 1), _parabola(wide))
     return rows.abs().pow(p).mean().pow(1 / p).to(logits.dtype)
 
 

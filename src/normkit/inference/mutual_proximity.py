@@ -41,5 +41,5 @@ def mutual_proximity(similarity: Tensor, bank: Tensor) -> Tensor:
     if not similarity.numel():
         return similarity.clone()
     own = normal_rank(wide, wide.mean(1, keepdim=True), wide.var(1, correction=0, keepdim=True))
-    found = own + normal_rank(wide, others.mean(0), others.var(0, correction=0))
-    return found.exp().to(similarity.dtype)
+    log_chance = own + normal_rank(wide, others.mean(0), others.var(0, correction=0))
+    return log_chance.exp().to(similarity.dtype)

@@ -77,20 +77,20 @@ def retrieve(
     if method == "csls":
         return _search(queries, gallery, count, _less_nearest(queries, gallery, banks[0], given["k"]))
     if method == "mutual-proximity":
-        found = _search(queries, gallery, count, _normal_ranks(queries, gallery, banks[0]))
-        return Retrieved(found.scores.exp(), found.index)
+        hits = _search(queries, gallery, count, _normal_ranks(queries, gallery, banks[0]))
+        return Retrieved(hits.scores.exp(), hits.index)
     betas = [given[key] for key in ("beta", "beta_query", "beta_gallery") if key in given]
     if "dynamic" not in method:
-        found = _search(queries, gallery, count, _exponents(banks, betas))
-        return Retrieved(found.scores.exp(), found.index)
+        hits = _search(queries, gallery, count, _exponents(banks, betas))
+        return Retrieved(hits.scores.exp(), hits.index)
     return _search(queries, gallery, count, _near_hubs(queries, gallery, banks, betas, given["top"]))
 
 
 def _less_background(queries: Tensor, gallery: Tensor, background: Tensor, count: int, given: dict) -> Retrieved:
     """Normalized by a number of each query, which leaves its order alone."""
-    found = _search(queries, gallery, count)
+    hits = _search(queries, gallery, count)
     near = _search(queries, background, min(given["rank"], len(background))).scores
-    return Retrieved(catalog.create("score-normalization", **given)(found.scores, near), found.index)
+    return Retrieved(catalog.create("score-normalization", **given)(hits.scores, near), hits.index)
 
 
 def _less_nearest(queries: Tensor, gallery: Tensor, bank: Tensor, k: int) -> Rank:
@@ -156,8 +156,8 @@ def _search(rows: Tensor, gallery: Tensor, top: int, rank: Rank | None = None) -
     block = max(1, NUMBERS // max(len(rows), 1))
     for start in range(0, len(gallery), block):
         items = gallery[start : start + block]
-        found = rows @ items.T if rank is None else rank(rows @ items.T, items)
-        value, index = found.topk(min(top, found.shape[1]), dim=1)
+        similarity = rows @ items.T if rank is None else rank(rows @ items.T, items)
+        value, index = similarity.topk(min(top, similarity.shape[1]), dim=1)
         value, index = torch.cat([best.scores, value], 1), torch.cat([best.index, index + start], 1)
         value, order = value.topk(min(top, value.shape[1]), dim=1)
         best = Retrieved(value, index.gather(1, order))

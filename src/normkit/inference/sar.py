@@ -109,7 +109,7 @@ class SAR(Adapter):
                     p.add_((g * (self.rho / (length + 1e-12))).to(p.dtype))
             unsure = entropies(accurate(self.logits(self.model, x)))
             kept = sure & (unsure.detach() < margin)
-            found = self._of(unsure, kept)
+            gradients = self._of(unsure, kept)
         finally:
             with torch.no_grad():
                 for p, old in zip(parameters, before, strict=True):
@@ -117,4 +117,4 @@ class SAR(Adapter):
         if kept.any():
             mean = float(unsure[kept].detach().mean())
             self.level = mean if self.level is None else 0.9 * self.level + 0.1 * mean
-        return found
+        return gradients

@@ -41,14 +41,14 @@ def steering_loss(
         target: as many of what it should do, without.
         mask: which tokens count, boolean (N, T) for source and target; None: all.
     """
-    there: dict[str, Tensor] = {}
+    reference: dict[str, Tensor] = {}
     here: dict[str, Tensor] = {}
     masks = mask or (None, None)
-    with torch.no_grad(), _hook(model, {name: _keeping(there, name, masks[1]) for name in maps}):
+    with torch.no_grad(), _hook(model, {name: _keeping(reference, name, masks[1]) for name in maps}):
         _call(model, target)
     with _hook(model, {name: _keeping(here, name, masks[0], own) for name, own in maps.items()}):
         _call(model, source)
-    return torch.stack([own.wasserstein(here[name], there[name]) for name, own in maps.items()]).sum()
+    return torch.stack([own.wasserstein(here[name], reference[name]) for name, own in maps.items()]).sum()
 
 
 def _call(model: nn.Module, given: Any) -> None:

@@ -88,14 +88,14 @@ class T3A(Fitted):
             return self._classify(wide).to(features.dtype)
         self._begin()
         self._keep(wide)
-        found = self._predict(wide)
+        logits = self._predict(wide)
         if self.guard is not None and self.guard.look(
-            self._classify(wide), found * accurate(self.weight).norm(dim=1).mean().to(found)
+            self._classify(wide), logits * accurate(self.weight).norm(dim=1).mean().to(logits)
         ):
-            found = self._classify(wide)
+            logits = self._classify(wide)
             if self.guard.action == RESET:
                 self._forget()
-        return found.to(features.dtype)
+        return logits.to(features.dtype)
 
     @torch.no_grad()
     def predict(self, features: Tensor) -> Tensor:

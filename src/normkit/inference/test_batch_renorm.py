@@ -67,14 +67,14 @@ class TestBatchRenorm(Method, Running):
         return channel.affine(h, self.weight, self.bias).to(x.dtype)
 
     def _renormalize(self, x: Tensor) -> Tensor:
-        found = moments(x, (0, 2, 3))
-        mean, var = found.mean, found.unbiased()
-        fresh = (self.num_batches_tracked == 0) & (found.count > 0)
+        stats = moments(x, (0, 2, 3))
+        mean, var = stats.mean, stats.unbiased()
+        fresh = (self.num_batches_tracked == 0) & (stats.count > 0)
         old_mean = torch.where(fresh, mean.detach(), snapshot(self.running_mean).to(x.dtype))
         old_var = torch.where(fresh, var.detach(), snapshot(self.running_var).to(x.dtype))
         std, old_std = (var + self.eps).sqrt(), (old_var + self.eps).sqrt()
         r, d = std.detach() / old_std, (mean.detach() - old_mean) / old_std
-        self._move(found.count, fresh, mean.detach(), var.detach(), old_mean, old_var)
+        self._move(stats.count, fresh, mean.detach(), var.detach(), old_mean, old_var)
         return (x - _along(mean)) * _along(r / std) + _along(d)
 
     @torch.no_grad()

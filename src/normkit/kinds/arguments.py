@@ -46,7 +46,7 @@ def bind(
         sensible: whether the values make sense as they were understood; if not, the next form is tried.
     """
     forms = [read(text) for text in (called or {}).values()]
-    found = []
+    bindings = []
     problem = None
     for given in _readings(signature, forms, args, kwargs):
         try:
@@ -59,10 +59,10 @@ def bind(
             continue
         if sensible is None or sensible(**bound.arguments):
             return bound
-        found.append(bound)
-    if not found:
+        bindings.append(bound)
+    if not bindings:
         raise TypeError(_refusal(name, signature, forms, kwargs, problem)) from None
-    return found[0]
+    return bindings[0]
 
 
 def take_forms(cls: type, called: Mapping[str, str]) -> None:

@@ -63,8 +63,8 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 def _tensor(value: Any) -> Any:
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
         return value
-    wanted = np.dtype(np.int64) if value.dtype.kind in "iu" else value.dtype.newbyteorder("=")
-    return torch.from_numpy(np.require(value, wanted, ["C", "W"]))
+    dtype = np.dtype(np.int64) if value.dtype.kind in "iu" else value.dtype.newbyteorder("=")
+    return torch.from_numpy(np.require(value, dtype, ["C", "W"]))
 
 
 def _array(value: Any) -> Any:

@@ -49,8 +49,8 @@ class FittedKind(Kind):
         called = ", ".join(inputs.split(", ")[: len(self.takes(card))])
         setter = self.setter(card.entry)
         made = f"fitted.{setter}({inputs})" if setter else "fitted"
-        told = "" if setter else "# there is nothing to fit: each call is remembered\n"
-        return f"fitted = nk.{card.entry.__name__}({given})  # or nk.create({named})\n{told}y = {made}({called})"
+        comment = "" if setter else "# there is nothing to fit: each call is remembered\n"
+        return f"fitted = nk.{card.entry.__name__}({given})  # or nk.create({named})\n{comment}y = {made}({called})"
 
     def subject(self, card: Card, features: int = 8, dtype: torch.dtype = torch.float64, **drawing: Any) -> Subject:
         """Build a smallest instance in ``dtype``, set it, and draw inputs for a call."""
@@ -114,10 +114,10 @@ class Fitted(Method):
 
     def _load_from_state_dict(self, state_dict, prefix, *rest):
         for name in self.late:
-            found = state_dict.get(prefix + name)
-            if isinstance(found, Tensor):
+            value = state_dict.get(prefix + name)
+            if isinstance(value, Tensor):
                 now = getattr(self, name)
-                setattr(self, name, torch.empty(found.shape, dtype=now.dtype, device=now.device))
+                setattr(self, name, torch.empty(value.shape, dtype=now.dtype, device=now.device))
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def __sklearn_is_fitted__(self) -> bool:

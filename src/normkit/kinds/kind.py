@@ -184,8 +184,8 @@ class Kind:
     def width(self, card: Card) -> inspect.Parameter | None:
         """The argument that takes the feature count and must be given, the first or a keyword ``dim``; else None."""
         takes = list(card.signature.parameters.values())
-        wanted = [p for p in takes if p.name == "dim" and p.kind is p.KEYWORD_ONLY] + takes[:1]
-        return next((p for p in wanted if p.default is p.empty and p.name not in card.example), None)
+        candidates = [p for p in takes if p.name == "dim" and p.kind is p.KEYWORD_ONLY] + takes[:1]
+        return next((p for p in candidates if p.default is p.empty and p.name not in card.example), None)
 
     def arguments(self, card: Card, features: int = 8, **overrides: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments that build a smallest instance: the feature count, the card's example, and ``overrides``."""

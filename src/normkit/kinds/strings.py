@@ -74,16 +74,16 @@ def _check_types(function: Callable[..., Any]) -> Callable[..., Any]:
     """Check what a method is given against its annotations."""
     signature = inspect.signature(function)
     names = list(signature.parameters)[1:]
-    wanted: dict[str, Any] = {}
+    type_hints: dict[str, Any] = {}
 
     @functools.wraps(function)
     def call(self, *args, **kwargs):
-        if not wanted:
-            wanted.update(typing.get_type_hints(function))
+        if not type_hints:
+            type_hints.update(typing.get_type_hints(function))
         in_order = not kwargs and len(args) <= len(names)  # which binding would only find out, and slowly
         given = zip(names, args, strict=False) if in_order else _bound(signature, self, args, kwargs)
         for name, value in given:
-            if type(value) is not wanted[name] and not is_a(value, wanted[name]):
+            if type(value) is not type_hints[name] and not is_a(value, type_hints[name]):
                 written = signature.parameters[name].annotation
                 raise TypeError(f"{type(self).__name__}: {name} must be of type {written}, not {_short(value)}")
         return function(self, *args, **kwargs)

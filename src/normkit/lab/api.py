@@ -153,9 +153,9 @@ def name_of(one: Option, value: Any) -> str:
 
 
 def _one(one: Option, value: Any) -> Any:
-    kinds, wanted = TYPES[one.kind]
+    kinds, expected = TYPES[one.kind]
     if not isinstance(value, kinds) or isinstance(value, bool):
-        raise TypeError(f"{one.called} must be {wanted}, not {value!r}")
+        raise TypeError(f"{one.called} must be {expected}, not {value!r}")
     if one.choices is not None and value not in one.choices:
         raise ValueError(f"{one.called} must be one of {', '.join(map(repr, one.choices))}, not {value!r}")
     return str(value) if one.kind is str else value

@@ -78,11 +78,11 @@ def tell_additions(plan: Plan, options: Any) -> None:
     from normkit.lab.plan.plan import plan_in
     from normkit.lab.training import runs
 
-    there = None if options.fresh else plan_in(Folder(options.out))
-    if there is None or not is_first():
+    existing = None if options.fresh else plan_in(Folder(options.out))
+    if existing is None or not is_first():
         return
-    runs.require_comparable(there, plan, Folder(options.out))
-    for line in growth.additions(there, plan.described()):
+    runs.require_comparable(existing, plan, Folder(options.out))
+    for line in growth.additions(existing, plan.described()):
         say(line, file=sys.stderr)
 
 

@@ -83,9 +83,9 @@ def read(path: Path) -> Read:
     """Read a log; what is no event is counted. A log that is not there is empty."""
     raw = path.read_bytes() if path.is_file() else b""
     lines = [line for line in raw.split(b"\n") if line.strip()]
-    found = [event_of(line) for line in lines]
-    events = [event for event in found if event is not None]
-    broken = len(found) - len(events)
+    entries = [event_of(line) for line in lines]
+    events = [event for event in entries if event is not None]
+    broken = len(entries) - len(events)
     torn = bool(lines) and not raw.endswith(b"\n")
     read = Read(events, broken, torn, False)
     if not read.end or broken or torn:
@@ -107,8 +107,8 @@ def event_of(line: bytes | str) -> dict[str, Any] | None:
         return None
     if not isinstance(event, dict) or not isinstance(event.get("event"), str):
         return None
-    wanted = FIELDS.get(event["event"], {})
-    return event if all(isinstance(event.get(name), kind) for name, kind in wanted.items()) else None
+    fields = FIELDS.get(event["event"], {})
+    return event if all(isinstance(event.get(name), kind) for name, kind in fields.items()) else None
 
 
 def sealed(before: Any, end: Mapping[str, Any]) -> str:
@@ -138,8 +138,8 @@ class Log:
         self.digest, self.size = hashlib.sha256(), 0
         if path is None:
             return
-        there = path.read_bytes() if path.is_file() else b""
-        kept = there[: there.rfind(b"\n") + 1 if mark is None else mark.bytes]
+        existing = path.read_bytes() if path.is_file() else b""
+        kept = existing[: existing.rfind(b"\n") + 1 if mark is None else mark.bytes]
         self.digest.update(kept)
         self.size += len(kept)
         if mark not in (None, self.mark()):
@@ -154,9 +154,9 @@ class Log:
 
     def write(self, event: str, **values: Any) -> dict[str, Any]:
         """Append an event; return it."""
-        found = {"event": event, **values}
+        entry = {"event": event, **values}
         if self.path is not None:
-            body = json.dumps(found)
+            body = json.dumps(entry)
             line = f'{body[:-1]}, "crc": "{zlib.crc32(body.encode()):08x}"}}\n'.encode()
             with writing(self.path):
                 rest = memoryview(line)
@@ -164,12 +164,12 @@ class Log:
                     rest = rest[self.file.write(rest) :]
             self.digest.update(line)
             self.size += len(line)
-        return found
+        return entry
 
     def end(self, status: str, **values: Any) -> dict[str, Any]:
         """Append the last line, with its seal, wait until the disk has it all, and close."""
-        found = {"event": END, "status": status, **values}
-        written = self.write(**found, seal=sealed(self.digest, found))
+        entry = {"event": END, "status": status, **values}
+        written = self.write(**entry, seal=sealed(self.digest, entry))
         self.settle()
         self.close()
         return written

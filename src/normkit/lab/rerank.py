@@ -79,9 +79,9 @@ def run_rerank(options: argparse.Namespace) -> int:
     method = check.choice("rerank", "--method", chosen.card.name, METHODS)
     names = [options.queries, options.gallery, *options.bank]
     if len(options.bank) != BANKS[method]:
-        wanted = "a background" if method == "score-normalization" else " and ".join(TABLES[: BANKS[method]])
+        expected = "a background" if method == "score-normalization" else " and ".join(TABLES[: BANKS[method]])
         raise ValueError(
-            f"rerank: --bank must name {BANKS[method]} for {method}, {wanted}, but names {len(options.bank)}"
+            f"rerank: --bank must name {BANKS[method]} for {method}, {expected}, but names {len(options.bank)}"
         )
     if options.output and not options.output.endswith(".npz"):
         raise ValueError(f"rerank: --output must end in .npz, not {options.output!r}")
@@ -94,7 +94,7 @@ def run_rerank(options: argparse.Namespace) -> int:
     if options.output:
         write(options.output, after.scores, after.index)
     moved = float((before.index[:, 0] != after.index[:, 0]).double().mean())
-    measures = [counted(found.index, len(tables[1])) for found in (before, after)]
+    measures = [counted(retrieval.index, len(tables[1])) for retrieval in (before, after)]
     recalls = {} if truth is None else recall(truth, before.index, after.index)
     say(summary(measures[0], measures[1], moved, options.json, recalls))
     risen = [float(one.full_skewness) for one in measures]
@@ -111,13 +111,13 @@ def right_items(name: str, queries: int, items: int) -> Tensor:
     """Read the places of the items that are right for each query, (queries, M), -1 where there are fewer."""
     if not name.endswith(".npy") or not Path(name).is_file():
         raise ValueError(f"rerank: --truth must be an .npy that is there, not {name}")
-    found = np.load(name, allow_pickle=False)
-    if found.dtype.kind not in "iu" or found.ndim not in (1, 2) or len(found) != queries:
+    indices = np.load(name, allow_pickle=False)
+    if indices.dtype.kind not in "iu" or indices.ndim not in (1, 2) or len(indices) != queries:
         raise ValueError(
-            f"rerank: --truth must hold whole numbers for each of {queries} queries, but has {found.dtype} of shape "
-            f"{found.shape}"
+            f"rerank: --truth must hold whole numbers for each of {queries} queries, but has {indices.dtype} of shape "
+            f"{indices.shape}"
         )
-    places = torch.from_numpy(found.astype(np.int64)).reshape(queries, -1)
+    places = torch.from_numpy(indices.astype(np.int64)).reshape(queries, -1)
     if not places.numel() or places.min() < -1 or places.max() >= items:
         raise ValueError(f"rerank: --truth must lie in -1 .. {items - 1}")
     if not (places >= 0).any():
@@ -129,11 +129,11 @@ def recall(truth: Tensor, *indices: Tensor) -> dict[str, tuple[float, ...]]:
     """Return, by k, the share of the queries that have a right item which find one among their first k."""
     asked = (truth >= 0).any(1)
     count = indices[0].shape[1]
-    found = {}
+    recalls = {}
     for k in sorted({k for k in KS if k < count} | {count}):
         hits = [(index[asked, :k, None] == truth[asked][:, None]).any(2).any(1) for index in indices]
-        found[f"recall@{k}"] = tuple(hit.double().mean().item() for hit in hits)
-    return found
+        recalls[f"recall@{k}"] = tuple(hit.double().mean().item() for hit in hits)
+    return recalls
 
 
 def summary(

@@ -46,8 +46,8 @@ class Result:
     @property
     def table(self) -> Any:
         """The numbers, a row a variant, the best first: a data frame where pandas is installed, else dictionaries."""
-        found, pandas = exports.records(self.rows), at_hand("pandas")
-        return found if pandas is None else pandas.DataFrame(found)
+        records, pandas = exports.records(self.rows), at_hand("pandas")
+        return records if pandas is None else pandas.DataFrame(records)
 
     @property
     def findings(self) -> dict[str, Finding]:

@@ -71,16 +71,16 @@ class DeltaL(Loss):
     def _weights(self, mask: Tensor, dtype: torch.dtype) -> Tensor:
         lengths = mask.sum(1).to(dtype)
         longest = mask.shape[1] if self.max_length is None else self.max_length
-        there, most = lengths > 0, max(longest, 1)
+        nonempty, most = lengths > 0, max(longest, 1)
         if self.mode == "dapo":
-            return there.to(dtype) / (lengths.sum() + 1e-8)
-        share = torch.where(there, lengths, 1)
+            return nonempty.to(dtype) / (lengths.sum() + 1e-8)
+        share = torch.where(nonempty, lengths, 1)
         if self.mode == "grpo":
-            return there.to(dtype) / (max(len(mask), 1) * share)
+            return nonempty.to(dtype) / (max(len(mask), 1) * share)
         alpha = self.alpha if self.mode == "delta-l" else 0.0
         # a power of the length over the mean length loses no digits; the mean cancels
-        mean = lengths.sum() / there.sum().clamp(min=1)
-        power = torch.where(there, (share / torch.where(mean > 0, mean, 1)) ** -alpha, 0)
+        mean = lengths.sum() / nonempty.sum().clamp(min=1)
+        power = torch.where(nonempty, (share / torch.where(mean > 0, mean, 1)) ** -alpha, 0)
         if self.mode == "dr-grpo":
             return power / (max(len(mask), 1) * most)
         total = power.sum()

@@ -60,7 +60,7 @@ class LDReg(Loss):
     def forward(self, features: Tensor, reference: Tensor | None = None) -> Tensor:
         """Return the loss, a single number."""
         check.floating(self, features, "features")
-        found = dimensions(self, features, features if reference is None else reference, self.k, self.estimator)
-        moves = (found > 0) & found.isfinite()
-        known = torch.where(moves, found, 1).log().abs()
-        return -torch.where(moves, known, found.detach().log().abs()).mean().to(features.dtype)
+        dims = dimensions(self, features, features if reference is None else reference, self.k, self.estimator)
+        moves = (dims > 0) & dims.isfinite()
+        known = torch.where(moves, dims, 1).log().abs()
+        return -torch.where(moves, known, dims.detach().log().abs()).mean().to(features.dtype)

@@ -61,11 +61,11 @@ class PSKD(Loss):
         check.index(self, "index", index, logits.shape[:1], self.num_samples, logits)
         wide = accurate(logits)
         predicted = torch.log_softmax(wide, 1)
-        wanted = torch.nn.functional.one_hot(target, self.num_classes).to(wide.dtype)
+        soft_labels = torch.nn.functional.one_hot(target, self.num_classes).to(wide.dtype)
         if self.training:
             with once(self):
-                wanted = self._mix(wanted, index, self._epoch(epoch, wide), predicted)
-        return -(wanted * predicted).sum(1).mean().to(logits.dtype)
+                soft_labels = self._mix(soft_labels, index, self._epoch(epoch, wide), predicted)
+        return -(soft_labels * predicted).sum(1).mean().to(logits.dtype)
 
     def _epoch(self, epoch: int | Tensor, like: Tensor) -> Tensor:
         if not isinstance(epoch, Tensor):

@@ -82,7 +82,7 @@ def _different_trigrams(tokens: Tensor, length: Tensor) -> Tensor:
     pairs = (words[:, :-1] * several + words[:, 1:]).unique(return_inverse=True)[1]
     trigrams = pairs[:, :-1] * several + words[:, 2:]
     count = (length - 2).clamp(min=0)
-    there = torch.arange(trigrams.shape[1], device=tokens.device) < count.unsqueeze(1)
-    ordered = torch.where(there, trigrams, -1).sort(1).values
+    mask = torch.arange(trigrams.shape[1], device=tokens.device) < count.unsqueeze(1)
+    ordered = torch.where(mask, trigrams, -1).sort(1).values
     new = torch.diff(ordered, dim=1, prepend=torch.full_like(ordered[:, :1], -1)) > 0
     return torch.where(count > 0, new.sum(1) / count.clamp(min=1), 1.0)

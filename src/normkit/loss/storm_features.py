@@ -82,15 +82,15 @@ class StormFeatures(Fitted):
         own = self._own(accurate(losses), accurate(logits), target)
         groups = target if self.separate else torch.zeros_like(target)
         memory = {g: self._remembered(g, own[groups == g]) for g in groups.unique().tolist()}
-        found = own.new_zeros(len(own), 18)
+        features = own.new_zeros(len(own), 18)
         for g, history in memory.items():
             for category in (0, 1) if self.categories else (None,):
                 those = groups == g if category is None else (groups == g) & (own[:, 4] == category)
                 like = history if category is None else history[history[:, 4] == category]
-                found[those] = _describe(own[those], like)
+                features[those] = _describe(own[those], like)
         self.memory |= memory if self.window else {}
-        found = torch.cat([found, own[:, 4:]], 1) if self.agreement else found
-        return found.to(losses.dtype)
+        features = torch.cat([features, own[:, 4:]], 1) if self.agreement else features
+        return features.to(losses.dtype)
 
     def _own(self, losses: Tensor, logits: Tensor, target: Tensor) -> Tensor:
         """The four numbers of each sample, and whether it agrees: (N, 5)."""
@@ -126,10 +126,10 @@ def _describe(own: Tensor, like: Tensor) -> Tensor:
 
 def _divergence(own: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     m, s = own[:, 0], own[:, 1]
-    there = (s > 0) & (std > 0)
-    s, wide = torch.where(there, s, 1), torch.where(std > 0, std, 1)
+    mask = (s > 0) & (std > 0)
+    s, wide = torch.where(mask, s, 1), torch.where(std > 0, std, 1)
     kl = (wide / s).log() + (s.square() + (m - mean).square()) / (2 * wide.square()) - 0.5
-    return torch.where(there, kl, 0)
+    return torch.where(mask, kl, 0)
 
 
 def _overlap(own: Tensor, mean: Tensor, std: Tensor) -> Tensor:

@@ -97,7 +97,7 @@ class StormRescaler(Method, Running):
         if not self.training:
             mean, var = (accurate(getattr(self, f"{name}_{part}")) for part in ("mean", "var"))
         else:
-            found = moments(x, (1,), group=self.process_group, sync=self.sync)
-            mean, var = found.mean, found.var
-            self.move(found.count, **{f"{name}_mean": mean, f"{name}_var": found.unbiased()})
+            stats = moments(x, (1,), group=self.process_group, sync=self.sync)
+            mean, var = stats.mean, stats.var
+            self.move(stats.count, **{f"{name}_mean": mean, f"{name}_var": stats.unbiased()})
         return (x - mean.unsqueeze(1)) * (var + EPS).rsqrt().unsqueeze(1)

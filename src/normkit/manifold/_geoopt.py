@@ -26,7 +26,7 @@ def to_geoopt(model: nn.Module) -> int:
     except ImportError as error:
         raise ValueError("to_geoopt needs geoopt: pip install geoopt") from error
     space = geoopt.SymmetricPositiveDefinite()
-    found = 0
+    count = 0
     for module in model.modules():
         for name in module.points if isinstance(module, DefiniteNorm) else ():
             value = getattr(module, name)
@@ -35,5 +35,5 @@ def to_geoopt(model: nn.Module) -> int:
                 name,
                 geoopt.ManifoldParameter(value.detach(), manifold=space, requires_grad=value.requires_grad),
             )
-            found += 1
-    return found
+            count += 1
+    return count

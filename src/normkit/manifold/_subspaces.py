@@ -160,12 +160,12 @@ def _svd(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     squares, vectors = ops.eigh(wide.mT @ wide)
     cosines = squares.clamp(min=LEAST_SQUARE).sqrt()
     left = wide @ (vectors / cosines.unsqueeze(-2))
-    found = [left.to(a.dtype), cosines.to(a.dtype), vectors.mT.to(a.dtype, copy=True)]
+    factors = [left.to(a.dtype), cosines.to(a.dtype), vectors.mT.to(a.dtype, copy=True)]
     small = squares[..., 0] <= LEAST_SQUARE
     if small.any():
-        for part, exact in zip(found, torch.linalg.svd(a[small]), strict=True):
+        for part, exact in zip(factors, torch.linalg.svd(a[small]), strict=True):
             part[small] = exact
-    return found[0], found[1].clamp(max=1), found[2]
+    return factors[0], factors[1].clamp(max=1), factors[2]
 
 
 def angle_over_sine(cosine: Tensor) -> Tensor:

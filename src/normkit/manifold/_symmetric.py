@@ -114,8 +114,8 @@ def _turn(vectors: Tensor, values: Tensor) -> Tensor:
 
 def _slopes(e: Tensor, image: Tensor, slope: Real, relative: bool, diagonal: Real | None) -> Tensor:
     """The matrix of Loewner, a constant."""
-    found = _loewner(e, image.detach(), slope(e).detach(), relative)
-    return found if diagonal is None else torch.diagonal_scatter(found, diagonal(e).detach(), 0, -2, -1)
+    matrix = _loewner(e, image.detach(), slope(e).detach(), relative)
+    return matrix if diagonal is None else torch.diagonal_scatter(matrix, diagonal(e).detach(), 0, -2, -1)
 
 
 def _loewner(e: Tensor, image: Tensor, slope: Tensor, relative: bool) -> Tensor:

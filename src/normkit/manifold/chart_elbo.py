@@ -62,8 +62,8 @@ def chart_elbo(
     sigma_x = check.number("chart-elbo", "sigma_x", sigma_x, 0.0, open_low=True)
     sigma_z = check.number("chart-elbo", "sigma_z", sigma_z, 0.0, open_low=True)
     error = ((wide - back) / sigma_x).square().sum(1) / 2
-    found = _energy(code, low, support, slope) + error - math.log(sigma_z) - volume
-    return found.to(x.dtype)
+    bound = _energy(code, low, support, slope) + error - math.log(sigma_z) - volume
+    return bound.to(x.dtype)
 
 
 @beside(chart_elbo)

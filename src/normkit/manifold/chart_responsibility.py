@@ -51,12 +51,12 @@ def chart_responsibility(
     floor = check.number("chart-responsibility", "floor", floor, high=0.0)
     wide = wide - _log_weights(weights, wide)
     if extra is None:
-        found = _floor(-wide, floor)
+        logarithms = _floor(-wide, floor)
     else:
         more = numbers("chart-responsibility", "extra", extra, tuple(losses.shape), losses)
         variants = wide.unsqueeze(1) + torch.diag_embed(more)
-        found = _floor(_floor(-variants, floor).amax(1), floor)
-    return (found if log else found.exp()).to(losses.dtype)
+        logarithms = _floor(_floor(-variants, floor).amax(1), floor)
+    return (logarithms if log else logarithms.exp()).to(losses.dtype)
 
 
 def _log_weights(weights: Sequence[float] | None, like: Tensor) -> Tensor:
@@ -64,8 +64,8 @@ def _log_weights(weights: Sequence[float] | None, like: Tensor) -> Tensor:
     given = check.numbers("chart-responsibility", "weights", given, 0.0, open_low=True)
     if len(given) != like.shape[1]:
         raise ValueError(f"chart-responsibility: weights must be {like.shape[1]} numbers, not {len(given)}")
-    found = torch.tensor(given, dtype=like.dtype, device=like.device)
-    return (found / found.sum()).log()
+    shares = torch.tensor(given, dtype=like.dtype, device=like.device)
+    return (shares / shares.sum()).log()
 
 
 def _floor(logarithms: Tensor, floor: float) -> Tensor:

@@ -46,9 +46,9 @@ def compositional_partial_correlation(x: Tensor, *, pseudocount: float = 0.0, dd
     _refuse(owner, parts, ddof)
     precision = _precision(parts.log(), ddof)
     scale = precision.diagonal().sqrt()
-    found = -precision / (scale.unsqueeze(0) * scale.unsqueeze(1))
+    correlation = -precision / (scale.unsqueeze(0) * scale.unsqueeze(1))
     same = torch.eye(len(scale), dtype=torch.bool, device=x.device)
-    return torch.where(same, 1, found).to(x.dtype), (1 / precision.diagonal()).to(x.dtype)
+    return torch.where(same, 1, correlation).to(x.dtype), (1 / precision.diagonal()).to(x.dtype)
 
 
 def _precision(logarithms: Tensor, ddof: int) -> Tensor:

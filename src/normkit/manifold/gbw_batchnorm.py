@@ -86,9 +86,9 @@ class GBWBatchNorm(DefiniteNorm):
             points = _symmetric.symmetric(inverse @ powered @ inverse)
             bias = _symmetric.symmetric(inverse @ self._powered(_symmetric.symmetric(accurate(self.weight))) @ inverse)
             factor = accurate(self.scale) / (var + self.eps).sqrt()
-            found = _bias(_root_at_identity(factor * 2 * _root_at_identity(_center(points, mean))), bias)
-            found = _symmetric.symmetric(root @ found @ root)
-            return (found if self.power == 1 else _symmetric.power(found, 1 / self.power)).to(x.dtype)
+            output = _bias(_root_at_identity(factor * 2 * _root_at_identity(_center(points, mean))), bias)
+            output = _symmetric.symmetric(root @ output @ root)
+            return (output if self.power == 1 else _symmetric.power(output, 1 / self.power)).to(x.dtype)
 
     def _powered(self, x: Tensor) -> Tensor:
         if self.power == 1:

@@ -45,5 +45,5 @@ def laplacian_penalty(f: Tensor, x: Tensor, *, t: float, normalize: bool = False
     if normalize:
         scale = torch.where(degree > 0, degree, 1).rsqrt()
         near, degree = near * scale * scale.unsqueeze(1), torch.ones_like(degree)
-    found = (degree.unsqueeze(1) * values.square()).sum() - (values * (near @ values)).sum()
-    return found.to(f.dtype)
+    penalty = (degree.unsqueeze(1) * values.square()).sum() - (values * (near @ values)).sum()
+    return penalty.to(f.dtype)

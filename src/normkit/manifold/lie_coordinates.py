@@ -45,7 +45,7 @@ def lie_coordinates(g: Tensor, *, group: str = "gl2", alpha: float = 1.0) -> Ten
     angle = torch.atan2(torch.where(sine.abs() < 1e-6, 0, sine), cosine) % (2 * math.pi)
     across, along = stretch[:, 0, 1] * math.sqrt(2 * alpha), stretch.diagonal(0, -2, -1)
     if group == "sl2":
-        found = [across, angle, along[:, 0] * math.sqrt(2 * alpha)]
+        coordinates = [across, angle, along[:, 0] * math.sqrt(2 * alpha)]
     else:
-        found = [along[:, 0] * math.sqrt(alpha), across, along[:, 1] * math.sqrt(alpha), angle]
-    return torch.stack(found, 1).to(g.dtype)
+        coordinates = [along[:, 0] * math.sqrt(alpha), across, along[:, 1] * math.sqrt(alpha), angle]
+    return torch.stack(coordinates, 1).to(g.dtype)

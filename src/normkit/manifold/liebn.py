@@ -96,8 +96,8 @@ class LieBN(DefiniteNorm):
                 wide = wide.double()
             points = self._chart(wide)
             weight = self._chart(_symmetric.symmetric(accurate(self.weight).to(wide.dtype)))
-            found = self._normalize(points, weight)
-            return self._back(found).to(x.dtype)
+            output = self._normalize(points, weight)
+            return self._back(output).to(x.dtype)
 
     def _normalize(self, points: Tensor, weight: Tensor) -> Tensor:
         mean = self._batch_mean(points.detach()) if self.training else accurate(self.running_mean).to(points.dtype)

@@ -71,5 +71,5 @@ class ManifoldKernel(Method):
         share = torch.softmax(logarithms, 0) * (many * sigma)
         weighted = (rows * share).to(rows.dtype)
         with full_precision(x):
-            found = weighted @ others.to(rows.dtype).mT
-        return found.to(x.dtype)
+            covariance = weighted @ others.to(rows.dtype).mT
+        return covariance.to(x.dtype)

@@ -74,8 +74,8 @@ class PoincareConv2d(Method):
         height, width = (self._places(side) for side in x.shape[2:])
         joined = _log_beta(self.in_channels * self.kernel_size**2 / 2) - _log_beta(self.in_channels / 2)
         patches = F.unfold(accurate(x) * math.exp(joined), self.kernel_size, padding=self.padding, stride=self.stride)
-        found = _poincare.linear(patches.mT, self.weight, self.bias, self.curvature)
-        return found.mT.reshape(x.shape[0], self.out_channels, height, width).to(x.dtype)
+        output = _poincare.linear(patches.mT, self.weight, self.bias, self.curvature)
+        return output.mT.reshape(x.shape[0], self.out_channels, height, width).to(x.dtype)
 
     def _places(self, side: int) -> int:
         places = (side + 2 * self.padding - self.kernel_size) // self.stride + 1

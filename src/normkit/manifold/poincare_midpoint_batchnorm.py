@@ -77,8 +77,8 @@ class PoincareMidpointBatchNorm(Norm):
         goal = _ball.project(_ball.exp0(accurate(self.bias), c), c)
         tangent = _ball.transport(mean, goal, _ball.log(mean, points, c), c)
         tangent = tangent * _root(accurate(self.scale) / (var + self.eps))
-        found = _ball.log0(_ball.project(_ball.exp(goal, tangent, c), c), c)
-        return found.movedim(-1, 1).to(x.dtype)
+        output = _ball.log0(_ball.project(_ball.exp(goal, tangent, c), c), c)
+        return output.movedim(-1, 1).to(x.dtype)
 
     def _mean(self, values: Tensor) -> Tensor:
         return statistics.mean_over(values, (0,), sync=self.sync, group=self.process_group)

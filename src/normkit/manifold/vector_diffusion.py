@@ -48,6 +48,6 @@ def vector_diffusion(
     if normalize:
         heat = torch.linalg.matrix_exp(-t * plain)
         length = root(y.square().sum(1))
-        wanted = heat @ root(wide.square().sum(1)) / heat.sum(1)
-        y = y * (wanted / torch.where(length > 0, length, 1)).unsqueeze(1)
+        target = heat @ root(wide.square().sum(1)) / heat.sum(1)
+        y = y * (target / torch.where(length > 0, length, 1)).unsqueeze(1)
     return y.to(x.dtype)

@@ -137,9 +137,9 @@ def batch_norm(
         if made is not None:
             return made()
         exact = accurate(x)
-        found = moments(exact, [0, *_space(x)], sync=sync, group=group)
-        y = _normalize(exact, found.mean, found.var, weight, bias, eps)
-        return y.to(x.dtype), Moments(*(f.detach() for f in found))
+        stats = moments(exact, [0, *_space(x)], sync=sync, group=group)
+        y = _normalize(exact, stats.mean, stats.var, weight, bias, eps)
+        return y.to(x.dtype), Moments(*(f.detach() for f in stats))
     y, both = _run(rule, x, weight, bias)
     mean, var, *others = both.to(accurate(x[:0]).dtype).view(-1, x.shape[1])
     return y, Moments(mean, var, others[0][0] if everyone else mean.new_tensor(x.numel() // x.shape[1]))
@@ -155,8 +155,8 @@ def _batch_by_parts(x, weight, bias, eps: float, sync: bool, group) -> tuple[Ten
     groups = part.groups((0, *_space(x)))
     if sync and (group is not None or part.whole.device_mesh.size() < processes()):
         groups = (*groups, sharded.beyond("batch_norm", part, group))
-    y, found = batch_norm(part.local, weight, bias, eps=eps, sync=bool(groups), group=groups)
-    return part.joined(y), Moments(part.of_axis(1, found.mean), part.of_axis(1, found.var), found.count)
+    y, stats = batch_norm(part.local, weight, bias, eps=eps, sync=bool(groups), group=groups)
+    return part.joined(y), Moments(part.of_axis(1, stats.mean), part.of_axis(1, stats.var), stats.count)
 
 
 def _batch_by_torch(x: Tensor, weight, bias, eps: float) -> Callable[[], tuple[Tensor, Moments]] | None:
@@ -335,8 +335,8 @@ def _normalize(x, mean, var, weight, bias, eps) -> Tensor:
 
 def _batch_formula(x, weight, bias, extra, eps, rule) -> Tensor:
     everyone = rule.everyone
-    found = moments(x, [0, *_space(x)], sync=everyone is not None, group=None if everyone is None else everyone.group)
-    return _normalize(x, found.mean, found.var, weight, bias, eps)
+    stats = moments(x, [0, *_space(x)], sync=everyone is not None, group=None if everyone is None else everyone.group)
+    return _normalize(x, stats.mean, stats.var, weight, bias, eps)
 
 
 def _formula_of_statistics(x, weight, bias, extra, eps, rule) -> Tensor:
@@ -350,13 +350,13 @@ def _group_formula(x, weight, bias, extra, eps, rule) -> Tensor:
 
 
 def _instance_formula(x, weight, bias, extra, eps, rule) -> Tensor:
-    found = instance_moments(x)
-    return _normalize(x, found.mean, found.var, weight, bias, eps)
+    stats = instance_moments(x)
+    return _normalize(x, stats.mean, stats.var, weight, bias, eps)
 
 
 def _position_formula(x, weight, bias, extra, eps, rule) -> Tensor:
-    found = moments(x, (1,))
-    h = (x - found.mean.unsqueeze(1)) * (found.var + eps).rsqrt().unsqueeze(1)
+    stats = moments(x, (1,))
+    h = (x - stats.mean.unsqueeze(1)) * (stats.var + eps).rsqrt().unsqueeze(1)
     return _affine(h, weight, bias)
 
 
@@ -391,8 +391,8 @@ def along(value: Tensor, x: Tensor) -> Tensor:
 
 def _group_moments(x: Tensor, num_groups: int) -> tuple[Tensor, Tensor]:
     grouped = x.unflatten(1, (num_groups, -1))
-    found = moments(grouped, range(2, grouped.dim()))
-    return _per_channel(found.mean, x), _per_channel(found.var, x)
+    stats = moments(grouped, range(2, grouped.dim()))
+    return _per_channel(stats.mean, x), _per_channel(stats.var, x)
 
 
 def _per_channel(value: Tensor, x: Tensor) -> Tensor:
@@ -593,14 +593,14 @@ class _Channel(torch.autograd.Function):
     def backward(ctx, grad, _):
         x, weight, bias, extra, learned, both = ctx.saved_tensors
         tensors = x, weight, bias, extra, learned
-        rule, wanted = ctx.rule, ctx.needs_input_grad
+        rule, needs = ctx.rule, ctx.needs_input_grad
         if grad is None:
             return (None,) * 6
         if eager.runs_formula(f"{rule.name} backward", eager.derived_again(), grad, x):
             if rule.given is not None:
                 rule = rule._replace(given=tuple(both.to(accurate(grad[:0]).dtype).view(2, -1)))
-            return (*eager.differentiate(_with_eps, tensors, (rule,), grad, wanted), None)
-        return (*kernel_backward(rule, x, weight, bias, extra, learned, both, grad, wanted), None)
+            return (*eager.differentiate(_with_eps, tensors, (rule,), grad, needs), None)
+        return (*kernel_backward(rule, x, weight, bias, extra, learned, both, grad, needs), None)
 
 
 def _with_eps(x, weight, bias, extra, learned, rule: Rule) -> Tensor:

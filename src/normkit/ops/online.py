@@ -183,24 +183,24 @@ class _ByKernel(torch.autograd.Function):
         extra = None if limit is None else x.new_full((x.shape[1],), limit, dtype=torch.float64)
         state = torch.cat(moments).double()
         forward = rule._replace(decay=control.forward_decay)
-        y, found = channel.kernel_forward(forward, x, weight, bias, extra, None, state)
+        y, stats = channel.kernel_forward(forward, x, weight, bias, extra, None, state)
         _move(moments, state)
-        ctx.save_for_backward(x, weight, bias, extra, found)
+        ctx.save_for_backward(x, weight, bias, extra, stats)
         ctx.about = rule, pulls, control
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        x, weight, bias, extra, found = ctx.saved_tensors
+        x, weight, bias, extra, stats = ctx.saved_tensors
         rule, pulls, control = ctx.about
         if eager.runs_formula("online_norm backward", None, grad):
-            return *_without_kernel(grad, x, weight, bias, extra, found, pulls, control), *[None] * 5
+            return *_without_kernel(grad, x, weight, bias, extra, stats, pulls, control), *[None] * 5
         backward = rule._replace(decay=control.backward_decay)
         state = torch.cat(pulls).double()
-        wanted = (*ctx.needs_input_grad[:3], False, False)
+        needs = (*ctx.needs_input_grad[:3], False, False)
         dx, dweight, dbias, *_ = channel.kernel_backward(
-            backward, x, weight, bias, extra, None, found, grad, wanted, state
+            backward, x, weight, bias, extra, None, stats, grad, needs, state
         )
         _move(pulls, state)
         return dx, dweight, dbias, *[None] * 5

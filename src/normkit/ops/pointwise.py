@@ -148,8 +148,8 @@ def _axis(owner: object, x: Tensor, channels_last: bool) -> int:
     """Which axis the features are on."""
     check.floating(owner, x)
     if x.ndim < (1 if channels_last else 2):
-        wanted = "a feature axis" if channels_last else "at least two axes"
-        raise ValueError(f"{check.whose(owner)}: x must have {wanted}, but its shape is {tuple(x.shape)}")
+        expected = "a feature axis" if channels_last else "at least two axes"
+        raise ValueError(f"{check.whose(owner)}: x must have {expected}, but its shape is {tuple(x.shape)}")
     return x.ndim - 1 if channels_last else 1
 
 

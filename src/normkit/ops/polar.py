@@ -134,7 +134,7 @@ def polar_express(steps: int, lower: float = 1e-3, safety: float = 1.01, cushion
     >>> [round(a, 4) for a, _, _ in polar_express(5, 1e-3, 1.02)]
     [8.1566, 4.0429, 3.8917, 3.2858, 2.3465]
     """
-    low, high, found = lower, 1.0, []
+    low, high, coefficients = lower, 1.0, []
     for step in range(steps):
         a, b, c = _nearest(max(low, cushion * high), high)
         if cushion * high > low:
@@ -142,10 +142,10 @@ def polar_express(steps: int, lower: float = 1e-3, safety: float = 1.01, cushion
             a, b, c = a * scale, b * scale, c * scale
         if step < steps - 1:
             a, b, c = a / safety, b / safety**3, c / safety**5
-        found.append((a, b, c))
+        coefficients.append((a, b, c))
         low = _at(low, a, b, c)
         high = 2 - low
-    return tuple(found)
+    return tuple(coefficients)
 
 
 def _at(s: Any, a: float, b: float, c: float) -> Any:

@@ -187,10 +187,10 @@ def _fitting(owner: str, x: Tensor, angles: Turns, pairing: str) -> Turns:
     if x.ndim == 0 or x.shape[-1] % 2:
         raise ValueError(f"{owner}: x must end in an even number of features, but its shape is {tuple(x.shape)}")
     cos, sin = angles
-    wanted = (*x.shape[:-1], x.shape[-1] // 2)
-    if cos.shape != wanted[-2:] or sin.shape != wanted[-2:]:
+    shape = (*x.shape[:-1], x.shape[-1] // 2)
+    if cos.shape != shape[-2:] or sin.shape != shape[-2:]:
         for angle in angles:
-            _check_broadcast(owner, angle.shape, wanted)
+            _check_broadcast(owner, angle.shape, shape)
     wide = _wide(x)
     return cos.to(wide), sin.to(wide)
 
@@ -250,8 +250,8 @@ def _angle_rows(x: Tensor, cos: Tensor, sin: Tensor) -> Turns:
     if cos.shape != sin.shape:
         cos, sin = torch.broadcast_tensors(cos, sin)
     if x.ndim > 4:
-        wanted = (*x.shape[:-1], x.shape[-1] // 2)
-        cos, sin = (angle.expand(wanted).reshape(-1, *wanted[-3:]) for angle in (cos, sin))
+        shape = (*x.shape[:-1], x.shape[-1] // 2)
+        cos, sin = (angle.expand(shape).reshape(-1, *shape[-3:]) for angle in (cos, sin))
     if cos.stride() != sin.stride() or cos.stride(-1) != 1:  # not contiguous(), which may leave them as they are
         cos, sin = (angle.clone(memory_format=torch.contiguous_format) for angle in (cos, sin))
     return cos, sin

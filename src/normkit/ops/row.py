@@ -475,8 +475,8 @@ class _AddRowNorm(torch.autograd.Function):
         plan, rule, count, dim = ctx.about
         needs = ctx.needs_input_grad
         if eager.runs_formula("add_row_norm backward", eager.derived_again(), grad, grad_total):
-            wanted = (needs[0] or needs[1], *needs[2:4])
-            dx, dweight, dbias = eager.differentiate(row_formula, (total, weight, bias), (rule, count), grad, wanted)
+            grad_mask = (needs[0] or needs[1], *needs[2:4])
+            dx, dweight, dbias = eager.differentiate(row_formula, (total, weight, bias), (rule, count), grad, grad_mask)
             dx = dx if grad_total is None or dx is None else dx + grad_total
         else:
             dx, dweight, dbias = _backward(total, grad, grad_total, weight, bias, stats, plan, dim, needs[2:4])

@@ -36,12 +36,12 @@ def sinkhorn(scores: Tensor, iterations: int = 20, eps: float = 1e-6) -> Tensor:
     x = accurate(scores)
     x = x.unsqueeze(0) if x.dim() == 2 else x
     if eager.runs_formula("sinkhorn", lambda: _against(x, rounds), x, kind=(rounds, eps)):
-        found = _formula(x, rounds, eps)
+        matrices = _formula(x, rounds, eps)
     elif eager.needs_grad(x):
-        found = _Sinkhorn.apply(x, rounds, eps)
+        matrices = _Sinkhorn.apply(x, rounds, eps)
     else:
-        found = _forward(x, rounds, eps)
-    return found.to(scores.dtype).view(scores.shape)
+        matrices = _forward(x, rounds, eps)
+    return matrices.to(scores.dtype).view(scores.shape)
 
 
 @trial.call("sinkhorn", lambda kind: 2)

@@ -27,16 +27,16 @@ def eigh(s: Tensor) -> tuple[Tensor, Tensor]:
 
     Of matrices (..., n, n) the lower triangle is read, here as in `cholesky`. Without a gradient.
     """
-    found = None if eager.runs_formula("eigh", _against(s), s) else _eigen(s, True)
-    if found is None or found[1] is None:
+    decomposition = None if eager.runs_formula("eigh", _against(s), s) else _eigen(s, True)
+    if decomposition is None or decomposition[1] is None:
         return tuple(torch.linalg.eigh(s.detach()))
-    return found[0], found[1]
+    return decomposition[0], decomposition[1]
 
 
 def eigvalsh(s: Tensor) -> Tensor:
     """Return eigenvalues (..., n) alone, without a gradient."""
-    found = None if eager.runs_formula("eigvalsh", _against(s), s) else _eigen(s, False)
-    return torch.linalg.eigvalsh(s.detach()) if found is None else found[0]
+    decomposition = None if eager.runs_formula("eigvalsh", _against(s), s) else _eigen(s, False)
+    return torch.linalg.eigvalsh(s.detach()) if decomposition is None else decomposition[0]
 
 
 def symmetric(x: Tensor) -> Tensor:

@@ -75,12 +75,12 @@ class _Spline(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *sent: Tensor):
-        tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[:4]
+        tensors, needs = ctx.saved_tensors, ctx.needs_input_grad[:4]
         if eager.runs_formula("spline", eager.derived_again(), *tensors, *sent):
-            grads = eager.differentiate(_formula, tensors, (ctx.knots, ctx.inverse), sent, wanted)
+            grads = eager.differentiate(_formula, tensors, (ctx.knots, ctx.inverse), sent, needs)
         else:
             given = [eager.pack(t) for t in (*tensors, *sent)]
-            asked = zip(tensors, wanted, strict=True)
+            asked = zip(tensors, needs, strict=True)
             grads = tuple(torch.empty(t.shape, dtype=t.dtype) if want else None for t, want in asked)
             plan = _plan(tensors[0], ctx.knots, ctx.inverse)
             special.require().spline_backward(plan, tensors[0].numel(), *given, *grads)
@@ -126,10 +126,10 @@ def _places(knots: Knots, raw: Tensor) -> Tensor:
 
 def _find(knots: Knots, place: Tensor, by_height: bool, widths: Tensor, heights: Tensor, slopes: Tensor) -> _Bin:
     """The bin of each number, found by its knots along x or along y."""
-    found = _places(knots, torch.stack([widths, heights]))
-    below = (found.detach()[int(by_height), ..., 1:-1] <= place.unsqueeze(-1)).sum(-1, keepdim=True)
+    positions = _places(knots, torch.stack([widths, heights]))
+    below = (positions.detach()[int(by_height), ..., 1:-1] <= place.unsqueeze(-1)).sum(-1, keepdim=True)
     ends = torch.cat([below, below + 1], -1)
-    near = found.gather(-1, ends.expand(2, *ends.shape))
+    near = positions.gather(-1, ends.expand(2, *ends.shape))
     corners, sizes = near[..., 0], near[..., 1] - near[..., 0]
     least = knots.least[2]
     held = math.log(math.expm1(1 - least)) if least < 1 else -math.inf

@@ -112,12 +112,12 @@ def _compare(variant: tuple, tensors: tuple[Tensor | None, ...]) -> str | None:
     op, kind, _, learning, *_ = variant
     with torch.inference_mode(False), torch.set_grad_enabled(learning), _trying(), paths.untold():
         small = _small(op, kind, tensors)
-        found = _run(op, kind, small, learning)
+        actual = _run(op, kind, small, learning)
         with paths.formula_only():
             exact = [None if t is None else t.detach().double().requires_grad_(t.requires_grad) for t in small]
-            wanted = _run(op, kind, exact, learning)
-    for name, tensor in found.items():
-        want = wanted[name]
+            expected = _run(op, kind, exact, learning)
+    for name, tensor in actual.items():
+        want = expected[name]
         size = want.abs().max().item()
         off = (tensor.double() - want).abs().max().item()
         if not off <= LIMITS[tensor.dtype] * max(size, 1e-3):  # NaN is off too
@@ -129,13 +129,13 @@ def _run(op: str, kind: tuple, tensors: list[Tensor | None], learning: bool) -> 
     """Outputs and gradients, for gradients that hang on nothing but the shape."""
     outputs = _calls[op].run(kind, tensors)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    found = {f"output {i}": output.detach() for i, output in enumerate(outputs)}
+    results = {f"output {i}": output.detach() for i, output in enumerate(outputs)}
     leaves = {i: t for i, t in enumerate(tensors) if t is not None and t.requires_grad}
     if learning:
         sent = [_wave(output) for output in outputs]
         grads = torch.autograd.grad(outputs, list(leaves.values()), sent)
-        found |= {f"gradient {i}": grad for i, grad in zip(leaves, grads, strict=True)}
-    return found
+        results |= {f"gradient {i}": grad for i, grad in zip(leaves, grads, strict=True)}
+    return results
 
 
 def _wave(like: Tensor) -> Tensor:

@@ -60,8 +60,8 @@ def hessian_criteria(eigenvalues: Tensor, weights: Tensor, *, power: float = 0.5
     balance = (raised * (values < 0)).sum(1) / (raised * (values > 0)).sum(1)
     ratio = (values.amin(1) / values.amax(1)).abs()
     none = ~(values < 0).any(1)
-    found = Criteria(ratio.mean(), balance.masked_fill(none, 0).mean())
-    return Criteria(*(value.to(eigenvalues.dtype) for value in found))
+    criteria = Criteria(ratio.mean(), balance.masked_fill(none, 0).mean())
+    return Criteria(*(value.to(eigenvalues.dtype) for value in criteria))
 
 
 def runs(owner: str, eigenvalues: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -89,8 +89,8 @@ def product(loss: Callable[[Mapping[str, Tensor]], Tensor], parameters: Mapping[
     def times(vector: Tensor) -> Tensor:
         parts = zip(at.items(), vector.split(sizes), strict=True)
         along = {name: part.view_as(value).to(value.dtype) for (name, value), part in parts}
-        found = torch.func.jvp(torch.func.grad(loss), (at,), (along,))[1]
-        return torch.cat([part.detach().flatten() for part in found.values()])
+        products = torch.func.jvp(torch.func.grad(loss), (at,), (along,))[1]
+        return torch.cat([part.detach().flatten() for part in products.values()])
 
     return times
 

@@ -84,8 +84,8 @@ def plasticity_probe(
     frequency = check.number("plasticity_probe", "frequency", frequency)
     wide = accurate(inputs.detach())
     model, fresh = _network(first, second, wide), _network(probe_first, probe_second, wide)
-    found = _learn(model, _targets(model, fresh, wide, frequency), wide, steps, optimizer)
-    return Plasticity(*(value.to(first.dtype) for value in found))
+    scores = _learn(model, _targets(model, fresh, wide, frequency), wide, steps, optimizer)
+    return Plasticity(*(value.to(first.dtype) for value in scores))
 
 
 def plasticity(
@@ -106,12 +106,12 @@ def plasticity(
     """
     steps, targets = check.size("plasticity", "steps", steps, 0), check.size("plasticity", "targets", targets)
     generator = generator or torch.Generator().manual_seed(0)
-    found = []
+    scores = []
     for _ in range(targets):
         subject = _prepare(model)
         aim = _targets(subject, _fresh(model, generator), inputs, frequency)
-        found.append(_learn(subject, aim, inputs, steps, optimizer).plasticity)
-    values = torch.stack(found)
+        scores.append(_learn(subject, aim, inputs, steps, optimizer).plasticity)
+    values = torch.stack(scores)
     return Spread(values.mean(), values.std(correction=0))
 
 

@@ -122,9 +122,9 @@ def adaquant(
                 p.grad = grad
                 optimizer.step()
     with torch.no_grad():
-        found: dict[str, Any] = {"bias": None, **{name: p.detach().to(weight.dtype) for name, p in layer.tuned.items()}}
+        state: dict[str, Any] = {"bias": None, **{name: p.detach().to(weight.dtype) for name, p in layer.tuned.items()}}
         return Tuned(
-            **found, quantized_weight=layer.weight().to(weight.dtype), before=before, after=layer.loss(test_x, test_y)
+            **state, quantized_weight=layer.weight().to(weight.dtype), before=before, after=layer.loss(test_x, test_y)
         )
 
 

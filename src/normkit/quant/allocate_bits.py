@@ -90,12 +90,12 @@ def allocate_bits(
     steps = torch.tensor([0, *(base**power - p**power for p in lower)], dtype=torch.double, device=table.device)
     savings = weights * steps
     total = float(weights.sum() * base**power)
-    wanted = total * (1 - target * FULL / base)
+    required = total * (1 - target * FULL / base)
     most = float(savings.amax(1).sum()) if len(wide) else 0.0
-    if most < wanted:
+    if most < required:
         least = (total - most) / total * base / FULL
         raise ValueError(f"{NAME}: target={target:g} is not reached by any precisions; the least is {least:.4g}")
-    chosen = torch.from_numpy(_solve(costs.cpu().numpy(), savings.cpu().numpy(), wanted)).to(table.device)
+    chosen = torch.from_numpy(_solve(costs.cpu().numpy(), savings.cpu().numpy(), required)).to(table.device)
     picks = chosen.unsqueeze(1)
     bits = torch.tensor([base, *lower], device=table.device)[chosen]
     left = total - savings.gather(1, picks).sum()
@@ -117,13 +117,13 @@ def _solve(costs, savings, wanted: float):
     one_each = LinearConstraint(np.kron(np.eye(layers), np.ones(options)), 1, 1)
     scale = max(abs(wanted), 1.0)
     enough = LinearConstraint(savings.reshape(1, -1) / scale, wanted / scale, np.inf)
-    found = milp(
+    solution = milp(
         costs.ravel(),
         integrality=np.ones(costs.size),
         bounds=Bounds(0, 1),
         constraints=[one_each, enough],
         options={"mip_rel_gap": 0.0},
     )
-    if found.x is None:
-        raise ValueError(f"{NAME}: the integer program has no solution: {found.message}")
-    return found.x.reshape(layers, options).argmax(1)
+    if solution.x is None:
+        raise ValueError(f"{NAME}: the integer program has no solution: {solution.message}")
+    return solution.x.reshape(layers, options).argmax(1)

@@ -51,8 +51,8 @@ class ReconstructionLoss(Loss):
         """Return the loss, a single number."""
         check.floating(self, y, "y")
         if y.dim() < 2 or (self.mode == "fisher-full" and y.dim() != 4):
-            wanted = "four axes" if self.mode == "fisher-full" else "channels on axis 1"
-            raise ValueError(f"{type(self).__name__}: y must have {wanted}, but its shape is {tuple(y.shape)}")
+            expected = "four axes" if self.mode == "fisher-full" else "channels on axis 1"
+            raise ValueError(f"{type(self).__name__}: y must have {expected}, but its shape is {tuple(y.shape)}")
         check.values(self, "target", target, y.shape, y)
         error = (accurate(y) - accurate(target)).abs()
         if self.mode == "mse":

@@ -62,14 +62,14 @@ def rotation_fold(embedding: Tensor, gain: Tensor, *others: Tensor, center: bool
     wide = {name: accurate(value) for name, value in given.items()}
     turn, read = wide["rotation"], wide["read_weight"]
     back = turn.mT @ _center(torch.eye(width, dtype=turn.dtype, device=turn.device), center)
-    found = [_center(accurate(embedding), center) @ turn, (read * accurate(gain)) @ turn]
+    tensors = [_center(accurate(embedding), center) @ turn, (read * accurate(gain)) @ turn]
     if bias or center:
         shift = read @ wide["shift"] if center else read.new_zeros(len(read))
-        found.append(shift + wide["read_bias"] if bias else shift)
-    found.append(back @ wide["write_weight"])
+        tensors.append(shift + wide["read_bias"] if bias else shift)
+    tensors.append(back @ wide["write_weight"])
     if bias:
-        found.append(back @ wide["write_bias"])
-    return tuple(value.to(embedding.dtype) for value in found)
+        tensors.append(back @ wide["write_bias"])
+    return tuple(value.to(embedding.dtype) for value in tensors)
 
 
 def _center(x: Tensor, center: bool) -> Tensor:

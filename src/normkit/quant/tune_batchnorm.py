@@ -75,5 +75,5 @@ def tune_batchnorm(
         var = var + MOMENTUM * (batch.unbiased() - var)
     factor = gain / (var + EPS).sqrt()
     rows = (-1, *(1,) * (weight.dim() - 1))
-    found = (accurate(weight) * factor.view(rows), (accurate(bias) - mean) * factor + accurate(beta), mean, var)
-    return Folded(*(value.to(weight.dtype) for value in found))
+    params = (accurate(weight) * factor.view(rows), (accurate(bias) - mean) * factor + accurate(beta), mean, var)
+    return Folded(*(value.to(weight.dtype) for value in params))

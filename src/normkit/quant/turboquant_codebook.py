@@ -60,18 +60,18 @@ def points(dim: int, bits: int) -> tuple[float, ...]:
     if not bits:
         return (0.0,)
     reach = min(1.0, 5 / np.sqrt(dim))
-    found: Any = np.linspace(-reach, reach, 2**bits + 2)[1:-1]
+    levels: Any = np.linspace(-reach, reach, 2**bits + 2)[1:-1]
     moved: Any = np.inf
     for _ in range(ROUNDS):
-        means, slopes = cells((found[1:] + found[:-1]) / 2, dim)
-        new = found + np.linalg.solve(np.eye(2**bits) - slopes, means - found)
+        means, slopes = cells((levels[1:] + levels[:-1]) / 2, dim)
+        new = levels + np.linalg.solve(np.eye(2**bits) - slopes, means - levels)
         new = (new - new[::-1]) / 2
         if (np.diff(new) <= 0).any() or new[-1] >= 1:  # too long a step: one of Lloyd's keeps the order
             new = (means - means[::-1]) / 2
-        before, moved, found = moved, np.abs(new - found).max(), new
+        before, moved, levels = moved, np.abs(new - levels).max(), new
         if moved < CLOSE / np.sqrt(dim) and moved >= before / 2:  # what still moves is rounding
             break
-    return tuple(found.tolist())
+    return tuple(levels.tolist())
 
 
 def cells(cuts: Any, dim: int) -> tuple[Any, Any]:

@@ -92,8 +92,8 @@ class Form:
     def check_pair(owner: object, names: tuple[str, str], stream: Any) -> tuple[Any, Any]:
         """Require a tuple of two."""
         if not isinstance(stream, tuple) or len(stream) != 2:
-            wanted = f"two tensors, {' and '.join(names)}"
-            raise TypeError(f"{check.whose(owner)}: x must be {wanted}, not {type(stream).__name__}")
+            expected = f"two tensors, {' and '.join(names)}"
+            raise TypeError(f"{check.whose(owner)}: x must be {expected}, not {type(stream).__name__}")
         return stream
 
     def expand(self, x: Tensor, place: At) -> Any:

@@ -232,15 +232,15 @@ def _nothing(options: argparse.Namespace, model: nn.Module, given: Any) -> str:
 def recognized(options: argparse.Namespace) -> int:
     """Print every norm of a model; 1 where one looks like a norm and is not recognized, or is not what was said."""
     model = saving.load(options.model)
-    wanted = options.check or options.input is not None
-    given = example(model, options.input) if wanted else None
+    needs_example = options.check or options.input is not None
+    given = example(model, options.input) if needs_example else None
     if given is not None:
         proof.sizes_of("recognize", model, given)
-    found = table(model, given, options.prove)
-    say(json.dumps(found.to_dict(), indent=2) if options.json else found)
-    for name, match in {} if options.json else found.rest.items():
+    sites = table(model, given, options.prove)
+    say(json.dumps(sites.to_dict(), indent=2) if options.json else sites)
+    for name, match in {} if options.json else sites.rest.items():
         say(f"{name or 'the model'}: {match.why_not}")
-    return max(int(bool(found.rest)), _stands(model, found, given) if options.check else 0)
+    return max(int(bool(sites.rest)), _stands(model, sites, given) if options.check else 0)
 
 
 def _stands(model: nn.Module, found: Recognized, given: Any) -> int:
@@ -253,15 +253,15 @@ def _stands(model: nn.Module, found: Recognized, given: Any) -> int:
     except Exception as error:
         say(f"with the {len(known)} that were recognized in their places: {error}", file=sys.stderr)
         return 1
-    told = f"with the {len(known)} that were recognized in their places, outputs differ by {apart:.0e} of the largest"
-    say(told, file=sys.stderr)
+    text = f"with the {len(known)} that were recognized in their places, outputs differ by {apart:.0e} of the largest"
+    say(text, file=sys.stderr)
     return 0
 
 
 def batches(source: str) -> Any:
     """The batches that ``module:name`` is, or gives."""
-    found = models.import_object(source, "data", "; data are batches of a module, such as my_data:batches")
-    return found() if callable(found) else found
+    loader = models.import_object(source, "data", "; data are batches of a module, such as my_data:batches")
+    return loader() if callable(loader) else loader
 
 
 def _first(options: argparse.Namespace) -> Any:

@@ -133,12 +133,12 @@ class Flow:
     def call(self, site: str) -> Call:
         """The only call of a module, with one input and one result, or why there is none such."""
         name = self.one[id(self.model.get_submodule(site))]
-        found = [call for call in self.calls if call.site == name]
-        if len(found) != 1:
-            raise Stays(f"{name} is called {len(found)} times")
-        if len(found[0].inputs) != 1 or len(found[0].outputs) != 1:
-            raise Stays(f"{name} reads {len(found[0].inputs)} results and gives {len(found[0].outputs)}")
-        return found[0]
+        calls = [call for call in self.calls if call.site == name]
+        if len(calls) != 1:
+            raise Stays(f"{name} is called {len(calls)} times")
+        if len(calls[0].inputs) != 1 or len(calls[0].outputs) != 1:
+            raise Stays(f"{name} reads {len(calls[0].inputs)} results and gives {len(calls[0].outputs)}")
+        return calls[0]
 
     def alone(self, site: str) -> Call:
         """The only call of a module whose tensors nobody else reads."""
@@ -167,17 +167,17 @@ class Flow:
 
     def readers(self, node: fx.Node, marks: Tensor) -> list[tuple[Call, Tensor]]:
         """The calls that read a result, moved but unchanged, with the marks as they arrive; else :class:`Stays`."""
-        found: list[tuple[Call, Tensor]] = []
+        readers: list[tuple[Call, Tensor]] = []
         for user in node.users:
             if user in self.by:
                 call = self.by[user]
                 if call.inputs != [node]:
                     raise Stays(f"{call.site} reads it and more besides")
-                if all(call is not other for other, _ in found):
-                    found.append((call, marks))
+                if all(call is not other for other, _ in readers):
+                    readers.append((call, marks))
             else:
-                found += self.readers(user, moved(user, node, marks, self.model))
-        return found
+                readers += self.readers(user, moved(user, node, marks, self.model))
+        return readers
 
     def source(self, node: fx.Node) -> tuple[Call, fx.Node]:
         """The call whose result arrives at a node, moved but unchanged, and read by no other; else :class:`Stays`."""
@@ -205,8 +205,8 @@ class Flow:
                 sign *= signs.pop(node)
                 for other, own in signs.items():
                     for term, within in self._terms(other, own):
-                        if (found := self.by[term]).inputs == call.inputs:
-                            yield found, sign * within
+                        if (reader := self.by[term]).inputs == call.inputs:
+                            yield reader, sign * within
             elif kind not in KEEPS:
                 return
             node = user

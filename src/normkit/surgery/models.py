@@ -63,8 +63,8 @@ def import_object(source: str, role: str, hint: str = "") -> Any:
 
 
 def _call_factory(source: str) -> nn.Module:
-    found = import_object(source, "model", f"; a model is {FORMS}")
-    made = _call(found, source) if callable(found) and not isinstance(found, nn.Module) else found
+    factory = import_object(source, "model", f"; a model is {FORMS}")
+    made = _call(factory, source) if callable(factory) and not isinstance(factory, nn.Module) else factory
     if not isinstance(made, nn.Module):
         raise ValueError(f"{source} gives {type(made).__name__}, not a torch.nn.Module")
     return made
@@ -74,12 +74,12 @@ def _call(function: Any, source: str) -> Any:
     """Call a function that makes a model; one that wants arguments is named."""
     try:
         given = inspect.signature(function).parameters.values()
-        wanted = [p.name for p in given if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        required = [p.name for p in given if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     except ValueError:  # of some built-in functions nothing is known
-        wanted = []
-    if wanted:
+        required = []
+    if required:
         raise ValueError(
-            f"{source} wants {' and '.join(wanted)}; write a function without arguments that makes the model, "
+            f"{source} wants {' and '.join(required)}; write a function without arguments that makes the model, "
             "and name that: package.module:function"
         )
     return function()

@@ -61,9 +61,9 @@ def plain_state(old: nn.Module, new: nn.Module, example: Any) -> dict[str, Tenso
     for name in [*before, *state]:
         if name not in state or name not in before or state[name].shape != before[name].shape:
             owner = name.rpartition(".")[0]
-            there = dict(new.named_modules()).get(owner)
+            module = dict(new.named_modules()).get(owner)
             raise ValueError(
-                f"plain_state: {name} has no place in both models; {owner!r} is by now {type(there).__name__}"
+                f"plain_state: {name} has no place in both models; {owner!r} is by now {type(module).__name__}"
             )
     other, own = copy.deepcopy(old).eval(), copy.deepcopy(new).eval()
     other.load_state_dict(state)

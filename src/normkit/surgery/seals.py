@@ -32,8 +32,8 @@ def check_seals(folder: str) -> None:
 
 
 def _checksum(file: Path) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with file.open("rb") as content:
         while part := content.read(AT_ONCE):
-            found.update(part)
-    return found.hexdigest()
+            digest.update(part)
+    return digest.hexdigest()

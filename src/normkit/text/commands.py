@@ -40,8 +40,8 @@ def add_commands(command: argparse.ArgumentParser) -> None:
     commands = command.add_subparsers(dest="step", metavar="STEP", required=True)
     _describe_fit(commands.add_parser("fit", help="make a normalizer of a list of names", description=run_fit.__doc__))
     _describe_map(commands.add_parser("map", help="bring a column to its entries", description=run_map.__doc__))
-    found = commands.add_parser("evaluate", help="measure on mentions that are known", description=run_evaluate.__doc__)
-    _describe_evaluate(found)
+    entry = commands.add_parser("evaluate", help="measure on mentions that are known", description=run_evaluate.__doc__)
+    _describe_evaluate(entry)
     _describe_table(commands.add_parser("table", help="clean a table for SQL", description=run_table.__doc__))
     _describe_train(
         commands.add_parser("train", help="train an encoder or a lexical model", description=run_train.__doc__)
@@ -209,8 +209,8 @@ def run_map(options: argparse.Namespace) -> int:
     norm, table = Normalizer.load(options.normalizer), read_table(options.file, options.encoding)
     cells = _column(table, options.column, options.file)
     before = reviewed_before(path)
-    with progress("mapping") as told:
-        matches = norm.normalize(cells, told)
+    with progress("mapping") as callback:
+        matches = norm.normalize(cells, callback)
     added = {f"{options.column}_{key}": own for key, own in norm.columns(matches).items()}
     clash = sorted(set(added) & set(table))
     if clash:
@@ -273,16 +273,16 @@ def run_evaluate(options: argparse.Namespace) -> int:
 
     norm = Normalizer.load(options.normalizer)
     texts, gold = read_mentions(options.file, options)
-    found = norm.evaluate(texts, gold)
+    evaluation = norm.evaluate(texts, gold)
     if options.json:
-        say(json.dumps({name: [value, *found.intervals[name]] for name, value in found.items()}, indent=2))
+        say(json.dumps({name: [value, *evaluation.intervals[name]] for name, value in evaluation.items()}, indent=2))
     else:
-        say(found)
-        say(*_lines_of(norm, found))
+        say(evaluation)
+        say(*_lines_of(norm, evaluation))
     if options.picture:
         from normkit.files import replace_file
 
-        replace_file(options.picture, picture(found, {id: names[0] for id, names in (norm.names or {}).items()}))
+        replace_file(options.picture, picture(evaluation, {id: names[0] for id, names in (norm.names or {}).items()}))
         say(f"drawn to {options.picture}", file=sys.stderr)
     return 0
 
@@ -308,10 +308,10 @@ def run_train(options: argparse.Namespace) -> int:
     An encoder learns from names, mistyped, and from known mentions; a lexical model from a file of MultiLexNorm: a line
     a word, a tab, its normal form. --model is the folder of one of sentence-transformers, or a ByT5.
     """
-    with progress(f"training {options.kind}") as told:
+    with progress(f"training {options.kind}") as callback:
         how = {name: getattr(options, name) for name in ("model", "steps", "batch", "lr", "seed")}
-        found = (_train_encoder if options.kind == "encoder" else _train_lexical)(options, {**how, "told": told})
-    say(*found, f"written to {options.output}")
+        lines = (_train_encoder if options.kind == "encoder" else _train_lexical)(options, {**how, "told": callback})
+    say(*lines, f"written to {options.output}")
     return 0
 
 
@@ -386,14 +386,14 @@ def review(norm: Normalizer, matches: Sequence[Match]) -> list[dict[str, Any]]:
 
 
 def _proposed(norm: Normalizer, match: Match) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    row: dict[str, Any] = {}
     for place in range(2):
         one = match.candidates[place] if place < len(match.candidates) else None
         names = (norm.names or {})[one.id] if one else [""]
         ending = "" if place == 0 else "_2"
-        found |= {f"id{ending}": one.id if one else "", f"name{ending}": names[0]}
-        found[f"score{ending}"] = round(one.score, 3) if one else ""
-    return found
+        row |= {f"id{ending}": one.id if one else "", f"name{ending}": names[0]}
+        row[f"score{ending}"] = round(one.score, 3) if one else ""
+    return row
 
 
 def summary(norm: Normalizer, matches: Sequence[Match], rows: Sequence[Mapping[str, Any]]) -> str:
@@ -437,7 +437,7 @@ def write_table(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
     """Write a file whole; None is an empty cell, and numbers have four digits."""
     from normkit.files import beside
 
-    with beside(path) as there, there.open("w", encoding="utf-8", errors="surrogatepass", newline="") as file:
+    with beside(path) as temporary, temporary.open("w", encoding="utf-8", errors="surrogatepass", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
         writer.writerows([_cell(cell) for cell in row] for row in zip(*columns.values(), strict=True))

@@ -38,14 +38,14 @@ def save(norm: Normalizer, path: Path) -> None:
         raise ValueError(f"{path} is there already and is no normalizer; it stays as it is")
     names = norm._fit()
     parts = {role: [_description(part) for part in _parts(norm, role)] for role in ROLES}
-    with folder_beside(path) as there:
+    with folder_beside(path) as folder:
         files = {VOCABULARY: json.dumps(names).encode()}
-        (there / VOCABULARY).write_bytes(files[VOCABULARY])
+        (folder / VOCABULARY).write_bytes(files[VOCABULARY])
         for at, part in enumerate(norm.candidates):
             if type(part).__name__ in _steps() and hasattr(part, "arrays"):
                 name = f"candidates-{at}.npz"
-                np.savez(there / name, **part.arrays())
-                files[name] = (there / name).read_bytes()
+                np.savez(folder / name, **part.arrays())
+                files[name] = (folder / name).read_bytes()
         settings: dict[str, Any] = {
             "format": FORMAT,
             "version": VERSION,
@@ -56,7 +56,7 @@ def save(norm: Normalizer, path: Path) -> None:
             "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
         }
         settings["files"][SETTINGS] = _seal(settings)
-        (there / SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")
+        (folder / SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")
 
 
 def _seal(settings: Mapping[str, Any]) -> str:
@@ -115,8 +115,8 @@ def _read_folder(
 
 
 def _parts(norm: Normalizer, role: str) -> list[Any]:
-    found = getattr(norm, role)
-    return found if isinstance(found, list) else [found]
+    parts = getattr(norm, role)
+    return parts if isinstance(parts, list) else [parts]
 
 
 def _description(part: Any) -> dict[str, Any]:
@@ -147,19 +147,19 @@ def _read(one: Mapping[str, Any], role: str, path: Path) -> Any:
 
 def _settings(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads((path / SETTINGS).read_text(encoding="utf-8"))
+        settings = json.loads((path / SETTINGS).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{path} is no normalizer: there is no {SETTINGS} in it") from None
     except ValueError:
         raise ValueError(f"{path / SETTINGS} is damaged: it is not JSON") from None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    if not isinstance(settings, dict) or settings.get("format") != FORMAT:
         raise ValueError(f"{path} is no normalizer: {SETTINGS} does not say so")
-    if found.get("version") != VERSION:
+    if settings.get("version") != VERSION:
         raise ValueError(
-            f"{path} is of version {found.get('version')} of its format, and this normkit reads {VERSION}; "
+            f"{path} is of version {settings.get('version')} of its format, and this normkit reads {VERSION}; "
             "fit it again, or take the normkit that wrote it"
         )
-    return found
+    return settings
 
 
 def _content(path: Path, name: str, settings: Mapping[str, Any]) -> bytes:
@@ -175,7 +175,7 @@ def _content(path: Path, name: str, settings: Mapping[str, Any]) -> bytes:
 def _arrays(path: Path, name: str, settings: Mapping[str, Any]) -> dict[str, np.ndarray]:
     _content(path, name, settings)
     try:
-        with np.load(path / name, allow_pickle=False) as found:
-            return {key: found[key] for key in found.files}
+        with np.load(path / name, allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
     except (ValueError, OSError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is damaged: {name}: {error}") from None

@@ -18,10 +18,10 @@ def is_frame(value: Any) -> bool:
 def _native(value: Any) -> Any:
     narwhals = library("narwhals")
     try:
-        found = narwhals.from_native(value, pass_through=True, eager_only=True)
+        frame = narwhals.from_native(value, pass_through=True, eager_only=True)
     except narwhals.exceptions.DuplicateError as error:
         raise ValueError(f"columns must have names that differ: {' '.join(str(error).split())}") from None
-    return found if isinstance(found, narwhals.DataFrame) else None
+    return frame if isinstance(frame, narwhals.DataFrame) else None
 
 
 def columns(frame: Any) -> dict[str, list[Any]]:
@@ -31,20 +31,20 @@ def columns(frame: Any) -> dict[str, list[Any]]:
     >>> columns(pandas.DataFrame({"city": ["Bern", "Oslo"]}))
     {'city': ['Bern', 'Oslo']}
     """
-    found = _require(frame)
-    named = zip(map(str, found.columns), found.iter_columns(), strict=True)
+    table = _require(frame)
+    named = zip(map(str, table.columns), table.iter_columns(), strict=True)
     return {name: column.to_list() for name, column in named}
 
 
 def with_columns(frame: Any, added: Mapping[str, Sequence[Any]]) -> Any:
     """Return a frame of the same library with further columns, or with others in their place."""
-    found, narwhals = _require(frame), library("narwhals")
-    space = found.implementation
+    table, narwhals = _require(frame), library("narwhals")
+    space = table.implementation
     series = [narwhals.new_series(name, list(cells), backend=space) for name, cells in added.items()]
     if space.is_pandas():  # whose rows are joined by their labels
         index = frame.index
         series = [narwhals.from_native(one.to_native().set_axis(index), series_only=True) for one in series]
-    return found.with_columns(*series).to_native()
+    return table.with_columns(*series).to_native()
 
 
 def of_columns(cells: Mapping[str, Sequence[Any]], like: Any) -> Any:
@@ -54,10 +54,10 @@ def of_columns(cells: Mapping[str, Sequence[Any]], like: Any) -> Any:
 
 
 def _require(frame: Any) -> Any:
-    found = _native(frame)
-    if found is None:
+    table = _native(frame)
+    if table is None:
         raise TypeError(f"a data frame of pandas or polars is wanted, not {type(frame).__name__}")
-    return found
+    return table
 
 
 def is_missing(value: Any) -> bool:

@@ -160,33 +160,33 @@ class Normalizer:
         given = _texts(texts)
         self._fit()
         distinct = list(dict.fromkeys(given))
-        found: dict[str, Match] = {}
+        matches: dict[str, Match] = {}
         for start in range(0, len(distinct), AT_ONCE):
             some = distinct[start : start + AT_ONCE]
             for text, own in zip(some, self.proposed(some), strict=True):
                 match = rank(text, own.ids, self._scores(own), own.by, self.decide)
-                found[text] = dataclasses.replace(match, id=None) if own.plain in self.nothing else match
+                matches[text] = dataclasses.replace(match, id=None) if own.plain in self.nothing else match
             if progress is not None:
                 progress(min(start + AT_ONCE, len(distinct)), len(distinct))
-        return [found[text] for text in given]
+        return [matches[text] for text in given]
 
     def proposed(self, texts: Sequence[str]) -> list[Proposed]:
         """Return the candidates of each text, with all that is known of them before it is decided."""
         plain = ["" if self.is_empty(text, own) else own for text, own in zip(texts, self._plain(texts), strict=True)]
         asked = [text for text in dict.fromkeys(plain) if text]
         lists = [self._ask(at, asked) for at in range(len(self.candidates))]
-        said = dict(zip(asked, zip(*lists, strict=True), strict=True))
-        return [self._proposed(text, said.get(text, ())) for text in plain]
+        proposals = dict(zip(asked, zip(*lists, strict=True), strict=True))
+        return [self._proposed(text, proposals.get(text, ())) for text in plain]
 
     def is_empty(self, text: str, plain: str | None = None) -> bool:
         """Whether a text is empty, or says that there is nothing and is no name."""
         return vocabulary.says_nothing(text) and (self._plain([text])[0] if plain is None else plain) not in self._known
 
     def _ask(self, at: int, asked: Sequence[str]) -> Sequence[Sequence[tuple[str, float]]]:
-        found = self.candidates[at](asked)
-        if len(found) != len(asked):
-            raise ValueError(f"candidates[{at}], {self._called[at]}, gave {len(found)} lists for {len(asked)} texts")
-        return found
+        lists = self.candidates[at](asked)
+        if len(lists) != len(asked):
+            raise ValueError(f"candidates[{at}], {self._called[at]}, gave {len(lists)} lists for {len(asked)} texts")
+        return lists
 
     def _proposed(self, text: str, said: Sequence[Sequence[tuple[str, float]]]) -> Proposed:
         lists = dict(zip(self._called, said, strict=False))
@@ -207,10 +207,10 @@ class Normalizer:
     def _rescore(self, text: str, ids: Sequence[str], table: np.ndarray) -> None:
         names = [self._rewritten[id] for id in ids] + [[NIL]] * self._nil
         for column, part in enumerate(self.rescore, len(self.candidates)):
-            found = np.asarray(part(text, names), dtype=float)
-            if found.shape != (len(names),) or np.isnan(found).any():
-                raise ValueError(f"{_name(part)} must give {len(names)} numbers for {text!r}, not {found}")
-            table[:, column] = found
+            scores = np.asarray(part(text, names), dtype=float)
+            if scores.shape != (len(names),) or np.isnan(scores).any():
+                raise ValueError(f"{_name(part)} must give {len(names)} numbers for {text!r}, not {scores}")
+            table[:, column] = scores
 
     def _scores(self, own: Proposed) -> np.ndarray:
         if self.fusion is not None:
@@ -312,9 +312,9 @@ class Normalizer:
         if shared:
             many = f"{len(shared):,} names are" if len(shared) > 1 else "a name is"
             lines.append(f"{many} of several entries, such as {shared[0]!r}: the first is taken")
-        told = [getattr(part, "report", lambda: "")() for part in self.candidates]
+        notes = [getattr(part, "report", lambda: "")() for part in self.candidates]
         lines += [
-            f"{_name(part)}: {said}" if said else _name(part) for part, said in zip(self.candidates, told, strict=True)
+            f"{_name(part)}: {note}" if note else _name(part) for part, note in zip(self.candidates, notes, strict=True)
         ]
         lines.append(self._way())
         return "\n".join(lines)
@@ -345,14 +345,14 @@ class Normalizer:
         return self.names
 
     def _plain(self, texts: Sequence[str]) -> list[str]:
-        found = list(texts)
+        strings = list(texts)
         for step in self.rewrite:
             together: Any = step
-            found = together(found) if isinstance(step, Text) else [step(text) for text in found]
-            wrong = next((one for one in found if not isinstance(one, str)), None)
+            strings = together(strings) if isinstance(step, Text) else [step(text) for text in strings]
+            wrong = next((one for one in strings if not isinstance(one, str)), None)
             if wrong is not None:
                 raise TypeError(f"Normalizer: rewrite must give strings, and {_name(step)} gave {wrong!r}")
-        return found
+        return strings
 
 
 def _several(parts: Any) -> list[Any]:
@@ -367,11 +367,11 @@ def _name(part: Any) -> str:
 
 def _different(names: Iterable[str]) -> list[str]:
     """Return names with a number behind those that were there before."""
-    found: list[str] = []
+    labels: list[str] = []
     for name in names:
         others = (f"{name}-{number}" for number in itertools.count(2))
-        found.append(next(one for one in itertools.chain([name], others) if one not in found))
-    return found
+        labels.append(next(one for one in itertools.chain([name], others) if one not in labels))
+    return labels
 
 
 def _texts(texts: Any) -> list[str]:

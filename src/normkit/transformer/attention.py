@@ -220,8 +220,8 @@ class Attention(nn.Module):
             require(kind, keeps_keys, "window")
         if crossed:
             require(kind, reads_others, "keys of another sequence, which cross-attention has")
-        told = {argument: place[what] for argument, what in kind.place.items()} if place is not None else {}
-        self.core = self._build_core(kind, told | {**chosen.arguments, **(core_options or {})})
+        placement = {argument: place[what] for argument, what in kind.place.items()} if place is not None else {}
+        self.core = self._build_core(kind, placement | {**chosen.arguments, **(core_options or {})})
 
     @property
     def turned(self) -> int:

@@ -58,8 +58,8 @@ class _Gated(torch.autograd.Function):
         if torch.is_grad_enabled() or eager.refusal(grad) is not None:
             return *eager.differentiate(_formula, (h,), (ctx.name,), grad, (True,)), None
         act, derivative = GATES[ctx.name]
-        found = torch.empty_like(h)
-        (u, gate), (du, dgate) = h.chunk(2, -1), found.chunk(2, -1)
+        dh = torch.empty_like(h)
+        (u, gate), (du, dgate) = h.chunk(2, -1), dh.chunk(2, -1)
         torch.mul(grad, act(gate), out=du)
         derivative(torch.mul(grad, u), gate, grad_input=dgate)
-        return found, None
+        return dh, None

@@ -642,12 +642,12 @@ def arguments(name: str, config: Any) -> dict[str, Any]:
 
 def weights(name: str, model: Decoder) -> list[Weight]:
     """Return all rows of weights by their whole names."""
-    row, found = family(name), []
+    row, entries = family(name), []
     for i in range(len(model.layers)):
         layer = model.layer(i)
         kinds = (type(layer.attention), type(layer.feedforward))
         heads = getattr(layer.attention, "key_heads", layer.attention.heads)
-        found += [
+        entries += [
             Weight(
                 tuple(f"layers.{i}.{our}" for our in weight.ours),
                 tuple(f"{row.prefix}{i}.{their}" for their in weight.theirs),
@@ -656,7 +656,7 @@ def weights(name: str, model: Decoder) -> list[Weight]:
             )
             for weight in (*row.inside, *(weight for kind in kinds for weight in row.parts.get(kind, ())))
         ]
-    return [*row.outside, *found]
+    return [*row.outside, *entries]
 
 
 def our_state(name: str, model: Decoder, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -674,13 +674,13 @@ def our_state(name: str, model: Decoder, state: Mapping[str, Tensor]) -> dict[st
         if missing:
             raise ValueError(f"Decoder.load_theirs: state lacks {', '.join(missing)}")
         sizes = [len(own[our]) for our in weight.ours]
-        wanted = (sum(sizes), *own[weight.ours[0]].shape[1:])
+        target = (sum(sizes), *own[weight.ours[0]].shape[1:])
         joined = torch.cat([state[their] for their in weight.theirs])
-        if weight.change != "head by head" or len(joined) == wanted[0]:
+        if weight.change != "head by head" or len(joined) == target[0]:
             joined = CHANGES[weight.change][0](joined, sizes, weight.heads)
-        if tuple(joined.shape) != wanted:
+        if tuple(joined.shape) != target:
             raise ValueError(
-                f"Decoder.load_theirs: {' and '.join(weight.theirs)} must make {wanted}, but {tuple(joined.shape)} came"
+                f"Decoder.load_theirs: {' and '.join(weight.theirs)} must make {target}, but {tuple(joined.shape)} came"
             )
         ours |= dict(zip(weight.ours, joined.split(sizes), strict=True))
     unknown = [their for their in state if their not in used and not their.endswith(row.beside)]

@@ -173,6 +173,6 @@ def make_router(owner: object, router: Any, dim: int) -> nn.Module:
         check.choice(owner, "router", router, names)
     missing = [name for name in ("experts", "top_k") if name not in choice.arguments]
     if missing:
-        wanted = f"{' and '.join(missing)}, as 'router:experts=8,top_k=2' does"
-        raise ValueError(f"{check.whose(owner)}: router={router!r} must say {wanted}")
+        expected = f"{' and '.join(missing)}, as 'router:experts=8,top_k=2' does"
+        raise ValueError(f"{check.whose(owner)}: router={router!r} must say {expected}")
     return choice.create(dim)

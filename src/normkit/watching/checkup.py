@@ -133,8 +133,8 @@ def checkup(
     without = _without_gradient(history)
     largest = max((float(s[0]) for s in history.of("largest").values() if len(s) and s[0] == s[0]), default=math.nan)
     extra = [*_gap(train, evaluation, history.steps[-1]), *_overflow(largest), *_rate(rate, limit)]
-    found = seen.diagnosis()
-    mend = Diagnosis(tuple(ordered([*found, *extra])), found.seen, found.notes)
+    diagnosis = seen.diagnosis()
+    mend = Diagnosis(tuple(ordered([*diagnosis, *extra])), diagnosis.seen, diagnosis.notes)
     noise = str(seen.noise_scale()) if history.names("one_square") else ""
     steps = history.steps[-1]
     return Checkup(history, mend, limit, highest, own, steps, losses, train, evaluation, largest, without, noise)
@@ -186,10 +186,10 @@ def _mean_loss(model: nn.Module, batches: list[Any], measure: Loss) -> float:
 
 
 def _trainable(model: nn.Module) -> list[nn.Parameter]:
-    found = [p for p in model.parameters() if p.requires_grad]
-    if not found:
+    params = [p for p in model.parameters() if p.requires_grad]
+    if not params:
         raise ValueError(f"checkup: no parameter of {type(model).__name__} requires a gradient")
-    return found
+    return params
 
 
 def _without_gradient(history: History) -> tuple[str, ...]:

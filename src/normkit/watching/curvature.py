@@ -143,8 +143,8 @@ def _ends(times: Callable[[Tensor], Tensor], like: Tensor, size: int, top: int, 
         return times(torch.from_numpy(np.ascontiguousarray(vector)).to(like).flatten()).double().cpu().numpy()
 
     operator = LinearOperator((size, size), matvec=matvec, dtype=np.float64)
-    found = {
+    eigenvalues = {
         which: eigsh(operator, count, which=which, v0=start.astype(np.float64), tol=1e-4, return_eigenvectors=False)
         for which, count in (("LA", top), ("SA", 1))
     }
-    return torch.from_numpy(np.sort(found["LA"])[::-1].copy()), float(found["SA"][0])
+    return torch.from_numpy(np.sort(eigenvalues["LA"])[::-1].copy()), float(eigenvalues["SA"][0])

@@ -64,8 +64,8 @@ class Diagnosis(Sequence[Finding]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the findings as plain values."""
-        told = [{key: value for key, value in asdict(f).items() if key not in INNER} for f in self.findings]
-        return {"seen": self.seen, "findings": told, "notes": list(self.notes), "unknown": list(self.unknown)}
+        findings = [{key: value for key, value in asdict(f).items() if key not in INNER} for f in self.findings]
+        return {"seen": self.seen, "findings": findings, "notes": list(self.notes), "unknown": list(self.unknown)}
 
     def __str__(self) -> str:
         return self.text()
@@ -107,18 +107,18 @@ def _wrap(text: str, width: int, indent: int = 3) -> list[str]:
 
 def diagnose(history: History, asked: Mapping[str, Rule] | None = None) -> Diagnosis:
     """Ask all rules, or some; a rule that fails is told, and does not hide the others."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     notes = list(history.notes)
     rules = asked or all_rules()
     for name, rule in rules.items():
         try:
-            found += [
+            findings += [
                 replace(finding, rule=name, certainty=certainty(finding, history.steps)) for finding in rule(history)
             ]
         except Exception as error:
             notes.append(f"rule {name} could not judge: {type(error).__name__}: {error}")
     needs = [needs for rule in rules.values() if (needs := beside(rule, "NEEDS")) is not None]
-    return Diagnosis(tuple(ordered(found)), span(history), tuple(notes), tuple(unknown(history, needs)))
+    return Diagnosis(tuple(ordered(findings)), span(history), tuple(notes), tuple(unknown(history, needs)))
 
 
 def span(history: History) -> str:

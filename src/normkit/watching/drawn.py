@@ -52,8 +52,8 @@ class Drawn:
     def page(self) -> str:
         """Return a page that needs nothing but a browser."""
         title, subtitle = self.heading()
-        found, notes = self.findings()
-        content = {"title": title, "subtitle": subtitle, "findings": found, "notes": notes}
+        findings, notes = self.findings()
+        content = {"title": title, "subtitle": subtitle, "findings": findings, "notes": notes}
         return rendered(files(__package__).joinpath("page.html").read_text(encoding="utf-8"), self.pictures(), content)
 
 
@@ -98,8 +98,8 @@ def draw(path: Path, pictures: list[dict[str, Any]]) -> None:
         _draw_one(sheet, axes, one)
     for axes in sheet.axes[len(pictures) : rows * columns]:
         axes.set_axis_off()
-    with beside(path) as there:
-        sheet.savefig(there, format=path.suffix[1:], dpi=150)
+    with beside(path) as temp_path:
+        sheet.savefig(temp_path, format=path.suffix[1:], dpi=150)
 
 
 def _draw_one(sheet: Any, axes: Any, one: dict[str, Any]) -> None:

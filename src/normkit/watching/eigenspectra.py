@@ -55,8 +55,8 @@ class Eigenspectra(Drawn):
         caption = "Sum of the squared singular values over the largest."
         drawn += [("Stable rank by depth", caption, [row.stable_rank for row in self.rows], "stable rank")]
         return [
-            picture(title, told, [line(y, names, values, "var(--c0)")], "weight", y, across)
-            for title, told, values, y in drawn
+            picture(title, text, [line(y, names, values, "var(--c0)")], "weight", y, across)
+            for title, text, values, y in drawn
         ]
 
 

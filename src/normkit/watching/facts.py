@@ -45,7 +45,7 @@ def optimizers(owner: str, model: nn.Module, given: Any) -> list[Optimizer]:
     if not own:
         raise ValueError(f"{owner}: model {type(model).__name__} has no parameters, so nothing in it is trained")
     listed = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
-    found = []
+    optims = []
     for optimizer in listed:
         while isinstance(getattr(optimizer, "optimizer", None), Optimizer):
             optimizer = optimizer.optimizer  # Accelerate's and others' wrappers
@@ -57,15 +57,15 @@ def optimizers(owner: str, model: nn.Module, given: Any) -> list[Optimizer]:
                 f"{owner}: {type(optimizer).__name__} holds none of the parameters of {type(model).__name__}; "
                 "was it made of another model, or of this one before it was replaced?"
             )
-        found.append(optimizer)
-    return found
+        optims.append(optimizer)
+    return optims
 
 
 def of(model: nn.Module, optimizers: Sequence[Optimizer], every: int) -> dict[str, Any]:
     """Return what there is to know, as plain values."""
     groups = [(optimizer, group) for optimizer in optimizers for group in optimizer.param_groups]
     place = {id(p): number for number, (_, group) in enumerate(groups) for p in group["params"]}
-    there = sites(model)
+    site_list = sites(model)
     steps = muon_steps(model, groups)
     return {
         "model": type(model).__name__,
@@ -73,12 +73,12 @@ def of(model: nn.Module, optimizers: Sequence[Optimizer], every: int) -> dict[st
         "parameters": sum(p.numel() for p in model.parameters()),
         "blocks": [plain(name) for name, _ in blocks(model)],
         "single": [plain(name) for name, m in blocks(model) if sum(map(has_matrix, m.modules())) < 2],
-        "kinds": {plain(site.name): site.what for site in there},
-        "classes": {plain(site.name): type(site.module).__name__ for site in there},
+        "kinds": {plain(site.name): site.what for site in site_list},
+        "classes": {plain(site.name): type(site.module).__name__ for site in site_list},
         "attends": [plain(name) for name, m in model.named_modules() if attends(m)],
         "clips": can_clip(model),
-        "eps": {plain(s.name): eps for s in there if (eps := eps_of(s.module)) is not None and s.what != BLOCK},
-        "momenta": {plain(s.name): m for s in there if isinstance(m := getattr(s.module, "momentum", None), float)},
+        "eps": {plain(s.name): eps for s in site_list if (eps := eps_of(s.module)) is not None and s.what != BLOCK},
+        "momenta": {plain(s.name): m for s in site_list if isinstance(m := getattr(s.module, "momentum", None), float)},
         "shapes": {name: list(p.shape) for name, p in named(model).items()},
         "groups": [_group(optimizer, group) for optimizer, group in groups],
         "group_of": {name: place[id(p)] for name, p in named(model).items() if id(p) in place},
@@ -111,13 +111,13 @@ def muon_steps(model: nn.Module, groups: Sequence[tuple[Optimizer, dict[str, Any
     held = {id(p): (opt, group) for opt, group in groups if _is_muon(opt, group) for p in group["params"]}
     rows = roles(model) if held else ()
     inside = tuple(f"{name}." for name, m in blocks(model) if sum(map(has_matrix, m.modules())) > 1)
-    found = {}
+    steps = {}
     for row in rows:
         if id(row.parameter) in held:
             role = "matrix" if row.role == "head" and row.name.startswith(inside) else row.role
             role = "depthwise" if row.depthwise else role
-            found[plain(row.name)] = role, _length(row.parameter, *held[id(row.parameter)])
-    return found
+            steps[plain(row.name)] = role, _length(row.parameter, *held[id(row.parameter)])
+    return steps
 
 
 def _is_muon(optimizer: Optimizer, group: dict[str, Any]) -> bool:
@@ -147,14 +147,14 @@ def _frozen(model: nn.Module) -> Iterator[tuple[str, bool]]:
 
 
 def _group(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {"optimizer": type(optimizer).__name__}
+    settings: dict[str, Any] = {"optimizer": type(optimizer).__name__}
     for key in ("lr", "momentum", "weight_decay", "eps"):
         value = group.get(key)
-        told[key] = float(value) if isinstance(value, int | float | Tensor) and not isinstance(value, bool) else 0.0
-    return told
+        settings[key] = float(value) if isinstance(value, int | float | Tensor) and not isinstance(value, bool) else 0.0
+    return settings
 
 
 def rates(optimizers: Sequence[Optimizer]) -> list[Tensor]:
     """Return the learning rate of each group; one that is a tensor is not waited for."""
-    found = [group.get("lr", 0.0) for optimizer in optimizers for group in optimizer.param_groups]
-    return [rate.detach().float() if isinstance(rate, Tensor) else torch.tensor(float(rate)) for rate in found]
+    lrs = [group.get("lr", 0.0) for optimizer in optimizers for group in optimizer.param_groups]
+    return [rate.detach().float() if isinstance(rate, Tensor) else torch.tensor(float(rate)) for rate in lrs]

@@ -23,8 +23,8 @@ def table(history: History) -> list[tuple[str, ...]]:
     late: dict[str, Mapping[str, float]] = {what: history.late(what) for what in COLUMNS}
     late["gradient"] = gradients_by_block(history)
     late["entropy"] = _within(history.late("entropy"), history.facts["blocks"])
-    rows = [block for block in history.facts["blocks"] if any(block in found for found in late.values())]
-    kept = [what for what, found in late.items() if any(row in found for row in rows)]
+    rows = [block for block in history.facts["blocks"] if any(block in column for column in late.values())]
+    kept = [what for what, column in late.items() if any(row in column for row in rows)]
     cells = [tuple(number(late[what][row]) if row in late[what] else "" for what in kept) for row in rows]
     return [("block", *kept), *((row or "the model", *own) for row, own in zip(rows, cells, strict=True))]
 

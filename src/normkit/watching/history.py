@@ -41,16 +41,16 @@ class History:
 
     def names(self, what: str) -> list[str]:
         """Return where a number was read, in the order of the forward pass."""
-        return [where for where, found in self.columns if found == what]
+        return [where for where, kind in self.columns if kind == what]
 
     def series(self, where: str, what: str) -> Array:
         """Return a number at every sample: float64, NaN where it was NaN, and where it was not read."""
         place = self.store.columns.get((where, what))
         if place is None:
             return np.full(len(self.steps), math.nan)
-        found = self.table[:, place].double().numpy().copy()
-        found[self.table[:, place].numpy() == np.float32(MISSING)] = math.nan
-        return found
+        values = self.table[:, place].double().numpy().copy()
+        values[self.table[:, place].numpy() == np.float32(MISSING)] = math.nan
+        return values
 
     def was_read(self, where: str, what: str) -> Array:
         """Return at which samples a number was read."""
@@ -95,8 +95,8 @@ class History:
 
 def late_median(series: Array) -> float:
     """Return the median of the last quarter of the samples that there are."""
-    there = series[~np.isnan(series)]
-    return float(np.median(there[-max(1, len(there) // 4) :])) if len(there) else math.nan
+    samples = series[~np.isnan(series)]
+    return float(np.median(samples[-max(1, len(samples) // 4) :])) if len(samples) else math.nan
 
 
 def plain(row: Tensor | Sequence[float]) -> list[Any]:

@@ -86,11 +86,11 @@ def _feed(model: nn.Module, batch: Any, own: bool) -> Any:
         return feed(model, batch)
     except Exception as error:
         what = "the batch" if own else "random numbers that were made up for its first layer"
-        wanted = (
+        advice = (
             "its forward does not take it" if own else "hand in batches, or name them: --data package.module:loader"
         )
         raise ValueError(
-            f"inspect: {type(model).__name__} fails on {what} ({type(error).__name__}: {error}); {wanted}"
+            f"inspect: {type(model).__name__} fails on {what} ({type(error).__name__}: {error}); {advice}"
         ) from error
 
 
@@ -166,12 +166,12 @@ def batches_of(word: str) -> Iterable[Any]:
         raise ValueError(f"data must be package.module:name, an iterable of batches or a function, not {word!r}")
     sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(importlib.import_module(module), name, None)
+        batches = getattr(importlib.import_module(module), name, None)
     except ModuleNotFoundError as error:
         raise ValueError(f"there is no module {error.name!r} for {word}") from None
     finally:
         sys.path.pop(0)
-    found = found() if callable(found) and not isinstance(found, Iterable) else found
-    if not isinstance(found, Iterable):
-        raise ValueError(f"{word} gives {type(found).__name__}, not batches")
-    return found
+    batches = batches() if callable(batches) and not isinstance(batches, Iterable) else batches
+    if not isinstance(batches, Iterable):
+        raise ValueError(f"{word} gives {type(batches).__name__}, not batches")
+    return batches

@@ -108,6 +108,6 @@ def landscape(
         return torch.stack([loss(feed(own, batch), batch).float().cpu() for batch in taken]).mean()
 
     cells = torch.cartesian_prod(*[along] * axes).view(-1, axes)
-    found = torch.stack([at(*cell.tolist()) for cell in cells]).view([points] * axes)
+    losses = torch.stack([at(*cell.tolist()) for cell in cells]).view([points] * axes)
     how = f"seed {seed}" + (", running statistics taken anew at every point" if anew else "")
-    return Landscape(along, along if axes == 2 else None, found, how)
+    return Landscape(along, along if axes == 2 else None, losses, how)

@@ -46,5 +46,5 @@ def learning(models: Mapping[str, nn.Module], inputs: Tensor, *, steps: int = 50
     """
     if not models:
         raise ValueError("learning: models must name at least one model, and name none")
-    found = {name: plasticity(model, inputs, steps=steps, **options) for name, model in models.items()}
-    return Learning(found, f"{number_of(steps, 'step')} on {number_of(len(inputs), 'input')}")
+    spreads = {name: plasticity(model, inputs, steps=steps, **options) for name, model in models.items()}
+    return Learning(spreads, f"{number_of(steps, 'step')} on {number_of(len(inputs), 'input')}")

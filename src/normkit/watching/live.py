@@ -29,16 +29,16 @@ FEWEST = 3  # blocks that are shown in however low a terminal
 
 def files_of(place: Path) -> list[Path]:
     """Return the files that watches wrote, the newest first: the one named, or those in a folder and its folders."""
-    there = [place] if place.is_file() else [*place.glob("*.jsonl"), *place.glob("*/*.jsonl")]
-    found = []
-    for path in there:
+    paths = [place] if place.is_file() else [*place.glob("*.jsonl"), *place.glob("*/*.jsonl")]
+    files = []
+    for path in paths:
         try:
             with path.open("rb") as file:
                 if file.read(len(FIRST)) == FIRST:
-                    found.append((-path.stat().st_mtime, path))
+                    files.append((-path.stat().st_mtime, path))
         except OSError:
             continue  # it went while we looked
-    return [path for _, path in sorted(found)]
+    return [path for _, path in sorted(files)]
 
 
 class Live:
@@ -54,11 +54,11 @@ class Live:
 
     def look(self) -> bool:
         """Read what was added; return whether the run has ended."""
-        found = files_of(self.place)
-        if found:
-            self.others = len(found) - 1
-            if found[0] != self.path:
-                self.path, self.tail = found[0], Tail(found[0])
+        paths = files_of(self.place)
+        if paths:
+            self.others = len(paths) - 1
+            if paths[0] != self.path:
+                self.path, self.tail = paths[0], Tail(paths[0])
         if self.path is not None:
             anew, lines = self.tail.added()
             self.reading = Reading() if anew else self.reading
@@ -84,11 +84,11 @@ class Live:
         assert self.path is not None
         steps = self.reading.store.steps
         ago = max(0.0, time.time() - self.path.stat().st_mtime) if self.path.is_file() else 0.0
-        said = f"{self.path}: step {steps[-1]:,}" if steps else f"{self.path}: no sample yet"
-        said += ", ended" if self.reading.ended else f", written {_write_time(ago)} ago"
-        said += ", silent: has it been broken off?" if ago > QUIET and not self.reading.ended else ""
-        said += f"; line {self.reading.damaged} is damaged" if self.reading.damaged else ""
-        return f"{said}; {self.others} older beside it" if self.others else said
+        text = f"{self.path}: step {steps[-1]:,}" if steps else f"{self.path}: no sample yet"
+        text += ", ended" if self.reading.ended else f", written {_write_time(ago)} ago"
+        text += ", silent: has it been broken off?" if ago > QUIET and not self.reading.ended else ""
+        text += f"; line {self.reading.damaged} is damaged" if self.reading.damaged else ""
+        return f"{text}; {self.others} older beside it" if self.others else text
 
 
 def table(history: History) -> list[tuple[str, ...]]:

@@ -161,8 +161,8 @@ class Sample:
             if skipped(module):
                 return
             self.called = True
-            found = loss_in(output)
-            self.loss = self.loss if found is None else found.detach().float()
+            loss = loss_in(output)
+            self.loss = self.loss if loss is None else loss.detach().float()
             try:
                 self.batch = copy_call(args, kwargs)
                 x, scores = data.first_input(args, kwargs), scores_in(output)

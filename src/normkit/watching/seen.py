@@ -38,8 +38,8 @@ class Seen(Drawn):
         sampled steps; of models with LayerNorm, RMSNorm, GroupNorm or their like, and examples along the first axis.
         """
         history = self.history()
-        there = history.was_read(NOISE, "examples")
-        one, batch, examples = (torch.tensor(history.series(NOISE, what)[there]) for what in noise.NUMBERS)
+        mask = history.was_read(NOISE, "examples")
+        one, batch, examples = (torch.tensor(history.series(NOISE, what)[mask]) for what in noise.NUMBERS)
         return noise.noise_scale(one, batch, examples)
 
     def save(self, path: str | Path) -> Path:
@@ -48,14 +48,14 @@ class Seen(Drawn):
 
     def heading(self) -> tuple[str, str]:
         """Return the title of the page, and a line below it."""
-        history, found = self.history(), self.diagnosis()
-        title = f"{len(found)} finding{'s' * (len(found) != 1)}" if found else "nothing found"
-        return title, f"{history.facts['model']}, {history.facts['parameters']:,} parameters, {found.seen}"
+        history, diagnosis = self.history(), self.diagnosis()
+        title = f"{len(diagnosis)} finding{'s' * (len(diagnosis) != 1)}" if diagnosis else "nothing found"
+        return title, f"{history.facts['model']}, {history.facts['parameters']:,} parameters, {diagnosis.seen}"
 
     def findings(self) -> tuple[list[Finding], list[str]]:
         """Return the diagnosis in parts."""
-        found = self.diagnosis()
-        return list(found), list(found.notes)
+        diagnosis = self.diagnosis()
+        return list(diagnosis), list(diagnosis.notes)
 
     def pictures(self) -> list[dict[str, Any]]:
         """Return profiles by depth, and heat maps of layer against step."""
@@ -96,12 +96,12 @@ def load(path: str | Path) -> Loaded:
     reading = Reading()
     for line in whole_lines(path.read_bytes()):
         reading.take(line)
-    found = loaded(reading)
-    if found is None:
+    record = loaded(reading)
+    if record is None:
         raise ValueError(f"{path} was not written by a watch: it has no line of facts")
     if reading.damaged:
         raise ValueError(f"{path} is damaged: line {reading.damaged} is not what was written")
-    return found
+    return record
 
 
 def loaded(reading: Reading) -> Loaded | None:

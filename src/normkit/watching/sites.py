@@ -52,9 +52,9 @@ def blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
     >>> [name for name, _ in blocks(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)))]
     ['0', '2']
     """
-    found = list(_blocks("", model))
-    if len(found) > 1:
-        return found
+    layers = list(_blocks("", model))
+    if len(layers) > 1:
+        return layers
     return [(name, m) for name, m in model.named_modules() if has_matrix(m)]
 
 
@@ -92,7 +92,7 @@ def is_function(module: nn.Module) -> bool:
 def sites(model: nn.Module) -> list[Site]:
     """Return the watched modules of a model in the order of their names."""
     tops = {id(module) for _, module in blocks(model)}
-    found = []
+    site_list = []
     for name, module in model.named_modules():
         if hasattr(module, "_orig_mod") and id(module) not in tops:
             continue
@@ -100,18 +100,18 @@ def sites(model: nn.Module) -> list[Site]:
         what = NORMED if is_norm(module) else LAYER if has_matrix(module) else FUNCTION if is_function(module) else ""
         routes = hasattr(module, "dropped") or is_router(module) or selection_bias(module) is not None
         if block or what or routes:
-            found.append(Site(name, module, BLOCK if block else what, _signals(Place(module, what, block))))
-    return found
+            site_list.append(Site(name, module, BLOCK if block else what, _signals(Place(module, what, block))))
+    return site_list
 
 
 def _signals(place: Place) -> tuple[Signal, ...]:
-    found = []
+    signals = []
     for name, signal in SIGNALS.items():
         try:
-            found += [signal] * bool(signal.fits(place))
+            signals += [signal] * bool(signal.fits(place))
         except Exception as error:  # of another package's, which a training must outlive
             warnings.warn(f"signal {name} is not read of {type(place.module).__name__}: {error!r}", stacklevel=2)
-    return tuple(found)
+    return tuple(signals)
 
 
 def attentions(model: nn.Module) -> list[tuple[str, nn.Module]]:

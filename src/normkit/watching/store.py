@@ -111,11 +111,11 @@ class Store:
 
     def before_last(self) -> Store:
         """Return what there was before the last row was added."""
-        found = Store(self.keep, self.signs)
-        found.columns, found.words = dict(self.columns), list(self.words)
-        found.onsets, found.first_seen = self.onsets.clone(), dict(self.first_seen)
-        found.steps, found.rows = self.steps[:-1], self.rows[:-1]
-        return found
+        store = Store(self.keep, self.signs)
+        store.columns, store.words = dict(self.columns), list(self.words)
+        store.onsets, store.first_seen = self.onsets.clone(), dict(self.first_seen)
+        store.steps, store.rows = self.steps[:-1], self.rows[:-1]
+        return store
 
     def since(self, where: str, sign: Sign) -> int | None:
         """Return the step from which on a sign was seen at every sample, or None; only of the store's own signs."""
@@ -187,6 +187,6 @@ MISSING = -3.0e38
 
 
 def _together(old: Tensor, new: Tensor, ways: Ways) -> Tensor:
-    found = joined(old, new, ways)
-    found = torch.where(new == MISSING, old, found)
-    return torch.where(old == MISSING, new, found)
+    values = joined(old, new, ways)
+    values = torch.where(new == MISSING, old, values)
+    return torch.where(old == MISSING, new, values)

@@ -151,8 +151,8 @@ class Watch(Seen):
         kept = {"columns": [list(column) for column in self.store.columns], "words": self.store.words}
         kept |= {"steps": self.store.steps, "table": self.store.table(), "keep": self.store.keep}
         kept["signs"] = self.store.known_signs()
-        told = {"step": self.step, "notes": self.notes, "dtypes": self.facts.get("dtypes", {})}
-        return {**kept, **told, "vectors": self.spectra.vectors}
+        metadata = {"step": self.step, "notes": self.notes, "dtypes": self.facts.get("dtypes", {})}
+        return {**kept, **metadata, "vectors": self.spectra.vectors}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what was seen before; to be called before the watch starts."""

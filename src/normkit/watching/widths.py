@@ -196,19 +196,19 @@ def _changes(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Any, ste
     model.eval()  # no dropout: what changes is the weights' doing
     places = _sites(model)
     start: dict[str, Tensor] = {}
-    found = {name: torch.zeros(steps) for name in places}
+    changes = {name: torch.zeros(steps) for name in places}
     for step in range(steps + 1):
         with _outputs(places) as outputs:
             given = _feed(model, batch)
         for name, output in outputs.items():
             if step:
-                found[name][step - 1] = (output - start[name]).square().mean().sqrt()
+                changes[name][step - 1] = (output - start[name]).square().mean().sqrt()
         start = start or outputs
         if step < steps:
             optimizer.zero_grad()
             _loss(given).backward()
             optimizer.step()
-    return found
+    return changes
 
 
 def _sites(model: nn.Module) -> dict[str, nn.Module]:
@@ -216,28 +216,28 @@ def _sites(model: nn.Module) -> dict[str, nn.Module]:
     rows = [row for row in roles(model) if row.role in ("embedding", "head")]
     owners = {row.name.rpartition(".")[0] for row in rows}
     last = {} if any(row.role == "head" for row in rows) else {"output": model}
-    found = {name: m for name, m in model.named_modules() if name in owners and name}
+    modules = {name: m for name, m in model.named_modules() if name in owners and name}
     inside = dict(blocks(model))
-    tables = {name: m for name, m in found.items() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
-    return {**tables, **inside, **{name: m for name, m in found.items() if name not in tables}, **last}
+    tables = {name: m for name, m in modules.items() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
+    return {**tables, **inside, **{name: m for name, m in modules.items() if name not in tables}, **last}
 
 
 @contextmanager
 def _outputs(places: Mapping[str, nn.Module]) -> Iterator[dict[str, Tensor]]:
-    found: dict[str, Tensor] = {}
+    activations: dict[str, Tensor] = {}
 
     def keep(name: str) -> Any:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
             tensor = output.get("logits") if isinstance(output, Mapping) else None
             tensor = first_tensor(output) if tensor is None else tensor
             if tensor is not None:
-                found[name] = tensor.detach().float().clone()
+                activations[name] = tensor.detach().float().clone()
 
         return hook
 
     hooks = [module.register_forward_hook(keep(name)) for name, module in places.items()]
     with hooked(hooks):
-        yield found
+        yield activations
 
 
 def _feed(model: nn.Module, batch: Any) -> Any:

@@ -64,8 +64,8 @@ class Lines:
             self._thin(seen)
         if row.columns != self.columns:
             self.columns = row.columns
-            told = [[*column, word] for column, word in zip(row.columns, row.words, strict=True)]
-            self._append(COLUMNS, columns=told)
+            columns = [[*column, word] for column, word in zip(row.columns, row.words, strict=True)]
+            self._append(COLUMNS, columns=columns)
         self._append(SAMPLE, step=step, values=plain(values))
         self._notes(seen)
         self.samples += 1
@@ -114,8 +114,8 @@ class Lines:
         self.sealed = Sealed()
         history = History(reading.store, seen.facts, reading.notes)
         content = before + "".join(lines_of(history, ended=False, sealed=self.sealed)).encode()
-        with beside(self.path) as there:
-            there.write_bytes(content)
+        with beside(self.path) as temp_path:
+            temp_path.write_bytes(content)
         self.size = len(content)
 
     def _notes(self, seen: Any) -> None:
@@ -136,7 +136,7 @@ class Lines:
 def write_whole(history: History, path: Path, ended: bool = True) -> Path:
     """Write a history beside its place, then move it there."""
     try:
-        with beside(path) as there, there.open("w", encoding="utf-8") as file:
+        with beside(path) as temp_path, temp_path.open("w", encoding="utf-8") as file:
             file.writelines(lines_of(history, ended))
     except Unwritable as error:
         raise ValueError(str(error)) from error

@@ -50,16 +50,16 @@ def apply(model: nn.Module, name: str, *, where: Where = None, tensor: str = "we
     weight-norm: 1 of 3 layers
     """
     check_model("apply", model)
-    found = catalog.choose("apply", "name", name, PARAMETRIZATION).with_arguments(options)
+    choice = catalog.choose("apply", "name", name, PARAMETRIZATION).with_arguments(options)
     rows, plans = [], []
     for layer, module, value in weights(model, tensor):
-        made = plan(model, layer, module, value, found, where, tensor)
+        made = plan(model, layer, module, value, choice, where, tensor)
         if isinstance(made, Parametrization):
             plans.append((layer, module, made))
         rows.append(Row(layer, type(module).__name__, tuple(value.shape), made if isinstance(made, str) else ""))
-    table = Table(found.card.name, [*rows, *(without_weight(model) if tensor == "weight" else ())])
+    table = Table(choice.card.name, [*rows, *(without_weight(model) if tensor == "weight" else ())])
     if not plans:
-        raise ValueError(f"apply: {found.card.name} fits no layer that where={where!r} chooses:\n{table}")
+        raise ValueError(f"apply: {choice.card.name} fits no layer that where={where!r} chooses:\n{table}")
     _register(plans, tensor)
     return table
 
@@ -136,8 +136,8 @@ def bake(model: nn.Module) -> Table:
     ([''], ['bias', 'weight'])
     """
     check_model("bake", model)
-    found = [(name, module) for name, module in model.named_modules() if parametrize.is_parametrized(module)]
-    return Table("baked", [row for name, module in found for row in _bake(name, module)])
+    layers = [(name, module) for name, module in model.named_modules() if parametrize.is_parametrized(module)]
+    return Table("baked", [row for name, module in layers for row in _bake(name, module)])
 
 
 def _bake(name: str, module: Any) -> list[Row]:

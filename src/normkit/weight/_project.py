@@ -101,28 +101,28 @@ def spheres(model: nn.Module) -> list[nn.Module]:
 
 
 def _own(model: nn.Module) -> Projection:
-    found = spheres(model)
-    if not found:
+    owners = spheres(model)
+    if not owners:
         raise ValueError("project: the model has no normalize_weights of its own; name a projection")
-    rows = [Row(name, type(m).__name__, (), "") for name, m in model.named_modules() if any(m is own for own in found)]
-    return Projection(Table("normalize_weights", rows), [], found)
+    rows = [Row(name, type(m).__name__, (), "") for name, m in model.named_modules() if any(m is own for own in owners)]
+    return Projection(Table("normalize_weights", rows), [], owners)
 
 
 def _name(model: nn.Module, name: str, where: Where, tensor: str, options: dict[str, Any]) -> Projection:
-    found = catalog.choose("project", "name", name, PARAMETRIZATION).with_arguments(options)
-    if not found.card.entry.projects:
+    choice = catalog.choose("project", "name", name, PARAMETRIZATION).with_arguments(options)
+    if not choice.card.entry.projects:
         known = [card.name for card in catalog.members(PARAMETRIZATION) if card.entry.projects]
-        raise ValueError(f"project: {found.card.name} is no projection; those are {', '.join(known)}")
+        raise ValueError(f"project: {choice.card.name} is no projection; those are {', '.join(known)}")
     rows, maps = [], []
     last = _last(model, tensor) if where is None else None
     for layer, module, value in weights(model, tensor):
-        made = _map(model, layer, module, value, found, where, tensor, last)
+        made = _map(model, layer, module, value, choice, where, tensor, last)
         if isinstance(made, Parametrization):
             maps.append((module, tensor, made))
         rows.append(Row(layer, type(module).__name__, tuple(value.shape), made if isinstance(made, str) else ""))
-    table = Table(found.card.name, rows)
+    table = Table(choice.card.name, rows)
     if not maps:
-        raise ValueError(f"project: {found.card.name} fits no layer that where={where!r} chooses:\n{table}")
+        raise ValueError(f"project: {choice.card.name} fits no layer that where={where!r} chooses:\n{table}")
     return Projection(table, maps, [])
 
 

@@ -59,24 +59,24 @@ def regularize(
     """
     check_model("regularize", model)
     check.number("regularize", "strength", strength)
-    found = catalog.choose("regularize", "name", name, LOSS).with_arguments(options)
-    if not issubclass(found.card.entry, Penalty):
+    choice = catalog.choose("regularize", "name", name, LOSS).with_arguments(options)
+    if not issubclass(choice.card.entry, Penalty):
         known = [card.name for card in catalog.members(LOSS) if issubclass(card.entry, Penalty)]
-        raise ValueError(f"regularize: {found.card.name} is no loss on weights; those are {', '.join(known)}")
+        raise ValueError(f"regularize: {choice.card.name} is no loss on weights; those are {', '.join(known)}")
     rows, parts = [], []
     for layer, module in model.named_modules():
-        if not (selects(where, layer, module) or (where is None and found.card.entry.everywhere)):
+        if not (selects(where, layer, module) or (where is None and choice.card.entry.everywhere)):
             continue
-        for tensor in found.card.entry.tensors(module):
+        for tensor in choice.card.entry.tensors(module):
             value = getattr(module, tensor)
-            made = _make(found, module, layer, value)
+            made = _make(choice, module, layer, value)
             if isinstance(made, Penalty):
                 parts.append((module, tensor, made))
             path = f"{layer}.{tensor}".lstrip(".")
             rows.append(Row(path, type(module).__name__, tuple(value.shape), made if isinstance(made, str) else ""))
     if not parts:
-        raise ValueError(f"regularize: {found.card.name} fits no layer that where={where!r} chooses")
-    return Regularizer(Table(found.card.name, rows), parts, strength)
+        raise ValueError(f"regularize: {choice.card.name} fits no layer that where={where!r} chooses")
+    return Regularizer(Table(choice.card.name, rows), parts, strength)
 
 
 def _make(found: catalog.Choice, module: nn.Module, name: str, value: Tensor) -> Penalty | str:

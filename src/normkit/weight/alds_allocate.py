@@ -102,15 +102,15 @@ def alds_allocate(*weights: Tensor, keep: float, splits: int = 3, search: bool =
     check.size(NAME, "splits", splits)
     budget = int(keep * sum(layer.size for layer in layers))
     if search:
-        starts = [found for start in STARTS if (found := _search(layers, budget, start)) is not None]
-        found = min(starts, key=lambda found: found.level) if starts else None
+        starts = [choice for start in STARTS if (choice := _search(layers, budget, start)) is not None]
+        choice = min(starts, key=lambda choice: choice.level) if starts else None
         splits = 1
     else:
-        found = _solve(layers, budget, [layer.nearest(splits) for layer in layers])
-    if found is None:
+        choice = _solve(layers, budget, [layer.nearest(splits) for layer in layers])
+    if choice is None:
         least = _size(layers, [layer.nearest(splits) for layer in layers], math.inf)
         raise ValueError(f"{NAME}: keep allows {budget} numbers, but no fewer than {least} can be had")
-    return torch.tensor(found.ranks), torch.tensor(found.splits)
+    return torch.tensor(choice.ranks), torch.tensor(choice.splits)
 
 
 def _search(layers: list[Layer], budget: int, start: int) -> Solution | None:

@@ -55,7 +55,7 @@ def effective_learning_rate(
     check.choice(NAME, "optimizer", optimizer, ("sgd", "adam"))
     w, g = accurate(weight), accurate(grad)
     n, slope = torch.linalg.vector_norm(w), torch.linalg.vector_norm(g)
-    found = [lr / (n.square() if optimizer == "sgd" else n), lr * slope / n, (w * g).sum() / (n * slope)]
+    metrics = [lr / (n.square() if optimizer == "sgd" else n), lr * slope / n, (w * g).sum() / (n * slope)]
     if weight_decay:
-        found.append((slope * n * math.sqrt(lr / (2 * weight_decay))).sqrt())
-    return tuple(value.to(weight.dtype) for value in found)
+        metrics.append((slope * n * math.sqrt(lr / (2 * weight_decay))).sqrt())
+    return tuple(value.to(weight.dtype) for value in metrics)

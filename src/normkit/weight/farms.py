@@ -76,8 +76,8 @@ def farms(
         spectra = list(_of_convolution(wide, q_ratio, conv_norm))
     else:
         spectra = [_of_linear(wide, num_row_samples, q_ratio, sampling_ops_per_dim, step_size)]
-    found = torch.stack([_measure(values, fit, xmin_pos, bins) for values in spectra]).mean(0)
-    return tuple(found.to(weight.dtype))
+    metrics = torch.stack([_measure(values, fit, xmin_pos, bins) for values in spectra]).mean(0)
+    return tuple(metrics.to(weight.dtype))
 
 
 def _of_linear(weight: Tensor, samples: int, ratio: float, ops: int | None, step: int) -> Tensor:
@@ -135,12 +135,12 @@ def _best(values: Tensor, bins: int | None) -> tuple[Tensor, Tensor]:
     starts = range(len(values) - 1)
     if bins is not None:
         starts = _near_the_peak(values, bins)
-    found = [_tail(values, start) for start in starts]
-    if not found:
+    tails = [_tail(values, start) for start in starts]
+    if not tails:
         return values.new_zeros(()), values.new_ones(())
-    distances = torch.stack([torch.where(alpha > 1, distance, 1) for alpha, distance in found])
+    distances = torch.stack([torch.where(alpha > 1, distance, 1) for alpha, distance in tails])
     best = int(distances.argmin())
-    return found[best][0], distances[best]
+    return tails[best][0], distances[best]
 
 
 def _near_the_peak(values: Tensor, bins: int) -> range:

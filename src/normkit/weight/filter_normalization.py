@@ -51,8 +51,8 @@ def filter_normalization(direction: Tensor, weight: Tensor, *, norm: str = "filt
     if norm == "weight":
         return (d * w).to(direction.dtype)
     axes = tuple(range(1, d.dim())) if "filter" in norm else tuple(range(d.dim()))
-    own, wanted = (torch.linalg.vector_norm(x, dim=axes, keepdim=True) for x in (d, w))
-    share = (1 if norm.startswith("d") else wanted) / (own + TINY if "filter" in norm else own)
+    own, target = (torch.linalg.vector_norm(x, dim=axes, keepdim=True) for x in (d, w))
+    share = (1 if norm.startswith("d") else target) / (own + TINY if "filter" in norm else own)
     return (d * share).to(direction.dtype)
 
 

@@ -83,9 +83,9 @@ class IBPBatchNorm(Running, Method):
         mean, var = self.running_mean.to(x.dtype), self.running_var.to(x.dtype)
         if self.training:
             of = x if self.statistics == "clean" else middle
-            found = moments(of, [0, *range(2, x.dim())], sync=self.sync, group=self.process_group)
-            self.follow(found)
-            mean, var = found.mean, found.var
+            stats = moments(of, [0, *range(2, x.dim())], sync=self.sync, group=self.process_group)
+            self.follow(stats)
+            mean, var = stats.mean, stats.var
         scale = self.weight.to(x.dtype) * torch.rsqrt(var + self.eps)
         shift = self.bias.to(x.dtype) - mean * scale
         view = (-1, *[1] * (x.dim() - 2))

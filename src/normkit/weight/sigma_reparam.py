@@ -76,11 +76,11 @@ class SigmaReparam(Parametrization):
         wide = accurate(raw)
         if self.training:
             with once(self):
-                found = self._find(wide)
-                self._keep(found)
+                triplet = self._find(wide)
+                self._keep(triplet)
         else:
-            found = self._find(wide)
-        return (wide * (self.gamma.to(wide.dtype) / found.value)).to(raw.dtype)
+            triplet = self._find(wide)
+        return (wide * (self.gamma.to(wide.dtype) / triplet.value)).to(raw.dtype)
 
     def _find(self, raw: Tensor) -> Triplet:
         return iterate(matrix(raw), snapshot(self.u).to(raw.dtype))

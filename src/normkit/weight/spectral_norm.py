@@ -121,9 +121,9 @@ class SpectralNorm(Parametrization):
     def _size(self, weight: Tensor) -> Tensor:
         if self.training:
             with once(self):
-                found = self._find(weight)
-                self._keep(found)
-            return found.value
+                triplet = self._find(weight)
+                self._keep(triplet)
+            return triplet.value
         if self.variant == "sngan":
             return self._find(weight).value
         return value(weight, snapshot(self.u).to(weight.dtype), snapshot(self.v).to(weight.dtype))

@@ -85,10 +85,10 @@ class SpectralRegularizer(Penalty):
         if not self.training:
             return self._find(weight).value
         with once(self):
-            found = self._find(weight)
+            triplet = self._find(weight)
             with torch.no_grad():
-                self.v.copy_(found.right)
-        return found.value
+                self.v.copy_(triplet.right)
+        return triplet.value
 
     def _find(self, weight: Tensor) -> Triplet:
         start = snapshot(self.v).to(weight.dtype)

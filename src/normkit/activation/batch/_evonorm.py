@@ -52,10 +52,10 @@ class EvoNormB(Running, Norm):
 
     def _batch_var(self, x: Tensor) -> Tensor:
         axes = [a for a in range(x.dim()) if a != 1]
-        found = statistics.moments(x, axes, sync=self.sync, group=self.process_group)
-        tracked = found.unbiased() if self.unbiased else found.var
-        self.move(found.count, running_var=tracked)
-        return found.var
+        moments = statistics.moments(x, axes, sync=self.sync, group=self.process_group)
+        tracked = moments.unbiased() if self.unbiased else moments.var
+        self.move(moments.count, running_var=tracked)
+        return moments.var
 
     def _root_mean_square(self, x: Tensor) -> Tensor:
         return (ops.mean_over_space(x.square()) + self.eps).sqrt()

@@ -107,10 +107,10 @@ class AdaB2N(Channelwise):
             y = channel.normalize_with(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
             return y, statistics.accurate(x).new_zeros(())
         given = statistics.accurate(x)
-        found = self._weighted_moments(given, self._sample_weights(given, task_ids))
+        moments = self._weighted_moments(given, self._sample_weights(given, task_ids))
         with once(self):
-            self.loss = self._step(found)
-        y = channel.normalize_with(given, found.mean, found.var, self.weight, self.bias, eps=self.eps)
+            self.loss = self._step(moments)
+        y = channel.normalize_with(given, moments.mean, moments.var, self.weight, self.bias, eps=self.eps)
         return y.to(x.dtype), self.loss
 
     @torch.no_grad()

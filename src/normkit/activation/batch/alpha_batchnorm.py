@@ -79,14 +79,14 @@ class AlphaBatchNorm(Channelwise):
         if not self.training:
             mean, var = self._mix(x)
             return channel.normalize_with(x, mean, var, self.weight, self.bias, eps=self.eps)
-        y, found = channel.batch_norm(x, self.weight, self.bias, eps=self.eps, sync=self.sync, group=self.process_group)
-        self.follow(found)
+        y, stats = channel.batch_norm(x, self.weight, self.bias, eps=self.eps, sync=self.sync, group=self.process_group)
+        self.follow(stats)
         return y
 
     def _mix(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        found = self._moments(x.detach())
+        moments = self._moments(x.detach())
         source = statistics.accurate(self.running_mean), statistics.accurate(self.running_var)
-        target = found.mean, found.unbiased()
+        target = moments.mean, moments.unbiased()
         mean, var = (torch.lerp(s.to(t.dtype), t, self.target_weight) for s, t in zip(source, target, strict=True))
         return mean, var
 

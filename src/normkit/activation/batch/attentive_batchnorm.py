@@ -103,9 +103,9 @@ class AttentiveBatchNorm(Channelwise):
     def _mean_and_var(self, x: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
         if not self.training:
             return statistics.accurate(self.running_mean), statistics.accurate(self.running_var)
-        found = statistics.moments(x, (0, 1), mask=real, sync=self.sync, group=self.process_group)
-        self.follow(found)
-        return found.mean, found.var
+        moments = statistics.moments(x, (0, 1), mask=real, sync=self.sync, group=self.process_group)
+        self.follow(moments)
+        return moments.mean, moments.var
 
     def _source(self, x: Tensor, real: Tensor | None) -> Tensor:
         return x if self.level == "frame" else statistics.mean_over(x, (1,), mask=real).unsqueeze(1)

@@ -105,18 +105,18 @@ class BatchChannelNorm(Channelwise):
 
     def _normalize_by_batch(self, x: Tensor) -> Tensor:
         self._require_spread(x)
-        z, found = channel.batch_norm(
+        z, moments = channel.batch_norm(
             x, self.batch_weight, self.batch_bias, eps=self.batch_eps, sync=self.sync, group=self.process_group
         )
-        self.follow(found)
+        self.follow(moments)
         return z
 
     @torch.no_grad()
     def _estimate(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Move the running values, and return what they move to."""
-        found = self._moments(x)
+        moments = self._moments(x)
         old_mean, old_var = snapshot(self.running_mean), snapshot(self.running_var)
-        about_old = found.var + (found.mean - old_mean).square()
-        self.move(found.count, running_mean=found.mean, running_var=about_old)
-        rate = torch.where(found.count > 0, self.momentum, 0)
-        return old_mean + rate * (found.mean - old_mean), old_var + rate * (about_old - old_var)
+        about_old = moments.var + (moments.mean - old_mean).square()
+        self.move(moments.count, running_mean=moments.mean, running_var=about_old)
+        rate = torch.where(moments.count > 0, self.momentum, 0)
+        return old_mean + rate * (moments.mean - old_mean), old_var + rate * (about_old - old_var)

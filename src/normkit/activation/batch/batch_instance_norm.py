@@ -74,8 +74,8 @@ class BatchInstanceNorm(Channelwise):
         exact = statistics.accurate(x)
         if self.training:
             self._require_spread(x)
-            batch, found = ops.batch_norm(exact, eps=self.eps, sync=self.sync, group=self.process_group)
-            self.follow(found)
+            batch, moments = ops.batch_norm(exact, eps=self.eps, sync=self.sync, group=self.process_group)
+            self.follow(moments)
         else:
             batch = ops.normalize_with(exact, self.running_mean, self.running_var, eps=self.eps)
         gate = along(statistics.accurate(self.gate).to(exact.dtype), x)

@@ -91,10 +91,10 @@ class BatchRenorm(Channelwise):
         return channel.affine(h, self.weight, self.bias).to(x.dtype)
 
     def _renormalize(self, x: Tensor) -> Tensor:
-        found = self._moments(x)
-        std = (found.var + self.eps).sqrt()
+        moments = self._moments(x)
+        std = (moments.var + self.eps).sqrt()
         old_mean, old_std = snapshot(self.running_mean), snapshot(self.running_std)
         r = (std.detach() / old_std).clamp(1 / self.r_max, self.r_max)
-        d = ((found.mean.detach() - old_mean) / old_std).clamp(-self.d_max, self.d_max)
-        self.move(found.count, running_mean=found.mean, running_std=std)
-        return (x - along(found.mean, x)) * along(r / std, x) + along(d, x)
+        d = ((moments.mean.detach() - old_mean) / old_std).clamp(-self.d_max, self.d_max)
+        self.move(moments.count, running_mean=moments.mean, running_std=std)
+        return (x - along(moments.mean, x)) * along(r / std, x) + along(d, x)

@@ -109,9 +109,9 @@ class BatchNorm(Running, Norm, _BatchNorm):
             return ops.normalize_with(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         if self.training and not self.sync and x.numel() == self.num_features:
             raise ValueError(f"BatchNorm: x of shape {tuple(x.shape)} has one value a channel; training needs more")
-        y, found = ops.batch_norm(
+        y, moments = ops.batch_norm(
             x, self.weight, self.bias, eps=self.eps, sync=self.sync and self.training, group=self.process_group
         )
         if self.training:
-            self.follow(found)
+            self.follow(moments)
         return y

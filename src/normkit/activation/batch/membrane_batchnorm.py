@@ -119,8 +119,8 @@ class MembraneBatchNorm(Channelwise):
     def _normalize(self, u: Tensor) -> Tensor:
         if not self.training:
             return channel.normalize_with(u, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-        z, found = channel.batch_norm(u, self.weight, self.bias, eps=self.eps, sync=self.sync, group=self.process_group)
-        self.follow(found)
+        z, stats = channel.batch_norm(u, self.weight, self.bias, eps=self.eps, sync=self.sync, group=self.process_group)
+        self.follow(stats)
         return z
 
     def _spike(self, a: Tensor) -> Tensor:

@@ -74,20 +74,20 @@ class PHIS(Norm):
         """Take mean and covariance of ``x`` (N, C), in float64, and set the state; return the module."""
         check.values(self, "x", x, (None, self.num_features), x)
         x = x.double()
-        found = statistics.moments(x, (0,), sync=self.sync, group=self.process_group)
-        if found.count < 2:
-            raise ValueError(f"PHIS: fit needs at least two samples, not {int(found.count)}")
-        centered = x - found.mean
+        moments = statistics.moments(x, (0,), sync=self.sync, group=self.process_group)
+        if moments.count < 2:
+            raise ValueError(f"PHIS: fit needs at least two samples, not {int(moments.count)}")
+        centered = x - moments.mean
         square = centered.T @ centered
         if self.sync:
             square = statistics.sum_over_processes(square, self.process_group)
-        matrix, inverse = self._maps(square / (found.count - 1))
+        matrix, inverse = self._maps(square / (moments.count - 1))
         if not (matrix.isfinite().all() and inverse.isfinite().all()):
             raise ValueError(
                 f"PHIS: x has directions without variance or NaN; method={self.method!r} divides by their variance; "
                 "'phi-s' does not, if there is any variance at all"
             )
-        for buffer, value in ((self.mean, found.mean), (self.matrix, matrix), (self.inverse_matrix, inverse)):
+        for buffer, value in ((self.mean, moments.mean), (self.matrix, matrix), (self.inverse_matrix, inverse)):
             buffer.copy_(value)
         return self
 

@@ -70,9 +70,9 @@ class Repair(Running, Norm):
             return self._apply_moments(x, self.running_mean, self.running_var)
         if not self.sync and x.numel() == self.num_features:
             raise ValueError(f"Repair: x of shape {tuple(x.shape)} has one value a channel; training needs more")
-        found = statistics.moments(x, [0, *range(2, x.dim())], sync=self.sync, group=self.process_group)
-        self.follow(statistics.Moments(*(value.detach() for value in found)))
-        return self._apply_moments(x, found.mean, found.unbiased() if self.variant == "rescale" else found.var)
+        moments = statistics.moments(x, [0, *range(2, x.dim())], sync=self.sync, group=self.process_group)
+        self.follow(statistics.Moments(*(value.detach() for value in moments)))
+        return self._apply_moments(x, moments.mean, moments.unbiased() if self.variant == "rescale" else moments.var)
 
     def _apply_moments(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
         if self.variant == "repair":

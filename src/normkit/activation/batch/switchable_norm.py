@@ -83,9 +83,9 @@ class SwitchableNorm(Channelwise):
         """Normalize ``x``; in training move the running moments."""
         axes = (2, 2) if self.vectors else (3, None)
         check.channels_first(self, x, self.num_features, *axes)
-        found = self._of_vectors(x) if self.vectors else self._of_images(x)
-        mean = _mix(self.mean_weight, [mean for mean, _ in found], x)
-        var = _mix(self.var_weight, [var for _, var in found], x)
+        pairs = self._of_vectors(x) if self.vectors else self._of_images(x)
+        mean = _mix(self.mean_weight, [mean for mean, _ in pairs], x)
+        var = _mix(self.var_weight, [var for _, var in pairs], x)
         return ops.normalize_with(x, mean, var, self.weight, self.bias, eps=self.eps)
 
     def _of_images(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -93,8 +93,8 @@ class SwitchableNorm(Channelwise):
         own = ops.instance_moments(x)
         var = own.unbiased()
         layer = moments(own.mean, (1,))
-        found = [(own.mean, var), ((layer.mean)[:, None], (var.mean(1) + layer.var)[:, None])]
-        return [*found, self._batch(own.mean, var)] if self.batch else found
+        pairs = [(own.mean, var), ((layer.mean)[:, None], (var.mean(1) + layer.var)[:, None])]
+        return [*pairs, self._batch(own.mean, var)] if self.batch else pairs
 
     def _of_vectors(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
         layer = moments(x, (1,))
@@ -109,9 +109,9 @@ class SwitchableNorm(Channelwise):
         joined = {"sync": self.sync, "group": self.process_group}
         between = moments(means, (0,), **joined)
         spread = between.unbiased() if var is None else statistics.mean_over(var, (0,), **joined) + between.var
-        found = Moments(between.mean, spread, between.count)
-        self.move(found.count, running_mean=found.mean, running_var=found.var)
-        return found.mean, found.var
+        batch = Moments(between.mean, spread, between.count)
+        self.move(batch.count, running_mean=batch.mean, running_var=batch.var)
+        return batch.mean, batch.var
 
 
 def _mix(weight: Tensor, parts: list[Tensor], x: Tensor) -> Tensor:

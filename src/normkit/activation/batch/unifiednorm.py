@@ -142,8 +142,8 @@ class UnifiedNorm(Running, Norm):
         early = (t <= width) | (t < self.warmup_iters) | skip
         v = torch.where(early, x2, _geometric_mean(window).to(x2.dtype))
         ratio = ((v + self.eps) / (self.running_var + self.eps)).sqrt()
-        settled = ~((t <= max(1000, self.warmup_iters)) | skip)
-        ratio = torch.where(settled, ratio.clamp(0.2, 5.0), 1.0)
+        stable = ~((t <= max(1000, self.warmup_iters)) | skip)
+        ratio = torch.where(stable, ratio.clamp(0.2, 5.0), 1.0)
         self.running_var.copy_(self.momentum * self.running_var + (1 - self.momentum) * v)
         back = self.window[1]
         at_back = torch.arange(back, device=x.device).unsqueeze(-1) == t % back

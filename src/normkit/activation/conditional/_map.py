@@ -49,8 +49,8 @@ class FreeNorm(Running, Norm):
         if not self.sync and x.numel() == self.num_features:
             name = type(self).__name__
             raise ValueError(f"{name}: x of shape {tuple(x.shape)} has one value a channel; training needs more")
-        y, found = ops.batch_norm(x, eps=self.eps, sync=self.sync, group=self.process_group)
-        self.follow(found)
+        y, moments = ops.batch_norm(x, eps=self.eps, sync=self.sync, group=self.process_group)
+        self.follow(moments)
         return y
 
 

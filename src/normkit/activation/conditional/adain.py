@@ -56,9 +56,9 @@ class AdaIN(Norm):
         check.floating(self, style, "style")
         space = style.shape[2:] if style.dim() > 2 else (None,)
         check.shape(self, "style", style, (*content.shape[:2], *space), content)
-        own, wanted = ops.instance_moments(content), ops.instance_moments(style)
+        own, target = ops.instance_moments(content), ops.instance_moments(style)
         if self.unbiased:
-            var, gain = own.unbiased(), statistics.root(wanted.unbiased() + self.eps)
+            var, gain = own.unbiased(), statistics.root(target.unbiased() + self.eps)
         else:
-            var, gain = own.var, statistics.root(wanted.var)
-        return ops.normalize_with(content, own.mean, var, gain, wanted.mean, eps=self.eps)
+            var, gain = own.var, statistics.root(target.var)
+        return ops.normalize_with(content, own.mean, var, gain, target.mean, eps=self.eps)

@@ -56,7 +56,7 @@ class CrossModalAdaIN(Norm):
         """Give ``content`` the token statistics of ``style``."""
         check.values(self, "content", content, (None, None, self.num_features), content)
         check.values(self, "style", style, (content.shape[0], None, self.num_features), content)
-        own, wanted = statistics.moments(content, (1,)), statistics.moments(style, (1,))
-        scale = statistics.root(wanted.unbiased()) / statistics.root(own.unbiased())
-        y = (statistics.accurate(content) - own.mean.unsqueeze(1)) * scale.unsqueeze(1) + wanted.mean.unsqueeze(1)
+        own, target = statistics.moments(content, (1,)), statistics.moments(style, (1,))
+        scale = statistics.root(target.unbiased()) / statistics.root(own.unbiased())
+        y = (statistics.accurate(content) - own.mean.unsqueeze(1)) * scale.unsqueeze(1) + target.mean.unsqueeze(1)
         return y.to(content.dtype)

@@ -78,8 +78,8 @@ def _moments(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Mean and unbiased variance over space, each value weighed by the mask; of shape (N, C)."""
     x = statistics.accurate(x)
     if mask is None:
-        found = ops.instance_moments(x)
-        return found.mean, found.unbiased()
+        moments = ops.instance_moments(x)
+        return moments.mean, moments.unbiased()
     count = mask.sum((2, 3))
     mean = (x * mask).sum((2, 3)) / count
     square = (x - mean[..., None, None]).square() * mask

@@ -74,10 +74,10 @@ class GNP(Method):
         exact = accurate(x)
         p, q = (self._each(value.to(exact.dtype)) for value in (self.exponents(), accurate(self.q)))
         rows = sum_by(torch.ones_like(exact[:, :1]), index, sets)
-        there = rows > 0
+        mask = rows > 0
         logs = _log_sum_exp(p * (exact.abs() + self.eps).log(), index, sets)
-        y = (torch.where(there, logs, 0) / p - q * rows.clamp(min=1).log()).exp()
-        return torch.where(there, y, 0).to(x.dtype)
+        y = (torch.where(mask, logs, 0) / p - q * rows.clamp(min=1).log()).exp()
+        return torch.where(mask, y, 0).to(x.dtype)
 
     def _each(self, halves: Tensor) -> Tensor:
         """Lay two numbers along the features."""

@@ -33,7 +33,7 @@ class BatchMoments(Running, Norm):
                 f"{type(self).__name__}: x has one value behind each statistic, over axes {tuple(axes)} of shape "
                 f"{tuple(x.shape)}; training needs more"
             )
-        found = statistics.moments(x, axes, sync=self.sync, group=self.process_group)
-        found = statistics.Moments(found.mean.flatten(), found.var.flatten(), found.count)
-        self.follow(found)
-        return found.mean, found.var
+        moments = statistics.moments(x, axes, sync=self.sync, group=self.process_group)
+        moments = statistics.Moments(moments.mean.flatten(), moments.var.flatten(), moments.count)
+        self.follow(moments)
+        return moments.mean, moments.var

@@ -63,9 +63,9 @@ class CSNorm(Norm):
         """Normalize the selected channels of ``x``."""
         check.channels_first(self, x, self.num_features, 3)
         exact = statistics.accurate(x)
-        found = ops.instance_moments(exact)
-        gate = self._gate(found.mean)
-        normalized = ops.normalize_with(exact, found.mean, found.var, self.weight, self.bias, eps=self.eps)
+        moments = ops.instance_moments(exact)
+        gate = self._gate(moments.mean)
+        normalized = ops.normalize_with(exact, moments.mean, moments.var, self.weight, self.bias, eps=self.eps)
         return (ops.affine(normalized, gate) + ops.affine(exact, 1 - gate)).to(x.dtype)
 
     def _gate(self, mean: Tensor) -> Tensor:

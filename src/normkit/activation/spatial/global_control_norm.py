@@ -83,10 +83,10 @@ class GlobalControlNorm(Method):
 def _percentiles(x: Tensor, *wanted: float) -> list[Tensor]:
     """Percentiles of all values; unlike torch.quantile for any number of them, and differentiable."""
     ordered = x.flatten().sort().values
-    found = []
+    percentiles = []
     for percent in wanted:
         place = percent / 100 * (ordered.numel() - 1)
         below = int(place)
         above = min(below + 1, ordered.numel() - 1)
-        found.append(torch.lerp(ordered[below], ordered[above], place - below))
-    return found
+        percentiles.append(torch.lerp(ordered[below], ordered[above], place - below))
+    return percentiles

@@ -63,7 +63,7 @@ class MaskedGroupNorm(Norm):
         check.flags(self, "mask", mask, (x.shape[0], x.shape[2]), x)
         valid = (mask != 0)[:, None, :]
         parts = torch.where(valid, x, 0).unflatten(1, (self.groups, -1))
-        found = moments(parts, (2, 3), mask=valid.unsqueeze(1))
-        mean, var = (value[:, :, None, None] for value in (found.mean, found.var))
+        stats = moments(parts, (2, 3), mask=valid.unsqueeze(1))
+        mean, var = (value[:, :, None, None] for value in (stats.mean, stats.var))
         n = ((parts - mean) * torch.rsqrt(var + self.eps)).flatten(1, 2)
         return torch.where(valid, n * self.weight[:, None] + self.bias[:, None], 0).to(x.dtype)

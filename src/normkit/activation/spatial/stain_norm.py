@@ -132,13 +132,13 @@ class StainNorm(Norm):
         self._require_fit()
         lab = _colour.lab_of(pixels)
         mean, std = _mean_and_std(lab)
-        wanted, spread = (t.to(lab.dtype).unsqueeze(-1) for t in (self.target_mean, self.target_std))
+        target, spread = (t.to(lab.dtype).unsqueeze(-1) for t in (self.target_mean, self.target_std))
         if self.method == "reinhard":
-            return _colour.rgb_of((lab - mean) / torch.where(std > 0, std, 1) * spread + wanted)
+            return _colour.rgb_of((lab - mean) / torch.where(std > 0, std, 1) * spread + target)
         stretch = 1 - std / torch.where(spread > 0, spread, std)
         stretch = 1 + torch.where(stretch > 0, stretch, 0.05)
         light = torch.tensor([[True], [False], [False]], device=lab.device)
-        return _colour.rgb_of(torch.where(light, mean + (lab - mean) * stretch, lab - mean + wanted))
+        return _colour.rgb_of(torch.where(light, mean + (lab - mean) * stretch, lab - mean + target))
 
     def _require_fit(self) -> None:
         if torch.compiler.is_compiling() or self.target_mean.is_meta:
@@ -184,8 +184,8 @@ def _percentile(values: Tensor, counts: Tensor, q: float) -> Tensor:
     """The value of nearest rank over the last axis, among those that count; of none, 0."""
     number = counts.sum(-1, keepdim=True)
     rank = (0.01 * q * (number - 1).double()).round().long().clamp(min=0)
-    found = torch.where(counts, values, math.inf).sort(-1).values.gather(-1, rank)
-    return torch.where(number > 0, found, 0).squeeze(-1)
+    percentile = torch.where(counts, values, math.inf).sort(-1).values.gather(-1, rank)
+    return torch.where(number > 0, percentile, 0).squeeze(-1)
 
 
 def _mean_and_std(values: Tensor) -> tuple[Tensor, Tensor]:

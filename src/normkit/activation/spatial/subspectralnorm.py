@@ -96,8 +96,8 @@ class SubSpectralNorm(BatchMoments):
         inner = (3, 4) if self.dim == 2 else (2, 4)
         if self.norm == "batch":
             return self._moments(bands, (0, *inner))
-        found = statistics.moments(bands, inner)
-        return found.mean.flatten(1), found.var.flatten(1)
+        moments = statistics.moments(bands, inner)
+        return moments.mean.flatten(1), moments.var.flatten(1)
 
     def _along(self, value: Tensor) -> Tensor:
         """View numbers per channel and band so that they broadcast with the bands."""

@@ -99,7 +99,7 @@ class RevIN(Norm):
 
     def _measure(self, x: Tensor) -> Scale:
         time = tuple(range(1, x.dim() - 1))
-        found = moments(x, time)
-        mean, var = (value.reshape(x.shape[0], *[1] * len(time), x.shape[-1]) for value in (found.mean, found.var))
+        stats = moments(x, time)
+        mean, var = (value.reshape(x.shape[0], *[1] * len(time), x.shape[-1]) for value in (stats.mean, stats.var))
         last = x.flatten(1, -2)[:, -1:].reshape(mean.shape) if x.numel() else mean
         return Scale(mean if self.center == "mean" else last, (var + self.eps).sqrt())

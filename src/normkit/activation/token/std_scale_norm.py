@@ -44,6 +44,6 @@ class StdScaleNorm(SeriesScaler):
     def forward(self, x: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scale ``x``, and return y, location and scale."""
         z, seen, _ = self._observe(x, observed)
-        found = moments(z, (1,), mask=seen)
-        location, scale = found.mean.unsqueeze(1), (found.var + self.minimum_scale).sqrt().unsqueeze(1)
+        stats = moments(z, (1,), mask=seen)
+        location, scale = stats.mean.unsqueeze(1), (stats.var + self.minimum_scale).sqrt().unsqueeze(1)
         return ((z - location) / scale).to(x.dtype), location.to(x.dtype), scale.to(x.dtype)

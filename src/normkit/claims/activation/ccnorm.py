@@ -13,10 +13,10 @@ def share(seed, kind="gate"):
     """How far a parameter moves in 50 steps of Adam, as a share of how far the gain does."""
     norm = nk.CCNorm(4).double()
     start = {name: value.detach().clone() for name, value in norm.named_parameters()}
-    x, wanted = 1 + randn(16, 4, 8, 8), randn(16, 4, 8, 8)
+    x, target = 1 + randn(16, 4, 8, 8), randn(16, 4, 8, 8)
     optimizer = torch.optim.Adam([norm.weight, norm.bias, *([norm.gate] if kind == "gate" else [])], lr=0.01)
     for _ in range(50):
-        loss = (norm(x) - wanted).square().mean() + (norm(x) - x).square().mean()
+        loss = (norm(x) - target).square().mean() + (norm(x) - x).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

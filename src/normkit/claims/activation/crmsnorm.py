@@ -54,16 +54,16 @@ def losses(start, tokens, kept, norm):
     """The losses of a small pre-norm network, whose stream is written through ``kept``."""
     weights = [weight.clone().requires_grad_() for weight in start]
     table, *inner, head = weights
-    found = []
+    history = []
     for _ in range(20):
         x = kept(table[tokens])
         for into, out in zip(inner[::2], inner[1::2], strict=True):
             x = x + kept(torch.tanh(norm(x) @ into.mT) @ out.mT)
         loss = F.cross_entropy(norm(x) @ head.mT, (tokens + 1) % 9)
-        found.append(loss.detach())
+        history.append(loss.detach())
         for weight, slope in zip(weights, torch.autograd.grad(loss, weights), strict=True):
             weight.data.sub_(0.5 * slope)
-    return torch.stack(found)
+    return torch.stack(history)
 
 
 def centre(x):

@@ -22,12 +22,12 @@ def fitted_error(x, wanted, name):
 
 def row_ratio(seed, name="eln"):
     """Its error over DyT's, on rows with an outlier; the largest over sizes of the outlier."""
-    norm, found = nk.RMSNorm(DIM, eps=0.0, affine=False), []
+    norm, ratios = nk.RMSNorm(DIM, eps=0.0, affine=False), []
     for size in SIZES:
         x = randn(DIM)
         x[0] = size
-        found.append(fitted_error(x, norm(x), name) / fitted_error(x, norm(x), "dyt"))
-    return max(found)
+        ratios.append(fitted_error(x, norm(x), name) / fitted_error(x, norm(x), "dyt"))
+    return max(ratios)
 
 
 def entry_ratio(seed, name="eln"):
@@ -36,8 +36,8 @@ def entry_ratio(seed, name="eln"):
     x = torch.linspace(-max(SIZES), max(SIZES), 401, dtype=torch.float64)
     rows = randn(DIM).expand(401, -1).clone()
     rows[:, 0] = x
-    wanted = norm(rows)[:, 0]
-    return fitted_error(x, wanted, name) / fitted_error(x, wanted, "dyt")
+    target = norm(rows)[:, 0]
+    return fitted_error(x, target, name) / fitted_error(x, target, "dyt")
 
 
 CLAIMS = [

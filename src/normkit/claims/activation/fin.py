@@ -22,17 +22,17 @@ def family_error(seed, cyclic=True):
     phi = torch.linspace(0, 2 * math.pi, 33, dtype=torch.float64)[:-1]
     shape = phi.shape[0]
     given = phi if cyclic else phi / (2 * math.pi)
-    wanted = true(x.expand(shape, -1, -1, -1), phi).detach()
+    target = true(x.expand(shape, -1, -1, -1), phi).detach()
     optimizer = torch.optim.LBFGS(fitted.parameters(), max_iter=100, tolerance_grad=1e-12, tolerance_change=1e-16)
 
     def closure():
         optimizer.zero_grad()
-        loss = (fitted(x.expand(shape, -1, -1, -1), given) - wanted).square().mean()
+        loss = (fitted(x.expand(shape, -1, -1, -1), given) - target).square().mean()
         loss.backward()
         return loss
 
     optimizer.step(closure)
-    return gap(fitted(x.expand(shape, -1, -1, -1), given), wanted)
+    return gap(fitted(x.expand(shape, -1, -1, -1), given), target)
 
 
 CLAIMS = [

@@ -51,7 +51,7 @@ def fall(seed, full=True):
     module = nk.GDWCT(8, num_groups=1, hidden_channels=4).double()
     layer, free = torch.eye(8, dtype=torch.float64, requires_grad=True), torch.ones(8, 8) if full else torch.eye(8)
     optimizer = torch.optim.Adam([layer])
-    found = []
+    losses = []
     for step in range(400):
         optimizer.param_groups[0]["lr"] = 0.1 * (1 - step / 400)
         content = torch.einsum("oc,nchw->nohw", layer * free, mixed)
@@ -59,8 +59,8 @@ def fall(seed, full=True):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        found.append(loss.detach())
-    return found[0] / found[-1]
+        losses.append(loss.detach())
+    return losses[0] / losses[-1]
 
 
 CLAIMS = [

@@ -11,8 +11,8 @@ def apart(seed, axis=1):
     """How far it is from torch's layer norm with an axis moved last."""
     norm, x = randomized(nk.LayerNorm2d(6)), randn(3, 6, 6, 6)
     last = x.movedim(axis, -1)
-    wanted = torch.nn.functional.layer_norm(last, (6,), norm.weight, norm.bias, norm.eps).movedim(-1, axis)
-    return gap(norm(x), wanted)
+    expected = torch.nn.functional.layer_norm(last, (6,), norm.weight, norm.bias, norm.eps).movedim(-1, axis)
+    return gap(norm(x), expected)
 
 
 def over_space(seed):

@@ -19,8 +19,8 @@ def parts():
 def merged_error(seed):
     """How far merged mean and variance are from those of the whole."""
     x, mean, var = parts()
-    found = merge(mean, var, torch.tensor(SIZES))
-    return max(gap(found[0], x.mean(0)), gap(found[1], x.var(0, correction=0)))
+    statistics = merge(mean, var, torch.tensor(SIZES))
+    return max(gap(statistics[0], x.mean(0)), gap(statistics[1], x.var(0, correction=0)))
 
 
 def averaged(seed):

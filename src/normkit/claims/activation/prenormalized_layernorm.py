@@ -11,11 +11,11 @@ SPREADS = (300.0, 1e3, 5e3, 2e4)
 
 def worst(norm):
     """The largest error in float16 over rows of several spreads, against float64; values stay inside float16."""
-    found = []
+    errors = []
     for spread in SPREADS:
         x = (spread * randn(8, 64)).clamp(-6e4, 6e4).half()
-        found.append(gap(norm(x).double(), torch.nn.functional.layer_norm(x.double(), (64,))))
-    return torch.tensor(found).max()
+        errors.append(gap(norm(x).double(), torch.nn.functional.layer_norm(x.double(), (64,))))
+    return torch.tensor(errors).max()
 
 
 def error(seed):

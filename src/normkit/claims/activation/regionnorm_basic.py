@@ -11,14 +11,14 @@ HOLES = (2, 6, 10, 14)
 
 def deviation_error(norm):
     """How far the valid pixels' deviation is from 1, at most, over holes of several sizes that are filled with 0."""
-    found = []
+    deviations = []
     for side in HOLES:
         mask = torch.ones(2, 1, 16, 16, dtype=torch.bool)
         mask[..., :side, :side] = False
         x = (randn(2, 3, 16, 16) + 3) * mask
         valid = norm(x, mask).transpose(0, 1)[:, mask[:, 0]]
-        found.append((valid.std(-1, correction=0) - 1).abs().max())
-    return torch.stack(found).max()
+        deviations.append((valid.std(-1, correction=0) - 1).abs().max())
+    return torch.stack(deviations).max()
 
 
 def by_region(seed):

@@ -22,31 +22,31 @@ def tokens(count, length=LENGTH, alike=False):
 def largest_rise(seed, shares=(0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)):
     """The largest ratio of the distance at a number of selected tokens to that at the next smaller one."""
     weights, x = tokens(4)
-    found = [nk.attention_separation(weights, x, top=int(share * LENGTH)).distance.mean() for share in shares]
-    return max(after / before for before, after in itertools.pairwise(found))
+    distances = [nk.attention_separation(weights, x, top=int(share * LENGTH)).distance.mean() for share in shares]
+    return max(after / before for before, after in itertools.pairwise(distances))
 
 
 def separable(seed, alike=False):
     """The largest share of separable tokens, over lengths to 1,024 and 5 to 100 selected ones."""
-    found = []
+    fractions = []
     for length in (256, 1024):
         weights, x = tokens(16, length)
         if alike:  # one token has all of the weight, and is far from the others
             weights = 0.01 * weights + 0.99 * torch.nn.functional.one_hot(torch.zeros(16).long(), length)
             x[:, 1:] = -x[:, :1]
-        found += [
+        fractions += [
             nk.attention_separation(weights, x, top=top).fraction.mean() for top in ((1,) if alike else (5, 20, 100))
         ]
-    return max(found)
+    return max(fractions)
 
 
 def slope_error(seed, low=1.0, high=32.0):
     """How far the slope of the Jacobian's norm against the temperature, both as logarithms, is from -1."""
-    logits, found = randn(8, 256), []
+    logits, norms = randn(8, 256), []
     temperatures = torch.logspace(torch.tensor(low).log2(), torch.tensor(high).log2(), 6, 2.0, dtype=torch.float64)
     for temperature in temperatures:
-        found.append(jacobian_norm(logits, temperature=float(temperature)).log().mean())
-    return abs(slope(temperatures.log(), torch.stack(found)) + 1)
+        norms.append(jacobian_norm(logits, temperature=float(temperature)).log().mean())
+    return abs(slope(temperatures.log(), torch.stack(norms)) + 1)
 
 
 CLAIMS = [

@@ -13,8 +13,8 @@ def reach(seed, kind=nk.NormAwareLinear):
     """How far the mean entropy of rows moves while queries of length 1 are multiplied by 0.1 to 10, in nats."""
     (q, k), core = pair(), kind(TOKENS, heads=1).double()
     q = q / q.norm(dim=-1, keepdim=True)
-    found = [entropy(rows(core, scale * q, k)) for scale in SCALES]
-    return max(found) - min(found)
+    entropies = [entropy(rows(core, scale * q, k)) for scale in SCALES]
+    return max(entropies) - min(entropies)
 
 
 CLAIMS = [

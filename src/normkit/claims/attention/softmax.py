@@ -15,14 +15,14 @@ ROWS = 16
 
 def largest(bounded=True):
     """The largest weight of rows of each length, a row each, whose scores lie within the bound."""
-    found = []
+    maxima = []
     for length in LENGTHS:
         q = torch.ones(1, ROWS, 1, 1, dtype=torch.float64)
         k = BOUND * torch.rand(1, ROWS, length, 1, dtype=torch.float64).mul(2).sub(1)
         k = k if bounded else 10 * randn(1, ROWS, length, 1)
         v = torch.eye(length, dtype=torch.float64).expand(1, ROWS, -1, -1)
-        found.append(nk.Softmax(1, heads=ROWS, scale=1.0)(q, k, v).amax(-1).flatten())
-    return torch.stack(found)
+        maxima.append(nk.Softmax(1, heads=ROWS, scale=1.0)(q, k, v).amax(-1).flatten())
+    return torch.stack(maxima)
 
 
 def share(seed, bounded=True):

@@ -21,13 +21,13 @@ def errors(smooth=True):
     if smooth:
         q = torch.nn.functional.avg_pool2d(randn(1, WIDTH, SIDE + 6, SIDE + 6), 7, stride=1)
         q = (q / q.std()).permute(0, 2, 3, 1)[:, None]
-    q, found = q.flatten(2, 3), []
+    q, relative_errors = q.flatten(2, 3), []
     near = q * WIDTH**-0.25
     full = (-torch.cdist(near, near).square() / 2).exp() @ v
     for ratio in (8, 4, 2):
         core = nk.SoftmaxFree(WIDTH, heads=1, size=(SIDE, SIDE), ratio=ratio).double()
-        found.append(((core(q, q, v) - full).norm() / full.norm()).detach())
-    return found
+        relative_errors.append(((core(q, q, v) - full).norm() / full.norm()).detach())
+    return relative_errors
 
 
 def last(seed, smooth=True):
@@ -37,8 +37,8 @@ def last(seed, smooth=True):
 
 def rise(seed, back=False):
     """The largest ratio of an error to that with a quarter of the landmarks."""
-    found = errors()[:: -1 if back else 1]
-    return max(after / before for before, after in itertools.pairwise(found))
+    relative_errors = errors()[:: -1 if back else 1]
+    return max(after / before for before, after in itertools.pairwise(relative_errors))
 
 
 def slope_of_time(seed, full=False):

@@ -23,24 +23,24 @@ def lengths(normed, sizes):
         torch.eye(TOKENS),
         randn(TOKENS, TOKENS),
     )
-    found = []
+    norms = []
     for size in sizes:
         scores = (size**2 * (q @ k.mT + 0.1))[None, None].requires_grad_()
         y = core(scores, eye.double()[None, None], v) if normed else scores @ v / scores.sum(-1, keepdim=True)
-        found.append(torch.autograd.grad((y * weight).sum(), scores)[0].norm())
-    return torch.stack(found)
+        norms.append(torch.autograd.grad((y * weight).sum(), scores)[0].norm())
+    return torch.stack(norms)
 
 
 def growth(seed, normed=True):
     """By how much this grows as queries and keys shrink to a thousandth."""
-    found = lengths(normed, SIZES)
-    return found.max() / found[0]
+    norms = lengths(normed, SIZES)
+    return norms.max() / norms[0]
 
 
 def further(seed, normed=True):
     """By how much it grows from a millionth to a tenth of that."""
-    found = lengths(normed, (1e-6, 1e-7))
-    return found[1] / found[0]
+    norms = lengths(normed, (1e-6, 1e-7))
+    return norms[1] / norms[0]
 
 
 CLAIMS = [

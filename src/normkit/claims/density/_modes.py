@@ -28,9 +28,9 @@ def log_target(x: Tensor) -> Tensor:
 
 def scales(dim: int) -> Tensor:
     """The flow's deviation in each direction: it spans both modes."""
-    found = torch.full((dim,), WRONG, dtype=torch.float64)
-    found[0] *= (1 + APART**2) ** 0.5
-    return found
+    deviations = torch.full((dim,), WRONG, dtype=torch.float64)
+    deviations[0] *= (1 + APART**2) ** 0.5
+    return deviations
 
 
 def proposals(shape: tuple[int, ...], perfect: bool) -> Tensor:

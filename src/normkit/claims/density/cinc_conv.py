@@ -14,8 +14,8 @@ from normkit.claims.measures import randn
 def error(function, x, log_det):
     """The relative error of a log-determinant against that of the whole Jacobian."""
     jacobian = torch.autograd.functional.jacobian(lambda flat: function(flat.view_as(x)).flatten(), x.flatten())
-    wanted = torch.linalg.slogdet(jacobian)[1]
-    return (log_det - wanted).abs() / wanted.abs()
+    expected = torch.linalg.slogdet(jacobian)[1]
+    return (log_det - expected).abs() / expected.abs()
 
 
 def invertible(seed):

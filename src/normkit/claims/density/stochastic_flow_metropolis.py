@@ -51,9 +51,9 @@ def free_energy_error(seed, weighted=True):
     weights = torch.softmax(log_weight, 0) if weighted else torch.full((SAMPLES,), 1 / SAMPLES).double()
     parts = torch.stack([shares(*own) for own in zip(x[:, 0].chunk(GROUPS), weights.chunk(GROUPS), strict=True)])
     left = parts.sum(0) - parts  # without one group
-    found, truth = (sides[..., 2].log() - sides[..., 0].log() for sides in (left, shares(GRID, WEIGHTS)))
-    error = found.std(correction=0) * (GROUPS - 1) ** 0.5
-    return (found.mean() - truth).abs() / error
+    estimates, truth = (sides[..., 2].log() - sides[..., 0].log() for sides in (left, shares(GRID, WEIGHTS)))
+    error = estimates.std(correction=0) * (GROUPS - 1) ** 0.5
+    return (estimates.mean() - truth).abs() / error
 
 
 CLAIMS = [

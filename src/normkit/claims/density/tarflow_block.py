@@ -19,7 +19,7 @@ def naive(made, z, order):
     x = torch.zeros_like(z)
     for token in order:
         at = [made(torch.cat([x[:, :token], torch.full_like(x[:, token:], value)], 1))[0] for value in (0, 1)]
-        low, high = (found[:, token] for found in at)
+        low, high = (image[:, token] for image in at)
         x[:, token] = (z[:, token] - low) / (high - low)
     return x
 

@@ -20,8 +20,8 @@ def canonical_error(seed, turned=False):
     """How far the parts of the three tables are from what they are by definition, in bits."""
     tables = [*CANONICAL.values()]
     tables = tables[1:] + tables[:1] if turned else tables
-    found = [torch.stack([*nk.disparity_decomposition(table)]) for table in tables]
-    return (torch.stack(found) - torch.tensor([*PARTS.values()])).abs().max()
+    parts = [torch.stack([*nk.disparity_decomposition(table)]) for table in tables]
+    return (torch.stack(parts) - torch.tensor([*PARTS.values()])).abs().max()
 
 
 def disagreement(seed, kept=("unique",)):
@@ -29,8 +29,8 @@ def disagreement(seed, kept=("unique",)):
     shares = torch.rand(len(kept), dtype=torch.float64) + 0.1
     even = torch.full((2, 2, 2), 0.125, dtype=torch.float64)
     table = sum(share * CANONICAL[name] for share, name in zip(shares, kept, strict=True)) + 0.5 * even
-    found = nk.disparity_decomposition(table / table.sum())
-    return (found.global_ - found.local).abs()
+    disparity = nk.disparity_decomposition(table / table.sum())
+    return (disparity.global_ - disparity.local).abs()
 
 
 CLAIMS = [

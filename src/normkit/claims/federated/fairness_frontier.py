@@ -15,12 +15,12 @@ def apart(seed, table="unique"):
     """How far the least errors under global and under local limits are apart, over a grid of limits."""
     noise = torch.full((2, 2, 2), 0.01, dtype=torch.float64)
     joint = (CANONICAL[table] + noise) / (CANONICAL[table] + noise).sum()
-    found = [
+    errors = [
         nk.fairness_frontier(joint, global_limit=first, local_limit=second)
         for limit in LIMITS
         for first, second in ((limit, 2.0), (2.0, limit))
     ]
-    return max((one - other).abs() for one, other in zip(found[::2], found[1::2], strict=True))
+    return max((one - other).abs() for one, other in zip(errors[::2], errors[1::2], strict=True))
 
 
 CLAIMS = [

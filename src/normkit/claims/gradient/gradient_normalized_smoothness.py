@@ -28,8 +28,8 @@ def last_factor(seed, hessian="exact"):
     """The least factor by which a step shrinks the gradient, before it is at the rounding of float64."""
     data = problem()
     solver = nk.GradientNormalizedSmoothness(hessian=hessian, steps=40)
-    found = lengths(*data, solver.logistic(*data, torch.zeros(DIM, dtype=torch.float64))[0])
-    return (found[1:] / found[:-1])[found[1:] > 1e-12].min()
+    norms = lengths(*data, solver.logistic(*data, torch.zeros(DIM, dtype=torch.float64))[0])
+    return (norms[1:] / norms[:-1])[norms[1:] > 1e-12].min()
 
 
 def slowness(seed, adaptive=True):

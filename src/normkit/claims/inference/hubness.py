@@ -12,12 +12,12 @@ DIMS = (2, 5, 20, 50, 200)
 
 def least_growth(seed, dims=DIMS):
     """The least growth of the skewness of counts from one number of dimensions to the next."""
-    found = []
+    skewness = []
     for dim in dims:
         queries, items = randn(1000, dim), randn(1000, dim)
         distance = (queries.square().sum(1)[:, None] + items.square().sum(1) - 2 * queries @ items.mT).neg()
-        found.append(float(nk.hubness(distance).full_skewness))
-    return min(after - before for before, after in itertools.pairwise(found))
+        skewness.append(float(nk.hubness(distance).full_skewness))
+    return min(after - before for before, after in itertools.pairwise(skewness))
 
 
 CLAIMS = [

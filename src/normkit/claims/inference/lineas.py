@@ -18,32 +18,32 @@ def share(seed, joint=True):
     mixing, shift = randn(DIM, DIM) / DIM**0.5, randn(DIM)
     source, target = randn(SAMPLES, DIM), randn(SAMPLES, DIM) @ mixing + shift
     own = together(layers, source, target) if joint else [nk.LinEAS(DIM).double() for _ in range(LAYERS)]
-    new, wanted = randn(1000, DIM), run(layers, randn(1000, DIM) @ mixing + shift)[-1]
-    found = [
-        own[-1].wasserstein(run(layers, new, maps)[-1], wanted) for maps in (own, one_by_one(layers, source, target))
+    new, reference = randn(1000, DIM), run(layers, randn(1000, DIM) @ mixing + shift)[-1]
+    distances = [
+        own[-1].wasserstein(run(layers, new, maps)[-1], reference) for maps in (own, one_by_one(layers, source, target))
     ]
-    return (found[0] / found[1]).detach()
+    return (distances[0] / distances[1]).detach()
 
 
 def run(layers, x, maps=None):
     """The activations of each layer, steered where there are maps."""
-    found = []
+    activations = []
     for index, layer in enumerate(layers):
         x = torch.tanh(1.5 * layer(x))
         x = x if maps is None else maps[index](x)
-        found.append(x)
-    return found
+        activations.append(x)
+    return activations
 
 
 def one_by_one(layers, source, target):
     """Maps of each layer that give its coordinates the target's mean and deviation, behind those before it."""
-    maps, x, wanted = [], source, run(layers, target)
+    maps, x, expected = [], source, run(layers, target)
     for index, layer in enumerate(layers):
         x = torch.tanh(1.5 * layer(x)).detach()
         own = nk.LinEAS(DIM).double()
         with torch.no_grad():
-            own.weight.copy_(wanted[index].std(0) / x.std(0))
-            own.bias.copy_(wanted[index].mean(0) - own.weight * x.mean(0))
+            own.weight.copy_(expected[index].std(0) / x.std(0))
+            own.bias.copy_(expected[index].mean(0) - own.weight * x.mean(0))
         x = own(x)
         maps.append(own)
     return maps
@@ -51,11 +51,11 @@ def one_by_one(layers, source, target):
 
 def together(layers, source, target):
     """Maps that 200 steps of Adam on the sum of all layers' distances learn."""
-    maps, wanted = [nk.LinEAS(DIM).double() for _ in layers], [x.detach() for x in run(layers, target)]
+    maps, expected = [nk.LinEAS(DIM).double() for _ in layers], [x.detach() for x in run(layers, target)]
     optimizer = torch.optim.Adam([weight for own in maps for weight in own.parameters()], lr=0.03)
     for _ in range(200):
         steered = run(layers, source, maps)
-        loss = sum(own.wasserstein(x, y) for own, x, y in zip(maps, steered, wanted, strict=True))
+        loss = sum(own.wasserstein(x, y) for own, x, y in zip(maps, steered, expected, strict=True))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -27,23 +27,23 @@ def variation(one, other):
 
 def distance(seed, k=3):
     """The total variation between the decoder and one that is normalized over whole texts."""
-    found = split(mode="top_k", k=k)
-    return variation(found.log_local, found.log_global)
+    logs = split(mode="top_k", k=k)
+    return variation(logs.log_local, logs.log_global)
 
 
 def left(seed, weighted=True):
     """The same behind the weights."""
-    found = split(mode="top_k", k=3)
-    less = torch.where(found.log_local.isfinite(), found.log_distortion, 0)
-    return variation(found.log_local - less if weighted else found.log_local, found.log_global)
+    logs = split(mode="top_k", k=3)
+    less = torch.where(logs.log_local.isfinite(), logs.log_distortion, 0)
+    return variation(logs.log_local - less if weighted else logs.log_local, logs.log_global)
 
 
 def spread(options):
     """The deviation of the distortion over the decoder's own texts."""
-    found = split(**options)
-    chance = found.log_local.exp()
-    mean = (chance * found.log_distortion).sum()
-    return (chance * (found.log_distortion - mean).square()).sum().sqrt()
+    logs = split(**options)
+    chance = logs.log_local.exp()
+    mean = (chance * logs.log_distortion).sum()
+    return (chance * (logs.log_distortion - mean).square()).sum().sqrt()
 
 
 def difference(seed, other=None):

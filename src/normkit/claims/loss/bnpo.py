@@ -13,12 +13,12 @@ PROMPTS, SAMPLES, BATCHES = 16, 8, 300
 def noise(mode, rewards, p):
     """The variance of the gradient of the logit that all prompts share, over the square of its mean."""
     group = torch.arange(PROMPTS).repeat_interleave(SAMPLES)
-    found = []
+    gradients = []
     for r, chance in zip(rewards, p, strict=True):
         advantage = r if mode == "reinforce" else nk.bnpo(r, group, mode=mode)
-        found.append((advantage * (r - chance.repeat_interleave(SAMPLES))).mean())
-    found = torch.stack(found)
-    return found.var() / found.mean().square()
+        gradients.append((advantage * (r - chance.repeat_interleave(SAMPLES))).mean())
+    gradients = torch.stack(gradients)
+    return gradients.var() / gradients.mean().square()
 
 
 def share(seed, even=False):

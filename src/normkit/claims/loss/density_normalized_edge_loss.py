@@ -17,8 +17,8 @@ def fading(seed, mode="dnorm"):
     for count in COUNTS:
         target = torch.cat([classes, torch.zeros(count - 20, dtype=torch.int64)])
         logits = torch.cat([labeled, randn(count - 20, 5)]).requires_grad_()
-        found = torch.autograd.grad(nk.DensityNormalizedEdgeLoss(mode)(logits, target), logits)[0]
-        lengths.append(found[:20].norm().log())
+        gradient = torch.autograd.grad(nk.DensityNormalizedEdgeLoss(mode)(logits, target), logits)[0]
+        lengths.append(gradient[:20].norm().log())
     return abs(slope(torch.tensor(COUNTS).double().log(), lengths))
 
 

@@ -16,11 +16,11 @@ def padded(seed, penalty=True):
     length = torch.randint(15, WORDS + 1, (QUESTIONS, N))
     tokens = torch.randint(1000, (QUESTIONS, N, WORDS)).repeat(1, 1, 3)
     place = torch.arange(3 * WORDS)
-    said = torch.where(place < 3 * length[..., None], tokens.gather(2, place % length[..., None]), 0)
+    responses = torch.where(place < 3 * length[..., None], tokens.gather(2, place % length[..., None]), 0)
     times = torch.where(torch.arange(N) < 2, 3, 1)
     relevance = (2 + 0.3 * randn(QUESTIONS, N)).flatten()
     reward = nk.regularized_relevance_reward(
-        relevance, said.flatten(0, 1), (times * length).flatten(), repetition_penalty=penalty
+        relevance, responses.flatten(0, 1), (times * length).flatten(), repetition_penalty=penalty
     )
     return (reward.view(QUESTIONS, N).argmax(1) < 2).double().mean()
 

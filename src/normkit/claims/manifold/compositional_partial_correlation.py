@@ -10,8 +10,8 @@ from normkit.claims.measures import gap, randn
 def changes(function):
     """What changes with another reference, and with another total of each row."""
     x, order, totals = randn(20, 5).exp(), torch.randperm(5), randn(20, 1).exp()
-    found = function(x)
-    return max(gap(function(x[:, order]), found[order][:, order]), gap(function(totals * x), found))
+    baseline = function(x)
+    return max(gap(function(x[:, order]), baseline[order][:, order]), gap(function(totals * x), baseline))
 
 
 def of_ratios(seed):

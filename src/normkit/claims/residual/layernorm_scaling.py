@@ -14,7 +14,7 @@ DEPTH = 24
 
 def variances(kind):
     """The variance of the stream behind each block of a network with random weights; without norms, of kind None."""
-    x, found = randn(32, WIDTH), []
+    x, squares = randn(32, WIDTH), []
     with torch.no_grad():
         for layer in range(DEPTH):
             parts = {"attention": sublayer().double(), "feedforward": sublayer().double()}
@@ -23,8 +23,8 @@ def variances(kind):
                     x = x + part(x)
             else:
                 x = kind(dim=WIDTH, layer=layer, depth=DEPTH, **parts).double()(x)
-            found.append(x.square().mean())
-    return torch.stack(found)
+            squares.append(x.square().mean())
+    return torch.stack(squares)
 
 
 def of_power(seed, kind=nk.LayerNormScaling):

@@ -23,8 +23,8 @@ def formula_error(seed, scaled=True):
     """How far the variance, averaged over 20 networks, is from (1 + lambda^2 s^2)^n, over three lambdas."""
     n, errors = 2 * DEPTH, []
     for scaling, factor in (("inverse", 1 / n), ("root", n**-0.5), (1.0, 1.0)):
-        wanted = (1 + (factor if scaled else 1.0) ** 2 * S**2) ** n
-        errors.append(abs(sum(variance(scaling) for _ in range(20)) / 20 / wanted - 1))
+        expected = (1 + (factor if scaled else 1.0) ** 2 * S**2) ** n
+        errors.append(abs(sum(variance(scaling) for _ in range(20)) / 20 / expected - 1))
     return max(errors)
 
 

@@ -21,10 +21,10 @@ def variation(seed, shared=False):
             for index in range(1, DEPTH):
                 norms[index] = norms[0]
     x = randn(64, DIM)
-    wanted = torch.tanh(x @ randn(DIM, DIM) / 2) @ randn(DIM, DIM) / 2
+    target = torch.tanh(x @ randn(DIM, DIM) / 2) @ randn(DIM, DIM) / 2
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(200):
-        loss = (model(x) - wanted).square().mean()
+        loss = (model(x) - target).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -46,5 +46,5 @@ def recalls(seed: int, copies: bool = False) -> dict[str, float]:
         [id for id, _, _ in ensemble(dict(zip(parts, own, strict=True)), TOP)]
         for own in zip(*parts.values(), strict=True)
     ]
-    alone = {name: recall([[id for id, _ in own] for own in found], gold) for name, found in parts.items()}
+    alone = {name: recall([[id for id, _ in own] for own in rankings], gold) for name, rankings in parts.items()}
     return {**alone, "both": recall(joined, gold)}

@@ -8,8 +8,8 @@ from normkit.claims.text._candidates import recalls
 
 def gain(seed, copies=False):
     """The gain of the recall among 64 candidates over that of the better source."""
-    found = recalls(seed, copies)
-    return found["both"] - max(found["triples"], found["others"])
+    scores = recalls(seed, copies)
+    return scores["both"] - max(scores["triples"], scores["others"])
 
 
 CLAIMS = [

@@ -26,20 +26,20 @@ def sentences(seed, share):
     lexicon = [word() for _ in range(300)]
     for _ in range(60):
         meant = generator.choices(lexicon, k=10)
-        said = [generator.choice(lexicon) if generator.random() < 0.1 else own for own in meant]
-        yield " ".join(map(spelled, said)), " ".join(map(spelled, meant))
+        prediction = [generator.choice(lexicon) if generator.random() < 0.1 else own for own in meant]
+        yield " ".join(map(spelled, prediction)), " ".join(map(spelled, meant))
 
 
 def chrf(pairs):
     """The F score of characters' n-grams up to 6, in percent, with recall counted twice."""
     scores = []
     for n in range(1, 7):
-        hits = said = meant = 0
+        hits = predictions = meant = 0
         for pair in pairs:
             one, other = (Counter(text[i : i + n] for i in range(len(text) - n + 1))
                           for text in (text.replace(" ", "") for text in pair))  # fmt: skip
-            hits, said, meant = hits + (one & other).total(), said + one.total(), meant + other.total()
-        precision, recall = hits / said, hits / meant
+            hits, predictions, meant = hits + (one & other).total(), predictions + one.total(), meant + other.total()
+        precision, recall = hits / predictions, hits / meant
         scores.append(5 * precision * recall / (4 * precision + recall) if hits else 0.0)
     return 100 * sum(scores) / len(scores)
 

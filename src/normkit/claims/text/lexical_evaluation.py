@@ -11,8 +11,8 @@ def case_error(seed, cases=((PERFECT, 1.0, 1.0), (IDLE, 0.0, 0.0), (MIXED, 0.0, 
     """The largest error of error reduction and recall over cases made by hand."""
     measure, errors = nk.LexicalEvaluation(), []
     for predicted, reduction, recall in cases:
-        found = measure(RAW, GOLD, predicted)
-        errors += [abs(found["error_reduction"] - reduction), abs(found["recall"] - recall)]
+        scores = measure(RAW, GOLD, predicted)
+        errors += [abs(scores["error_reduction"] - reduction), abs(scores["recall"] - recall)]
     return max(errors)
 
 

@@ -8,8 +8,8 @@ from normkit.claims.text._candidates import recalls
 
 def gain(seed, copies=False):
     """The gain of the recall among 64 candidates over that of n-grams alone."""
-    found = recalls(seed, copies)
-    return found["both"] - found["triples"]
+    scores = recalls(seed, copies)
+    return scores["both"] - scores["triples"]
 
 
 CLAIMS = [

@@ -20,8 +20,8 @@ BY_HAND = {
 
 def error(seed, ranked=RANKED):
     """The largest error over measures that were worked out by hand."""
-    found = nk.RetrievalMeasures(k=(1, 3))(GOLD, ranked)
-    return max(abs(found[name] - value) for name, value in BY_HAND.items())
+    measures = nk.RetrievalMeasures(k=(1, 3))(GOLD, ranked)
+    return max(abs(measures[name] - value) for name, value in BY_HAND.items())
 
 
 def reversed_rankings(seed):

@@ -49,10 +49,10 @@ def right(given, clean, generator):
     for _ in range(QUESTIONS):
         row, asked = generator.choice(clean[1:]), generator.choice([0, 2, 3])
         try:
-            found = base.execute(f"select [{HEADER[asked]}] from t where [winner] = ?", (row[1],)).fetchall()
+            rows = base.execute(f"select [{HEADER[asked]}] from t where [winner] = ?", (row[1],)).fetchall()
         except sqlite3.OperationalError:
             continue
-        hits += [own[0].strip().lower() for own in found] == [row[asked]]
+        hits += [own[0].strip().lower() for own in rows] == [row[asked]]
     base.close()
     return hits / QUESTIONS
 

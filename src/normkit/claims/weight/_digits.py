@@ -18,9 +18,9 @@ TRAINING = 500  # samples; the others are held out
 
 def digits() -> tuple[Tensor, Tensor]:
     """The images of digits in float64, from 0 to 1, and their labels, shuffled."""
-    found = library("sklearn.datasets").load_digits()
-    order = torch.randperm(len(found.target))
-    return torch.from_numpy(found.data).double()[order] / 16, torch.from_numpy(found.target)[order]
+    dataset = library("sklearn.datasets").load_digits()
+    order = torch.randperm(len(dataset.target))
+    return torch.from_numpy(dataset.data).double()[order] / 16, torch.from_numpy(dataset.target)[order]
 
 
 def started(sizes: Sequence[int] = SIZES) -> list[Tensor]:

@@ -31,13 +31,13 @@ def variances(known):
 
 def predicted():
     """What nf_betas expects behind each block."""
-    found = []
+    squares = []
     for depth in DEPTHS:
         std = 1.0
         for block in range(depth):
-            std = ((1.0 if block == 0 and found else std**2) + ALPHA**2) ** 0.5
-            found.append(std**2)
-    return torch.tensor(found, dtype=torch.float64)
+            std = ((1.0 if block == 0 and squares else std**2) + ALPHA**2) ** 0.5
+            squares.append(std**2)
+    return torch.tensor(squares, dtype=torch.float64)
 
 
 def error(seed, known=True, nets=10):

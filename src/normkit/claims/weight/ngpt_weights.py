@@ -16,10 +16,10 @@ def off_by(seed, projected=True):
     weights = {layers[0].weight: 1, layers[1].weight: 0}
     ngpt_project(weights)
     optimizer = torch.optim.SGD([*weights], lr=0.1)
-    x, wanted, worst = randn(32, 6), randn(32, 6), torch.zeros(())
+    x, target, worst = randn(32, 6), randn(32, 6), torch.zeros(())
     for _ in range(20):
         optimizer.zero_grad()
-        (layers[1](layers[0](x).tanh()) - wanted).square().mean().backward()
+        (layers[1](layers[0](x).tanh()) - target).square().mean().backward()
         optimizer.step()
         if projected:
             ngpt_project(weights)

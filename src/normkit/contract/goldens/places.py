@@ -20,8 +20,8 @@ def beside(module: str) -> Iterator[Path]:
 def cases(name: str, module: str) -> dict[str, Path]:
     """Return the goldens of a method, a flow or another thing that a module holds, by the names of their cases."""
     name = catalog.card(name).name if "." in name else name  # my_package.my_norm
-    found = (path for folder in beside(module) for path in sorted((folder / name).glob("*")))
-    return {path.stem: path for path in found if path.suffix in (".npz", ".json")}
+    paths = (path for folder in beside(module) for path in sorted((folder / name).glob("*")))
+    return {path.stem: path for path in paths if path.suffix in (".npz", ".json")}
 
 
 def foreign(name: str, kind: str) -> str | None:

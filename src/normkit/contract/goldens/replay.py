@@ -179,9 +179,9 @@ class Golden:
     def build(self):
         module = make(self.meta, self.known, **self.sublayers())
         module = (module if isinstance(module, torch.nn.Module) else Call(module)).to(self.dtype)
-        wanted, own = self.part("state/"), module.state_dict()
-        assert set(wanted) <= set(own), f"state_dict lacks {sorted(set(wanted) - set(own))}; it has {sorted(own)}"
-        module.load_state_dict({**own, **{k: v.reshape(own[k].shape) for k, v in wanted.items()}})
+        expected, own = self.part("state/"), module.state_dict()
+        assert set(expected) <= set(own), f"state_dict lacks {sorted(set(expected) - set(own))}; it has {sorted(own)}"
+        module.load_state_dict({**own, **{k: v.reshape(own[k].shape) for k, v in expected.items()}})
         return module
 
     def sublayers(self):

@@ -37,15 +37,15 @@ def adam(
         check.number("fedadam", name, value, 0.0, open_low=True)
     for name, value in (("beta1", beta1), ("beta2", beta2)):
         check.number("fedadam", name, value, 0.0, 1.0)
-    found = dict(average(updates, sent))
+    state = dict(average(updates, sent))
     for name in parameters:
         start = sent[name].double()
-        way = found[name].double() - start
+        way = state[name].double() - start
         m, v = memory.get(name, (torch.zeros_like(way), torch.full_like(way, tau**2)))
         m, v = beta1 * m + (1 - beta1) * way, beta2 * v + (1 - beta2) * way.square()
         memory[name] = (m, v)
-        found[name] = (start + lr * m / (v.sqrt() + tau)).to(sent[name].dtype)
-    return found
+        state[name] = (start + lr * m / (v.sqrt() + tau)).to(sent[name].dtype)
+    return state
 
 
 PLAN = Plan(adam, needs=("parameters",), takes=("lr", "beta1", "beta2", "tau"), remembers=True)

@@ -36,8 +36,8 @@ def learned(
 
     own = [{name: update.state[name] for name in parameters} for update in updates]
     counts = torch.tensor([update.samples for update in updates], dtype=torch.float64)
-    found = fedlaw.learn(own, counts, of_all, batches, **options).state
-    return {**together, **{name: value.to(sent[name].dtype) for name, value in found.items()}}
+    solution = fedlaw.learn(own, counts, of_all, batches, **options).state
+    return {**together, **{name: value.to(sent[name].dtype) for name, value in solution.items()}}
 
 
 PLAN = Plan(

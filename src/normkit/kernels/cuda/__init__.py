@@ -47,8 +47,8 @@ def too_old(version: str) -> str | None:
     'Triton 3.3.1 is too old for the GPU kernels: 3.4 is the oldest'
     """
     numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
-    wanted = ".".join(map(str, OLDEST))
-    return None if numbers >= OLDEST else f"Triton {version} is too old for the GPU kernels: {wanted} is the oldest"
+    minimum = ".".join(map(str, OLDEST))
+    return None if numbers >= OLDEST else f"Triton {version} is too old for the GPU kernels: {minimum} is the oldest"
 
 
 @cache

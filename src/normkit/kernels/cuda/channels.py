@@ -152,8 +152,8 @@ class Channels:
         if join is not None:
             join()
         if p.statistic == ONLINE:
-            told = moments, state, samples, p.channels, w.units, p.decay, MOST
-            self._channelwise(channel.run_on, x, p.channels, told)
+            args = moments, state, samples, p.channels, w.units, p.decay, MOST
+            self._channelwise(channel.run_on, x, p.channels, args)
         arrays = x, weight, bias, extra, moments, eps, y
         self._launch(channel.write, w.grid, (*arrays, *w.sizes, p.eps), w.kind, w.cut.warps)
 
@@ -161,8 +161,8 @@ class Channels:
         from normkit.kernels.cuda.templates import unit
 
         units, kind = samples * p.groups, {"STATISTIC": p.statistic, "ACTIVATION": p.activation}
-        told = x, weight, bias, extra, moments, eps, y, p.groups, p.channels // p.groups, p.space, units, p.eps
-        self._launch(unit.forward, units, told, {**kind, "MEMBERS": s.rows, "BLOCK": s.block}, s.warps)
+        args = x, weight, bias, extra, moments, eps, y, p.groups, p.channels // p.groups, p.space, units, p.eps
+        self._launch(unit.forward, units, args, {**kind, "MEMBERS": s.rows, "BLOCK": s.block}, s.warps)
 
     def _unit_backward(self, p: ChannelPlan, s: settings.Setting, samples: int, arrays, made, deps) -> None:
         from normkit.kernels.cuda.templates import channel, unit
@@ -170,32 +170,32 @@ class Channels:
         x, _, weight, _, extra, moments, *_ = arrays
         units, cells = samples * p.groups, samples * p.channels
         kind = {"STATISTIC": p.statistic, "ACTIVATION": p.activation}
-        wanted = any(gradient is not None for gradient in made)
-        sums = x.new_empty((2 if extra is None else 3) * cells, dtype=torch.float32) if wanted else None
+        requires_grad = any(gradient is not None for gradient in made)
+        sums = x.new_empty((2 if extra is None else 3) * cells, dtype=torch.float32) if requires_grad else None
         parts = None if deps is None else x.new_empty(units, dtype=torch.float64)
-        told = *arrays, sums, parts, p.groups, p.channels // p.groups, p.space, units, cells, p.eps
-        self._launch(unit.backward, units, told, {**kind, "MEMBERS": s.rows, "BLOCK": s.block}, s.warps)
+        args = *arrays, sums, parts, p.groups, p.channels // p.groups, p.space, units, cells, p.eps
+        self._launch(unit.backward, units, args, {**kind, "MEMBERS": s.rows, "BLOCK": s.block}, s.warps)
         if deps is not None:
             deps.copy_(parts.sum() * -0.5)  # type: ignore[union-attr]
-        if wanted:
+        if requires_grad:
             rows, many = settings.sum_sizes(p.channels, samples)
-            told = sums, weight, moments, *made, samples, p.channels, 1, 1, 1, p.channels, units, cells
-            self._launch(channel.parameters, -(-p.channels // rows), told, {**kind, "UNITS": rows, "MEMBERS": many}, 4)
+            args = sums, weight, moments, *made, samples, p.channels, 1, 1, 1, p.channels, units, cells
+            self._launch(channel.parameters, -(-p.channels // rows), args, {**kind, "UNITS": rows, "MEMBERS": many}, 4)
 
     def _measure(self, w: Work, x: Tensor, moments: Tensor) -> None:
         from normkit.kernels.cuda.templates import channel
 
         p, cut = w.plan, w.cut
-        found = torch.empty(2 * w.cells, dtype=torch.float64, device=x.device)
+        partials = torch.empty(2 * w.cells, dtype=torch.float64, device=x.device)
         kind = {"CENTER": p.statistic in (DEVIATION, ONLINE), "SINGLE": p.statistic == SHARE and p.space == 1}
         shape = {"LAST": p.last, "ROWS": cut.rows, "BLOCK": cut.block}
         sizes = w.samples, p.channels, p.space, cut.steps, cut.pieces, w.cells
-        self._launch(channel.measure, w.grid, (x, found, *sizes), {**kind, **shape}, cut.warps)
+        self._launch(channel.measure, w.grid, (x, partials, *sizes), {**kind, **shape}, cut.warps)
         units, many = settings.sum_sizes(w.units, w.outer * cut.pieces)
-        told = w.units, w.per_sample, w.outer, cut.pieces, *w.steps, p.space, cut.steps, w.cells
+        args = w.units, w.per_sample, w.outer, cut.pieces, *w.steps, p.space, cut.steps, w.cells
         shape = {"STEP": cut.rows if p.last else cut.block, "UNITS": units, "MEMBERS": many}
         kind = {"CENTER": kind["CENTER"], "LENGTH": p.statistic == SHARE}
-        self._launch(channel.join, -(-w.units // units), (found, moments, *told), {**kind, **shape}, 4)
+        self._launch(channel.join, -(-w.units // units), (partials, moments, *args), {**kind, **shape}, 4)
         if p.statistic == SHARE:
             self._launch(channel.level, w.samples, (moments, w.units, p.channels, p.eps), {"BLOCK": BLOCK}, 4)
 
@@ -217,7 +217,7 @@ class Channels:
         w = work(plan, samples, processors(x))
         p, made = w.plan, (dweight, dbias, dextra)
         pulled = None if p.statistic == GIVEN else torch.empty(2 * w.units, dtype=torch.float64, device=x.device)
-        if pulled is not None or any(wanted is not None for wanted in made):
+        if pulled is not None or any(gradient is not None for gradient in made):
             sums = torch.empty((2 if extra is None else 3) * w.cells, dtype=torch.float32, device=x.device)
             arrays = x, grad, weight, bias, extra, moments, eps, sums
             self._launch(channel.reduce, w.grid, (*arrays, *w.sizes, w.cells, p.eps), w.kind, w.cut.warps)
@@ -225,11 +225,11 @@ class Channels:
         if join is not None and pulled is not None:
             join(pulled)
         if p.statistic == ONLINE:
-            told = pulled, moments, state, samples, p.channels, w.units, p.decay, p.eps
-            self._channelwise(channel.control, x, p.channels, told)
+            args = pulled, moments, state, samples, p.channels, w.units, p.decay, p.eps
+            self._channelwise(channel.control, x, p.channels, args)
         if dx is not None:
-            told = x, grad, weight, bias, extra, moments, eps, pulled, dx, *w.sizes, p.eps
-            self._launch(channel.write_back, w.grid, told, w.kind, w.cut.warps)
+            args = x, grad, weight, bias, extra, moments, eps, pulled, dx, *w.sizes, p.eps
+            self._launch(channel.write_back, w.grid, args, w.kind, w.cut.warps)
 
     def _pull(self, w: Work, sums, weight, moments, eps, pulled, made, deps) -> None:
         from normkit.kernels.cuda.templates import channel
@@ -240,8 +240,8 @@ class Channels:
         sample_step = p.channels * w.cut.pieces
         if p.statistic == SHARE:
             steps = channel_step, w.piece_step, sample_step, w.units, w.cells
-            told = sums, weight, moments, pulled, p.channels, w.cut.pieces, *steps
-            self._launch(channel.share_pulls, w.samples, told, {"BLOCK": BLOCK}, 4)
+            args = sums, weight, moments, pulled, p.channels, w.cut.pieces, *steps
+            self._launch(channel.share_pulls, w.samples, args, {"BLOCK": BLOCK}, 4)
         elif p.statistic != GIVEN:
             parts = None if deps is None else torch.empty(w.units, dtype=torch.float64, device=sums.device)
             own = made if w.alone else (None, None, None)
@@ -249,33 +249,33 @@ class Channels:
             values = float((w.samples if p.over_samples else w.group) * p.space)
             sizes = w.units, w.per_sample, w.group, w.outer, w.cut.pieces, *w.steps, w.cells, values, p.eps
             more = {"ALONE": w.alone, "EXTRA": own[2] is not None, "UNITS": units, "MEMBERS": many}
-            told = sums, weight, moments, eps, pulled, parts, *own, *sizes
-            self._launch(channel.pulls, -(-w.units // units), told, {**kind, **more}, 4)
+            args = sums, weight, moments, eps, pulled, parts, *own, *sizes
+            self._launch(channel.pulls, -(-w.units // units), args, {**kind, **more}, 4)
             if deps is not None:
                 deps.copy_(parts.sum() * -0.5)  # type: ignore[union-attr]
-        if any(wanted is not None for wanted in made) and (not w.alone or p.statistic in (GIVEN, SHARE)):
+        if any(gradient is not None for gradient in made) and (not w.alone or p.statistic in (GIVEN, SHARE)):
             units, many = settings.sum_sizes(p.channels, w.samples * w.cut.pieces)
             steps = channel_step, w.piece_step, sample_step, w.units, w.cells
-            told = sums, weight, moments, *made, w.samples, p.channels, w.cut.pieces, *steps
+            args = sums, weight, moments, *made, w.samples, p.channels, w.cut.pieces, *steps
             shape = {"UNITS": units, "MEMBERS": many}
-            self._launch(channel.parameters, -(-p.channels // units), told, {**kind, **shape}, 4)
+            self._launch(channel.parameters, -(-p.channels // units), args, {**kind, **shape}, 4)
 
     def _position_forward(self, p: ChannelPlan, samples: int, x, weight, bias, y) -> None:
         from normkit.kernels.cuda.templates import position
 
         s = settings.positions(p.channels, p.space)
         blocks = -(-p.space // s.block)
-        told = x, weight, bias, y, p.channels, p.space, blocks, p.eps
-        self._launch(position.forward, samples * blocks, told, {"ROWS": s.rows, "BLOCK": s.block}, s.warps)
+        args = x, weight, bias, y, p.channels, p.space, blocks, p.eps
+        self._launch(position.forward, samples * blocks, args, {"ROWS": s.rows, "BLOCK": s.block}, s.warps)
 
     def _position_backward(self, p: ChannelPlan, samples: int, x, grad, weight, dx, dweight, dbias) -> None:
         from normkit.kernels.cuda.templates import position
 
         s = settings.positions(p.channels, p.space)
         blocks = -(-p.space // s.block)
-        dgains, dbiases = (partial(x, samples * blocks, p.channels, wanted) for wanted in (dweight, dbias))
-        told = x, grad, weight, dx, dgains, dbiases, p.channels, p.space, blocks, p.eps
-        self._launch(position.backward, samples * blocks, told, {"ROWS": s.rows, "BLOCK": s.block}, s.warps)
+        dgains, dbiases = (partial(x, samples * blocks, p.channels, gradient) for gradient in (dweight, dbias))
+        args = x, grad, weight, dx, dgains, dbiases, p.channels, p.space, blocks, p.eps
+        self._launch(position.backward, samples * blocks, args, {"ROWS": s.rows, "BLOCK": s.block}, s.warps)
         add_partials(dgains, dweight)
         add_partials(dbiases, dbias)
 

@@ -270,9 +270,9 @@ class Engine(Channels):
         s = settings.points(p.width)
         columns = -(-p.width // s.block)
         programs, chunk = settings.programs(rows, s, -(-processors(x) // columns))
-        dalphas, dshifts = (partial(x, programs, columns, wanted) for wanted in (dalpha, dshift))
+        dalphas, dshifts = (partial(x, programs, columns, gradient) for gradient in (dalpha, dshift))
         each = (rows, columns) if p.by_row else (programs, p.width)
-        dgains, dbiases = (partial(x, *each, wanted) for wanted in (dweight, dbias))
+        dgains, dbiases = (partial(x, *each, gradient) for gradient in (dweight, dbias))
         self._launch(
             pointwise.backward,
             (programs, columns),

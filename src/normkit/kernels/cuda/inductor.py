@@ -63,14 +63,14 @@ def variants(graph: Graph, name: str, kind: str, width: int) -> Iterator[Variant
     for number, (called, source) in enumerate(graph.sources.items(), 1):
         tuner = _load(called, source)
         config, meta = tuner.configs[0], tuner.triton_meta
-        types = {key: told for key, told in meta["signature"].items() if told != "constexpr"}
+        types = {key: dtype for key, dtype in meta["signature"].items() if dtype != "constexpr"}
         entries = math.prod(size for key, size in config.kwargs.items() if key.endswith("BLOCK"))
         if "R0_BLOCK" not in config.kwargs:  # a whole row is a block
             entries *= tuner.size_hints.get("r0_", 1)
         along = tuner.size_hints.get("r0_") == settings.power_of_two(width)
         used = filled_share(width, config.kwargs.get("R0_BLOCK", settings.power_of_two(width))) if along else 1.0
         known = dict.fromkeys(types, 16)
-        large = frozenset(key for key, told in types.items() if told == f"*{kind}")
+        large = frozenset(key for key, dtype in types.items() if dtype == f"*{kind}")
         constants = {**meta["constants"], **config.kwargs}
         title = name if len(graph.sources) == 1 else f"{name} {number}"
         yield Variant(title, tuner.fn, kind, width, types, constants, config.num_warps, entries, known, large, used)
@@ -111,10 +111,10 @@ def _trace(function: Callable, tensors: list[Tensor], learning: bool) -> Iterato
     from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch._inductor.decomposition import select_decomp_table
 
-    found: list[tuple[Any, list[Tensor]]] = []
+    graphs: list[tuple[Any, list[Tensor]]] = []
 
     def keep(graph, given):
-        found.append((graph, list(given)))
+        graphs.append((graph, list(given)))
         return nop(graph, given)
 
     made = aot_function(
@@ -124,7 +124,7 @@ def _trace(function: Callable, tensors: list[Tensor], learning: bool) -> Iterato
         y = made(*tensors)
         if learning:
             torch.autograd.grad(y, tensors, torch.empty_like(y))
-    yield from found
+    yield from graphs
 
 
 def _move(graph, given: list[Tensor], mode) -> list[Tensor]:
@@ -134,9 +134,9 @@ def _move(graph, given: list[Tensor], mode) -> list[Tensor]:
     for node in graph.graph.nodes:
         if "device" in node.kwargs:
             node.kwargs = {**node.kwargs, "device": torch.device("cuda", 0)}
-    there = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda") for t in given]
-    FakeTensorProp(graph, mode).propagate(*there)
-    return there
+    inputs = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda") for t in given]
+    FakeTensorProp(graph, mode).propagate(*inputs)
+    return inputs
 
 
 def _graph(graph, given: list[Tensor], mode, inference: bool) -> Graph:

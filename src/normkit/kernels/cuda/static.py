@@ -128,9 +128,9 @@ def compiled(
 
 def read(binary, target: str, warps: int) -> Code:
     """What the machine code of a compiled kernel tells."""
-    found = (_read_cuda if TARGETS[target][0] == "cuda" else _read_amd)(binary, target, warps)
+    code = (_read_cuda if TARGETS[target][0] == "cuda" else _read_amd)(binary, target, warps)
     looping = "scf.for" in binary.asm["ttir"]  # code without a loop may jump back too, from where it stands apart
-    return found if looping else replace(found, loop=0)
+    return code if looping else replace(code, loop=0)
 
 
 def _read_cuda(binary, target: str, warps: int) -> Code:
@@ -138,13 +138,13 @@ def _read_cuda(binary, target: str, warps: int) -> Code:
         Path(file.name).write_bytes(binary.asm["cubin"])
         usage = _tool("cuobjdump", "-res-usage", file.name)
         listing = _tool("nvdisasm", "-c", file.name)
-    found = {name: int(number) for name, number in re.findall(r"(REG|STACK|SHARED|LOCAL):(\d+)", usage)}
+    resources = {name: int(number) for name, number in re.findall(r"(REG|STACK|SHARED|LOCAL):(\d+)", usage)}
     code = lines(listing.split("\n        .weak")[0], r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ )?\s*([A-Z][\w.]*)(.*)")
     code = straight(code)
     names = [line.name for line in code]
     local = sum(name.startswith(("LDL", "STL")) for name in names)
     return Code(
-        target, found["REG"], found["STACK"] + found["LOCAL"] + local, binary.metadata.shared,
+        target, resources["REG"], resources["STACK"] + resources["LOCAL"] + local, binary.metadata.shared,
         _widths(names, "LDG"), _widths(names, "STG"), len(code), looped(code), warps,
     )  # fmt: skip
 
@@ -163,7 +163,7 @@ def lines(listing: str, instruction: str) -> list[Line]:
     >>> lines("a:\\n add 1\\n bra a", r"\\s+(\\w+)(.*)")
     [Line(name='add', labels=('a',), to=None), Line(name='bra', labels=(), to='a')]
     """
-    found: list[Line] = []
+    instructions: list[Line] = []
     labels: list[str] = []
     known = set(re.findall(r"^([\w.$]+):", listing, re.MULTILINE))
     for line in listing.split("\n"):
@@ -174,9 +174,9 @@ def lines(listing: str, instruction: str) -> list[Line]:
             to = next((one for one in operands if one in known), None)
             if name in ("NOP", "s_nop", "s_code_end") or to in labels:  # what follows the end jumps to itself
                 continue
-            found.append(Line(name, tuple(labels), to))
+            instructions.append(Line(name, tuple(labels), to))
             labels = []
-    return found
+    return instructions
 
 
 def straight(code: list[Line]) -> list[Line]:
@@ -217,13 +217,13 @@ def looped(code: list[Line]) -> int:
 
 
 def _widths(code: list[str], name: str) -> dict[int, int]:
-    found: dict[int, int] = {}
+    widths: dict[int, int] = {}
     for instruction in code:
         first, *parts = instruction.split(".")
         if first in (name, f"{name}STS"):  # which goes to shared memory at once
             bits = next((BITS[part] for part in parts if part in BITS), 32)
-            found[bits] = found.get(bits, 0) + 1
-    return found
+            widths[bits] = widths.get(bits, 0) + 1
+    return widths
 
 
 def _read_amd(binary, target: str, warps: int) -> Code:
@@ -236,13 +236,13 @@ def _read_amd(binary, target: str, warps: int) -> Code:
     widths = {"ubyte": 8, "ushort": 16, "short": 16, "byte": 8, "dword": 32, "dwordx2": 64, "dwordx4": 128}
 
     def counted(verb: str) -> dict[int, int]:
-        found: dict[int, int] = {}
+        counts: dict[int, int] = {}
         for name, *_ in code:
             match = re.match(rf"(?:global|buffer|flat)_{verb}_(?:short_)?(\w+?)(?:_d16\w*)?$", name)
             if match:
                 bits = widths.get(match[1], 16)
-                found[bits] = found.get(bits, 0) + 1
-        return found
+                counts[bits] = counts.get(bits, 0) + 1
+        return counts
 
     spills = number(r"\.vgpr_spill_count") + number(r"\.sgpr_spill_count")
     return Code(

@@ -68,14 +68,14 @@ class Variant:
         """
         code = static.read(self.compiled(target), target, self.warps)
         share = static.TARGETS[target][2] * self.warps / self.entries  # threads an entry
-        loaded, stored = (sum(bits // 8 * n for bits, n in found.items()) for found in (code.loads, code.stores))
+        loaded, stored = (sum(bits // 8 * n for bits, n in accesses.items()) for accesses in (code.loads, code.stores))
         needed = sum(BYTES[kind[1:]] for name, kind in self.types.items() if kind[0] == "*" and name in self.large)
         each = (code.loop or code.instructions) * share / self.used
-        told = {"kernel": self.name, "type": self.type, "width": self.width, "needed": needed}
-        told |= {"loaded": loaded * share, "stored": stored * share, "each": each}
+        metrics = {"kernel": self.name, "type": self.type, "width": self.width, "needed": needed}
+        metrics |= {"loaded": loaded * share, "stored": stored * share, "each": each}
         best = code.best(loaded * self.used, needed, each) if needed else None  # what only adds up sums reads little
         hidden = code.hidden(loaded * self.used) * 1e9 if needed else None
-        return {**told, "best": best, "hidden": hidden, **code.row()}
+        return {**metrics, "best": best, "hidden": hidden, **code.row()}
 
 
 def filled_share(width: int, block: int) -> float:
@@ -109,13 +109,13 @@ def _types(kernel, kind: str, absent: tuple[str, ...] = ()) -> dict[str, str]:
     arrays = {"weight", "bias", "stats", "alpha", "shift", "cos", "sin", "dgain", "dbias", "dalpha", "dshift"}
     arrays |= {"extra", "sums", "dweight", "dextra"}
     double = ("moments", "found", "pulled", "state", "parts")
-    found = {}
+    signature = {}
     for name in kernel.arg_names:
         if name in absent or name.isupper():
             continue
         in_memory = kind if name in LARGE else "fp32" if name in arrays else "fp64" if name in double else None
-        found[name] = f"*{in_memory}" if in_memory else "fp32" if name in single else "i32"
-    return found
+        signature[name] = f"*{in_memory}" if in_memory else "fp32" if name in single else "i32"
+    return signature
 
 
 def rows(rule: str, kind: str, width: int) -> Iterator[Variant]:
@@ -268,19 +268,19 @@ def liger(kind: str, width: int) -> Iterator[Variant]:
     for module, rule in ((rms, "rms_norm"), (layer, "layer_norm")):
         for way in ("forward", "backward"):
             kernel = getattr(module, f"_{rule}_{way}_kernel")
-            found, known = {}, {"n_cols": width}
+            signature, known = {}, {"n_cols": width}
             for name in kernel.arg_names:
                 if name in shape and not (name == "rows_per_program" and rule == "rms_norm"):
                     continue
                 if name.endswith("_ptr"):
-                    found[name] = f"*{kind if name[:-4].lower() in ('x', 'y', 'dx', 'dy') else 'fp32'}"
+                    signature[name] = f"*{kind if name[:-4].lower() in ('x', 'y', 'dx', 'dy') else 'fp32'}"
                 else:
-                    found[name] = "fp32" if name in ("eps", "offset") else "i32"
+                    signature[name] = "fp32" if name in ("eps", "offset") else "i32"
                     if "stride" in name and not name.startswith(("RSTD", "Mean")) and name[-4:] not in ("mean", "rstd"):
                         known[name] = width
-            large = frozenset(name for name in found if name[:-4].lower() in ("x", "y", "dx", "dy"))
+            large = frozenset(name for name in signature if name[:-4].lower() in ("x", "y", "dx", "dy"))
             name, used = f"Liger's {rule}, {way}", filled_share(width, block)
-            yield Variant(name, kernel, kind, width, found, shape, warps, block, known, large, used)
+            yield Variant(name, kernel, kind, width, signature, shape, warps, block, known, large, used)
     yield from _liger_dyt(kind, width)
 
 

@@ -78,10 +78,10 @@ def library() -> Library | None:
 
 def require() -> Library:
     """The kernels, which are known to be there."""
-    found = library()
-    if found is None:
+    lib = library()
+    if lib is None:
         raise RuntimeError(f"the C kernels of matrices and curves are not there: {absent()}")
-    return found
+    return lib
 
 
 def absent() -> str | None:

@@ -103,23 +103,23 @@ def run(options: argparse.Namespace) -> int:
         name, own = parsed(text)
         density.flow(name, event, **{**asked, **own})
     warn(data)
-    found = []
+    fits = []
     for name in dict.fromkeys(named):
         for seed in range(options.seeds):
             how = {"steps": options.steps, "batch": options.batch, "lr": options.lr, "patience": patience}
-            found.append(fit(data, name, seed=seed, **how, **asked))
-            best, last = found[-1].steps
+            fits.append(fit(data, name, seed=seed, **how, **asked))
+            best, last = fits[-1].steps
             say(
-                f"{name}, seed {seed}: {found[-1].bits.mean():.4f} held-out bits per dimension, "
+                f"{name}, seed {seed}: {fits[-1].bits.mean():.4f} held-out bits per dimension, "
                 f"best at step {best} of {last}",
                 flush=True,
             )
-    folder = write(Path(options.out), Path(options.data).name, data, found, options.samples)
+    folder = write(Path(options.out), Path(options.data).name, data, fits, options.samples)
     say()
-    say("\n".join(aligned(rows(data, found))))
+    say("\n".join(aligned(rows(data, fits))))
     say(f"\n{folder / 'index.html'}")
     if new is not None:
-        chosen = min(found, key=lambda one: one.bits.mean().item())
+        chosen = min(fits, key=lambda one: one.bits.mean().item())
         say(score(folder, new, chosen.flow, chosen.bits))
     return 0
 
@@ -250,7 +250,7 @@ def _write_samples(folder: Path, data: Data, best: Fitted, count: int) -> None:
         csv.writer(text, lineterminator="\n").writerows([data.names, *zip(*columns, strict=True)])
         replace_file(folder / "samples.csv", text.getvalue())
     else:
-        with beside(folder / "samples.npy") as there, there.open("wb") as file:
+        with beside(folder / "samples.npy") as temp_path, temp_path.open("wb") as file:
             np.save(file, drawn)
 
 

@@ -159,9 +159,9 @@ def _columns(data: Data) -> list[tuple[str, np.ndarray]]:
 
 def _table(path: Path, columns: Mapping[str, Column], choice: Choice, comma: bool = False) -> Read:
     """Read columns as numbers or categories."""
-    found = {name: _coded(f"{path}: column {name!r}", name, own, choice, comma) for name, own in columns.items()}
-    values = np.stack([column for column, _ in found.values()], 1)
-    return values, list(columns), {name: words for name, (_, words) in found.items() if words}
+    encodings = {name: _coded(f"{path}: column {name!r}", name, own, choice, comma) for name, own in columns.items()}
+    values = np.stack([column for column, _ in encodings.values()], 1)
+    return values, list(columns), {name: words for name, (_, words) in encodings.items() if words}
 
 
 def _coded(where: str, name: str, column: Column, choice: Choice, comma: bool) -> tuple[np.ndarray, Sequence[str]]:
@@ -176,10 +176,10 @@ def _coded(where: str, name: str, column: Column, choice: Choice, comma: bool) -
     wrong = numbers.index(None) if None in numbers else None
     if wrong is None and not asked:
         return np.array(numbers, dtype=np.float64), ()
-    there = [word for word, number in zip(words, numbers, strict=True) if number is None or not np.isnan(number)]
+    known = [word for word, number in zip(words, numbers, strict=True) if number is None or not np.isnan(number)]
     if not asked and any(number is not None and not np.isnan(number) for number in numbers):
         raise ValueError(f"{where} holds text, {words[wrong or 0]!r} in row {1 + (wrong or 0)}; {_leave_out(name)}")
-    order = sorted(set(there)) if wrong is not None else sorted(set(there), key=lambda word: _number(word, comma) or 0)
+    order = sorted(set(known)) if wrong is not None else sorted(set(known), key=lambda word: _number(word, comma) or 0)
     if len(order) > min(MOST, len(words) // 2):
         raise ValueError(
             f"{where} holds text of {len(order)} values, too many for categories of {len(words)} rows; "
@@ -239,9 +239,9 @@ def _number(word: str, comma: bool = False) -> float | None:
 
 def _parquet(path: Path, choice: Choice) -> Read:
     require("datasets")  # which brings pyarrow
-    found = importlib.import_module("pyarrow.parquet").read_table(path)
-    names = [found.column_names[at] for at in choice.places(found.column_names)]
-    return _table(path, {name: _of_arrow(path, name, found.column(name)) for name in names}, choice)
+    arrow_table = importlib.import_module("pyarrow.parquet").read_table(path)
+    names = [arrow_table.column_names[at] for at in choice.places(arrow_table.column_names)]
+    return _table(path, {name: _of_arrow(path, name, arrow_table.column(name)) for name in names}, choice)
 
 
 def _of_arrow(path: Path, name: str, column: Any) -> Column:
@@ -254,25 +254,25 @@ def _of_arrow(path: Path, name: str, column: Any) -> Column:
 
 
 def _array(path: Path, choice: Choice) -> Read:
-    found = _load(path)
-    if found.ndim != 2:
+    array = _load(path)
+    if array.ndim != 2:
         if choice.columns or choice.drop or choice.categories:
-            raise ValueError(f"{path}: columns are asked for, and it holds no table but an array of {found.shape}")
-        return found, [], {}
-    names = [f"x{place}" for place in range(found.shape[1])]
+            raise ValueError(f"{path}: columns are asked for, and it holds no table but an array of {array.shape}")
+        return array, [], {}
+    names = [f"x{place}" for place in range(array.shape[1])]
     places = choice.places(names)
     if not choice.categories and not choice.known:
-        return found[:, places], [names[at] for at in places], {}
-    return _table(path, {names[at]: found[:, at] for at in places}, choice)
+        return array[:, places], [names[at] for at in places], {}
+    return _table(path, {names[at]: array[:, at] for at in places}, choice)
 
 
 def _load(path: Path) -> np.ndarray:
     try:
-        found = np.load(path, allow_pickle=False)
+        contents = np.load(path, allow_pickle=False)
     except ValueError as error:
         raise ValueError(f"{path}: it must be an array of numbers as numpy.save writes it: {error}") from error
-    if isinstance(found, np.ndarray):
-        return found
-    if len(found.files) != 1:
-        raise ValueError(f"{path}: it must hold one array, and holds {', '.join(found.files) or 'none'}")
-    return found[found.files[0]]
+    if isinstance(contents, np.ndarray):
+        return contents
+    if len(contents.files) != 1:
+        raise ValueError(f"{path}: it must hold one array, and holds {', '.join(contents.files) or 'none'}")
+    return contents[contents.files[0]]

@@ -64,8 +64,8 @@ def read(split: str) -> tuple[str, float]:
         value = math.nan
     fits = not number if kind == "even" else 0 < value < math.inf and (kind != "classes" or value.is_integer())
     if not fits:
-        wanted = {"even": "'even', without a number", "classes": "'classes:2', with a whole number above 0"}
-        like = wanted.get(kind, f"'{kind}:0.3', with a number above 0")
+        examples = {"even": "'even', without a number", "classes": "'classes:2', with a whole number above 0"}
+        like = examples.get(kind, f"'{kind}:0.3', with a number above 0")
         raise ValueError(f"{typed('split')} must be like {like}, not {split!r}")
     return kind, value
 
@@ -108,16 +108,16 @@ def _frequencies(labels: Tensor | None, rows: Tensor) -> Tensor | None:
 
 def check(variant: Variant, model: nn.Module, data: Any, settings: Settings) -> None:
     """Refuse data that cannot be divided as is asked for, and a client that would keep nothing."""
-    found, _ = divided(data, settings.clients, settings.split, 1)
-    found[0].train(1, 1)
+    parts, _ = divided(data, settings.clients, settings.split, 1)
+    parts[0].train(1, 1)
     if variant.keeps and not local_entries(model):
         raise ValueError("fedbn keeps batch norms with their clients, and the model has none")
 
 
 def labels_of(data: Any) -> Tensor | None:
     """Return the class of every sample that is trained on, None where there are none."""
-    found = data.labels if isinstance(data, Images | BySample) else None
-    return None if found is None or found.min() < 0 else found
+    labels = data.labels if isinstance(data, Images | BySample) else None
+    return None if labels is None or labels.min() < 0 else labels
 
 
 def size_of(data: Any) -> int:
@@ -139,9 +139,9 @@ def shares(labels: Tensor, clients: int, split: str, seed: int) -> list[Tensor]:
     chance = numpy.random.default_rng((seed, CLIENTS))
     draw = _by_class if kind == "dirichlet" else _by_few_classes
     for _ in range(TRIES):
-        found = draw(labels, clients, value, chance)
-        if min(map(len, found)) >= LEAST:
-            return found
+        parts = draw(labels, clients, value, chance)
+        if min(map(len, parts)) >= LEAST:
+            return parts
     raise ValueError(
         f"{typed('split')} {split!r} leaves one of {clients} clients with fewer than {LEAST} samples each time"
     )
@@ -155,7 +155,7 @@ def _by_class(labels: Tensor, clients: int, value: float, chance: numpy.random.G
         cuts = (share.cumsum()[:-1] * len(rows)).round().astype(int).tolist()
         for k, part in enumerate(rows.tensor_split(cuts)):
             parts[k].append(part)
-    return [torch.cat(found).sort().values for found in parts]
+    return [torch.cat(pieces).sort().values for pieces in parts]
 
 
 def _by_few_classes(labels: Tensor, clients: int, value: float, chance: numpy.random.Generator) -> list[Tensor]:

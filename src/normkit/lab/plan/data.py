@@ -56,8 +56,8 @@ def held_out(count: int, batch: int, labels: Tensor | None = None) -> Tensor:
     With labels the draw is stratified.
     """
     share = min(int(count * HELD_OUT), max(MOST_HELD_OUT, 20 * batch))
-    wanted = max(1, share, min(batch, count // 4))
-    return spread_order(count, labels)[:wanted].sort().values
+    size = max(1, share, min(batch, count // 4))
+    return spread_order(count, labels)[:size].sort().values
 
 
 def spread_order(count: int, labels: Tensor | None = None) -> Tensor:
@@ -112,10 +112,10 @@ class Tokens:
 
     def part(self, rows: Tensor) -> Tokens:
         """Return the same with some of the tokens to train on."""
-        found = copy.copy(self)
+        subset = copy.copy(self)
         _require_tokens(len(rows), len(rows), self.length, 1.0, "of a client")
-        found.tokens = self.tokens[rows]
-        return found
+        subset.tokens = self.tokens[rows]
+        return subset
 
     def _cut(self, tokens: Tensor, places: Tensor) -> Tensor:
         return tokens[places[:, None] + torch.arange(self.length + 1)]
@@ -160,10 +160,10 @@ class Images:
 
     def part(self, rows: Tensor) -> Images:
         """Return the same with some of the images to train on."""
-        found = copy.copy(self)
-        found.images, found.labels, found.batch = self.images[rows], self.labels[rows], min(self.batch, len(rows))
-        found.epoch = ((-1, -1), torch.empty(0))
-        return found
+        subset = copy.copy(self)
+        subset.images, subset.labels, subset.batch = self.images[rows], self.labels[rows], min(self.batch, len(rows))
+        subset.epoch = ((-1, -1), torch.empty(0))
+        return subset
 
 
 class Matrices(Images):
@@ -235,14 +235,14 @@ def hugging_face(source: str) -> Any:
     require_folder("data", name)
     saved = any((Path(name) / file).is_file() for file in SAVED)
     try:
-        found = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, config or None)
+        splits = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, config or None)
     except Exception as error:  # datasets raises its own kinds, and those of the network below it
         raise ValueError(f"data {source!r} cannot be loaded: {error}") from error
-    if not hasattr(found, "values"):
-        found = {"train": found}
-    if split and split not in found:
-        raise ValueError(f"data {whole!r} has no split {split!r}; it has {', '.join(found)}")
-    return found[split] if split else found.get("train", next(iter(found.values())))
+    if not hasattr(splits, "values"):
+        splits = {"train": splits}
+    if split and split not in splits:
+        raise ValueError(f"data {whole!r} has no split {split!r}; it has {', '.join(splits)}")
+    return splits[split] if split else splits.get("train", next(iter(splits.values())))
 
 
 def split_of(source: str) -> tuple[str, str]:
@@ -284,8 +284,8 @@ def signals_of(source: str) -> Pictures:
         raise ValueError(f"data {source!r} are no signals; 'mnist1d' are")
     made = library("mnist1d.data")
     with chances(0):  # it draws from, and seeds, what all draw from
-        found = made.make_dataset(made.get_dataset_args())
-    values, classes = (numpy.concatenate([found[part], found[f"{part}_test"]]) for part in ("x", "y"))
+        dataset = made.make_dataset(made.get_dataset_args())
+    values, classes = (numpy.concatenate([dataset[part], dataset[f"{part}_test"]]) for part in ("x", "y"))
     return Pictures(torch.from_numpy(values).float().unsqueeze(1), torch.from_numpy(classes), list("0123456789"))
 
 
@@ -307,12 +307,12 @@ def matrices_of(source: str) -> Pictures:
         return covariances()
     try:
         with numpy.load(source, allow_pickle=False) as file:
-            found = [torch.as_tensor(file[name]) for name in file.files]
+            arrays = [torch.as_tensor(file[name]) for name in file.files]
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(f"data {source!r} cannot be read as arrays of NumPy: {error}") from error
-    points = [part.to(torch.float32) for part in found if part.dim() == 3 and part.is_floating_point()]
-    labels = [part.long() for part in found if part.dim() == 1 and not part.is_floating_point()]
-    shapes = ", ".join(f"{tuple(part.shape)} of {str(part.dtype).removeprefix('torch.')}" for part in found)
+    points = [part.to(torch.float32) for part in arrays if part.dim() == 3 and part.is_floating_point()]
+    labels = [part.long() for part in arrays if part.dim() == 1 and not part.is_floating_point()]
+    shapes = ", ".join(f"{tuple(part.shape)} of {str(part.dtype).removeprefix('torch.')}" for part in arrays)
     if len(points) != 1 or len(labels) != 1 or len(points[0]) != len(labels[0]):
         raise ValueError(
             f"data {source!r} must hold matrices (N, n, n) of real numbers and classes (N,) of whole ones, not {shapes}"
@@ -338,8 +338,8 @@ def covariances(count: int = 900, classes: int = 3, n: int = 10, seen: int = 30)
     own = torch.stack([torch.matrix_exp(0.08 * (noise + noise.mT)) for noise in normal(classes, n, n)])
     labels = torch.arange(count) % classes
     mixed = torch.matrix_exp(0.15 * normal(count, n, n)) @ turned @ own[labels] @ normal(count, n, seen)
-    found = (mixed @ mixed.mT / seen).to(torch.float32)
-    return Pictures(found, labels, [f"law {label}" for label in range(classes)])
+    matrices = (mixed @ mixed.mT / seen).to(torch.float32)
+    return Pictures(matrices, labels, [f"law {label}" for label in range(classes)])
 
 
 def require_apart(source: str, apart: str) -> None:

@@ -64,8 +64,8 @@ def require(factor: Sequence[str], variants: Sequence[Variant]) -> None:
     for slot, names in zip(factor, levels, strict=True):
         if len(names) < 2:
             raise ValueError(f"{name} {slot}: all variants have {names[0]}; give several names to {typed(slot)}")
-    there = cells(factor, variants)
-    rests = {key: {_rest(v, factor) for v in own if v.name in names} for key, names in there.items()}
+    grid = cells(factor, variants)
+    rests = {key: {_rest(v, factor) for v in own if v.name in names} for key, names in grid.items()}
     most = set.union(*rests.values())
     for key in itertools.product(*levels):
         if rests.get(key) != most:
@@ -82,21 +82,21 @@ def _rest(variant: Variant, factor: Sequence[str]) -> Variant:
 
 def cells(factor: Sequence[str], variants: Sequence[Variant]) -> Cells:
     """Return the variants by their names of both choices; twins are none."""
-    found: Cells = {}
+    grid: Cells = {}
     for variant in variants:
         if variant.start == "own":
-            found.setdefault((getattr(variant, factor[0]), getattr(variant, factor[1])), []).append(variant.name)
-    return found
+            grid.setdefault((getattr(variant, factor[0]), getattr(variant, factor[1])), []).append(variant.name)
+    return grid
 
 
 def means(there: Cells, values: Values) -> dict[tuple[str, str], dict[int, float]]:
     """Return a number by seed for each cell, the mean of its variants, where all of them have one."""
-    found = {}
+    averages = {}
     for key, names in there.items():
         sides = [values.get(name, {}) for name in names]
         seeds = set.intersection(*(set(side) for side in sides))
-        found[key] = {seed: float(np.mean([side[seed] for side in sides])) for seed in sorted(seeds)}
-    return found
+        averages[key] = {seed: float(np.mean([side[seed] for side in sides])) for seed in sorted(seeds)}
+    return averages
 
 
 def interactions(there: Mapping[tuple[str, str], Mapping[int, float]], reference: tuple[str, str]) -> list[Interaction]:
@@ -116,7 +116,7 @@ def interactions(there: Mapping[tuple[str, str], Mapping[int, float]], reference
     made = []
     for pair, (before, after), p in zip(pairs, gaps, ps, strict=True):
         own = math.nan if math.isnan(p) else next(corrected)
-        one, other, change = (findings.interval(found) for found in (before, after, after - before))
+        one, other, change = (findings.interval(values) for values in (before, after, after - before))
         word = _word(one.mean, other.mean, own)
         made.append(Interaction((reference[0], pair[0]), (reference[1], pair[1]), one, other, change, word, own))
     return made

@@ -77,10 +77,10 @@ def interval(values: Iterable[float]) -> Interval:
     """
     from scipy.special import stdtrit
 
-    found = np.asarray(list(values), dtype=float)
-    if found.size < 2:
-        return Interval(float(found[0]) if found.size else math.nan, math.nan, found.size)
-    return Interval(float(found.mean()), float(stdtrit(found.size - 1, 1 - LEVEL / 2) * _error(found)), found.size)
+    sample = np.asarray(list(values), dtype=float)
+    if sample.size < 2:
+        return Interval(float(sample[0]) if sample.size else math.nan, math.nan, sample.size)
+    return Interval(float(sample.mean()), float(stdtrit(sample.size - 1, 1 - LEVEL / 2) * _error(sample)), sample.size)
 
 
 def differences(variant: Mapping[int, float], baseline: Mapping[int, float]) -> np.ndarray:
@@ -97,12 +97,12 @@ def paired(variant: Mapping[int, float], baseline: Mapping[int, float]) -> tuple
     """
     from scipy.special import stdtr
 
-    found = differences(variant, baseline)
-    if found.size < ENOUGH:
-        return interval(found), math.nan
-    if np.all(found == found[0]):
-        return interval(found), float(found[0] == 0)
-    return interval(found), float(2 * stdtr(found.size - 1, -abs(found.mean()) / _error(found)))
+    diffs = differences(variant, baseline)
+    if diffs.size < ENOUGH:
+        return interval(diffs), math.nan
+    if np.all(diffs == diffs[0]):
+        return interval(diffs), float(diffs[0] == 0)
+    return interval(diffs), float(2 * stdtr(diffs.size - 1, -abs(diffs.mean()) / _error(diffs)))
 
 
 def equivalence(variant: Mapping[int, float], baseline: Mapping[int, float], margin: float) -> float:
@@ -114,12 +114,12 @@ def equivalence(variant: Mapping[int, float], baseline: Mapping[int, float], mar
     """
     from scipy.special import stdtr
 
-    found = differences(variant, baseline)
-    if found.size < ENOUGH:
+    diffs = differences(variant, baseline)
+    if diffs.size < ENOUGH:
         return math.nan
-    if np.all(found == found[0]):
-        return float(abs(found[0]) >= margin)
-    return float(stdtr(found.size - 1, (abs(found.mean()) - margin) / _error(found)))
+    if np.all(diffs == diffs[0]):
+        return float(abs(diffs[0]) >= margin)
+    return float(stdtr(diffs.size - 1, (abs(diffs.mean()) - margin) / _error(diffs)))
 
 
 def least(found: np.ndarray, level: float = LEVEL) -> float:
@@ -161,8 +161,8 @@ def _quantiles(share: float) -> np.ndarray:
     """Student's, by the number of seeds; every look and every variant asks for the same few."""
     from scipy.special import stdtrit
 
-    found: np.ndarray = stdtrit(np.arange(ENOUGH, MANY + 1) - 1, share)
-    return found
+    quantiles: np.ndarray = stdtrit(np.arange(ENOUGH, MANY + 1) - 1, share)
+    return quantiles
 
 
 def holm(ps: Iterable[float]) -> list[float]:
@@ -171,10 +171,10 @@ def holm(ps: Iterable[float]) -> list[float]:
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
-    found = np.asarray(list(ps), dtype=float)
-    order = np.argsort(found)
-    corrected = np.empty_like(found)
-    corrected[order] = np.maximum.accumulate(found[order] * np.arange(found.size, 0, -1))
+    pvalues = np.asarray(list(ps), dtype=float)
+    order = np.argsort(pvalues)
+    corrected = np.empty_like(pvalues)
+    corrected[order] = np.maximum.accumulate(pvalues[order] * np.arange(pvalues.size, 0, -1))
     return np.minimum(corrected, 1).tolist()
 
 
@@ -190,26 +190,26 @@ def findings(
     """
     pairs = [(name, baseline) for name in values if name != baseline]
     margin = share * abs(interval(values[baseline].values()).mean)
-    return {name: found for (name, _), found in _test_family(values, pairs, margin, higher, level).items()}
+    return {name: finding for (name, _), finding in _test_family(values, pairs, margin, higher, level).items()}
 
 
 def _test_family(
     values: Values, pairs: Sequence[tuple[str, str]], margin: float, higher: bool, level: float
 ) -> dict[tuple[str, str], Finding]:
     """Test some pairs as one family."""
-    found = {pair: differences(values[pair[0]], values[pair[1]]) for pair in pairs}
-    tested = [pair for pair in pairs if found[pair].size >= ENOUGH]
+    diffs = {pair: differences(values[pair[0]], values[pair[1]]) for pair in pairs}
+    tested = [pair for pair in pairs if diffs[pair].size >= ENOUGH]
     sides = [(values[one], values[other]) for one, other in tested]
     scale = LEVEL / level  # so that every p may be read against the whole level
     ps = [min(1.0, scale * p) for p in holm(paired(*both)[1] for both in sides)]
     equal = [min(1.0, scale * p) for p in holm(equivalence(*both, margin) for both in sides)]
-    told = {pair: Finding(FEW, interval(found[pair]), math.nan) for pair in pairs}
+    verdicts = {pair: Finding(FEW, interval(diffs[pair]), math.nan) for pair in pairs}
     for pair, p, same in zip(tested, ps, equal, strict=True):
-        mean = interval(found[pair])
+        mean = interval(diffs[pair])
         own = level / len(tested)
-        smallest, needed = least(found[pair], own), seeds_needed(found[pair], margin, own)
-        told[pair] = Finding(_word(mean.mean, p, same, higher), mean, p, same, margin, smallest, needed)
-    return told
+        smallest, needed = least(diffs[pair], own), seeds_needed(diffs[pair], margin, own)
+        verdicts[pair] = Finding(_word(mean.mean, p, same, higher), mean, p, same, margin, smallest, needed)
+    return verdicts
 
 
 def _word(mean: float, p: float, equal: float, higher: bool) -> str:
@@ -244,13 +244,13 @@ def judged(
     """
     if baseline not in values:
         return {}, dict.fromkeys(values, looks(most)[0] if until else most)
-    others = {name: found for name, found in values.items() if name not in twins}
-    controls = {name: found for name, found in values.items() if name in twins or name == baseline}
-    told = findings(controls, baseline, share, higher)
+    others = {name: results for name, results in values.items() if name not in twins}
+    controls = {name: results for name, results in values.items() if name in twins or name == baseline}
+    control_findings = findings(controls, baseline, share, higher)
     if not until:
-        return findings(others, baseline, share, higher) | told, dict.fromkeys(values, most)
-    found, needed = until_decided(others, baseline, most, share, higher)
-    return found | told, {name: needed.get(name, needed[baseline]) for name in values}
+        return findings(others, baseline, share, higher) | control_findings, dict.fromkeys(values, most)
+    results, needed = until_decided(others, baseline, most, share, higher)
+    return results | control_findings, {name: needed.get(name, needed[baseline]) for name in values}
 
 
 def spent(most: int) -> dict[int, float]:
@@ -272,17 +272,17 @@ def until_decided(
 
     The baseline needs as many seeds as whichever variant needs most. A look waits for all that it compares.
     """
-    found = {name: _untested(values, name, baseline) for name in values if name != baseline}
+    verdicts = {name: _untested(values, name, baseline) for name in values if name != baseline}
     needed = dict.fromkeys(values, 0)
     for look, level in spent(most).items():
-        going = [name for name, finding in found.items() if finding.word not in DECIDED]
+        going = [name for name, finding in verdicts.items() if finding.word not in DECIDED]
         if going or look == looks(most)[0]:
             needed |= dict.fromkeys([*going, baseline], look)
         seen = {name: {s: v for s, v in values[name].items() if s <= look} for name in [*going, baseline]}
         if not going or any(len(seeds) < look for seeds in seen.values()):
             break
-        found |= findings(seen, baseline, share, higher, level)
-    return found, needed
+        verdicts |= findings(seen, baseline, share, higher, level)
+    return verdicts, needed
 
 
 def _untested(values: Values, name: str, baseline: str) -> Finding:
@@ -304,10 +304,10 @@ def places(
     """
     margin = share * abs(interval(values[baseline].values()).mean) if baseline in values else math.nan
     pairs = [pair for pair in combinations(values, 2) if baseline not in pair]
-    found = {(name, baseline): finding for name, finding in told.items()}
-    found |= _test_family(values, pairs, margin, higher, level)
+    verdicts = {(name, baseline): finding for name, finding in told.items()}
+    verdicts |= _test_family(values, pairs, margin, higher, level)
     above: dict[str, set[str]] = {name: set() for name in values}
-    for (one, other), finding in found.items():
+    for (one, other), finding in verdicts.items():
         if finding.word in (BETTER, WORSE):
             better, worse = (one, other) if finding.word == BETTER else (other, one)
             above[worse].add(better)

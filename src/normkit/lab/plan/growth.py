@@ -25,15 +25,15 @@ def joined(there: Sequence[Variant], here: Sequence[Variant], crossed: bool) -> 
     name is not new, and where the name is another's, it says more.
     """
     known, content = {variant.name: variant for variant in there}, [replace(variant, name="") for variant in there]
-    found = list(there)
+    variants = list(there)
     for variant in here:
         other = known.get(variant.name)
         if variant == other or (crossed and replace(variant, name="") in content):
             continue
         if other is not None and not crossed:
             raise ValueError(f"another {_differing(vars(other), vars(variant))}; give it a name of its own")
-        found.append(variant if other is None else _distinguish(variant, other))
-    return unique(found)
+        variants.append(variant if other is None else _distinguish(variant, other))
+    return unique(variants)
 
 
 def _distinguish(variant: Variant, other: Variant) -> Variant:
@@ -43,15 +43,15 @@ def _distinguish(variant: Variant, other: Variant) -> Variant:
 
 def barred(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Say in words what keeps the numbers of a plan from being set beside those of the one that is there."""
-    there, here = (full(Settings, side["settings"]) for side in (old, new))
+    prior, here = (full(Settings, side["settings"]) for side in (old, new))
     free = fields(resuming=ANY)
-    free += fields(resuming=FOLLOWS) if any(there[key] != here[key] for key in LENGTHS) else []
-    free += fields(resuming=RUNGS) if ladder.contains(here, there) else []
+    free += fields(resuming=FOLLOWS) if any(prior[key] != here[key] for key in LENGTHS) else []
+    free += fields(resuming=RUNGS) if ladder.contains(here, prior) else []
     growing = fields(resuming=MORE)
     changed = [
-        f"{key}: {there.get(key)!r} there, {here.get(key)!r} here"
-        for key in {**there, **here}
-        if key not in free and there.get(key) != here.get(key) and not (key in growing and _more(there[key], here[key]))
+        f"{key}: {prior.get(key)!r} there, {here.get(key)!r} here"
+        for key in {**prior, **here}
+        if key not in free and prior.get(key) != here.get(key) and not (key in growing and _more(prior[key], here[key]))
     ]
     ours = {variant["name"]: full(Variant, variant) for variant in new["variants"]}
     for variant in (full(Variant, variant) for variant in old["variants"]):
@@ -73,19 +73,19 @@ def _differing(there: Mapping[str, Any], here: Mapping[str, Any] | None) -> str:
 
 def additions(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Say in words what a plan adds to the one that is there."""
-    there, here = (full(Settings, side["settings"]) for side in (old, new))
+    prior, here = (full(Settings, side["settings"]) for side in (old, new))
     known = {variant["name"] for variant in old["variants"]}
     added = [variant["name"] for variant in new["variants"] if variant["name"] not in known]
-    said = [f"added: {', '.join(added)}"] if added else []
-    said += [f"seeds: {here['seeds']} instead of {there['seeds']}"] if here["seeds"] != there["seeds"] else []
-    rungs, before = (ladder.listed(ladder.rungs(side)) for side in (here, there))
-    said += [f"rungs of {here['ladder_of']}: {rungs} instead of {before}"] if rungs != before else []
-    said += [f"baseline: {new['baseline']} instead of {old['baseline']}"] if old["baseline"] != new["baseline"] else []
-    said += [
-        f"{key}: {here[key]:g} instead of {there[key]:g}; the learning rate falls along the whole run, so that no "
+    lines = [f"added: {', '.join(added)}"] if added else []
+    lines += [f"seeds: {here['seeds']} instead of {prior['seeds']}"] if here["seeds"] != prior["seeds"] else []
+    rungs, before = (ladder.listed(ladder.rungs(side)) for side in (here, prior))
+    lines += [f"rungs of {here['ladder_of']}: {rungs} instead of {before}"] if rungs != before else []
+    lines += [f"baseline: {new['baseline']} instead of {old['baseline']}"] if old["baseline"] != new["baseline"] else []
+    lines += [
+        f"{key}: {here[key]:g} instead of {prior[key]:g}; the learning rate falls along the whole run, so that no "
         "checkpoint of a shorter one can be gone on from: all runs of that length begin anew"
         for key in LENGTHS
-        if there[key] != here[key]
+        if prior[key] != here[key]
     ]
     judged = fields(role=JUDGEMENT, resuming=ANY)
-    return said + [f"{key}: {here[key]} instead of {there[key]}" for key in judged if there[key] != here[key]]
+    return lines + [f"{key}: {here[key]} instead of {prior[key]}" for key in judged if prior[key] != here[key]]

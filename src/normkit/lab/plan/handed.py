@@ -43,9 +43,9 @@ def hand_in(thing: Any, print_: str = "") -> str:
 
 def _is_importable(thing: Any, module: str | None, name: str | None) -> bool:
     """Whether another process would find it in its module; what a script or a notebook defines, none would."""
-    there = sys.modules.get(module or "")
-    spec = getattr(there, "__spec__", None)
-    return module != "__main__" and bool(spec and spec.origin) and getattr(there, name or "", None) is thing
+    namespace = sys.modules.get(module or "")
+    spec = getattr(namespace, "__spec__", None)
+    return module != "__main__" and bool(spec and spec.origin) and getattr(namespace, name or "", None) is thing
 
 
 def find(source: str) -> Any:
@@ -72,9 +72,9 @@ def packed(sources: list[str]) -> bytes:
     from normkit.lab.plan import exchanges
 
     things = {source: _things[source] for source in sources if source in _things}
-    there = {card.name: _is_importable(card.entry, card.module, card.entry.__qualname__) for card in catalog.others()}
-    modules = sorted({card.module for card in catalog.others() if there[card.name]})
-    cards = [card for card in catalog.others() if not there[card.name]]
+    imports = {card.name: _is_importable(card.entry, card.module, card.entry.__qualname__) for card in catalog.others()}
+    modules = sorted({card.module for card in catalog.others() if imports[card.name]})
+    cards = [card for card in catalog.others() if not imports[card.name]]
     return library("cloudpickle").dumps((modules, cards, things, exchanges.snapshot()))
 
 
@@ -85,17 +85,17 @@ def unpack(things: bytes) -> None:
 
     loads = library("cloudpickle").loads
     try:
-        modules, cards, found, known = loads(things)
+        modules, cards, objects, known = loads(things)
     except RuntimeError:  # maybe of a torchvision that was built for another torch, which timm and others import
         if let_torchvision_load() is None:
             raise
-        modules, cards, found, known = loads(things)
+        modules, cards, objects, known = loads(things)
     for module in modules:
         with contextlib.suppress(ImportError):  # a method of it that is asked for is then named
             importlib.import_module(module)
     for card in cards:
         catalog.take_in(card)
-    _things.update(found)
+    _things.update(objects)
     exchanges.take_in(known)
 
 

@@ -73,11 +73,11 @@ def cross_entropy(scored: Of) -> Objective:
 
 def objective(name: str, scored: Of) -> Objective:
     """Return what a variant with a loss of its own is trained to lower, on the labels that are to be learned."""
-    found = loss_for(name)
+    criterion = loss_for(name)
 
     def loss(model: nn.Module, batch: Any) -> Tensor:
         scores, labels = scored(model, batch)
-        there = labels != HIDDEN
-        return found(scores[there], labels[there]) if not torch.all(there) else found(scores, labels)
+        mask = labels != HIDDEN
+        return criterion(scores[mask], labels[mask]) if not torch.all(mask) else criterion(scores, labels)
 
     return loss

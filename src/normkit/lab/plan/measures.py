@@ -66,10 +66,10 @@ def import_measure(source: str) -> Callable[..., Any]:
             f"metric {source!r} is unknown; it is 'loss', 'accuracy' or 'module:function', and with "
             f"{typed('federated')} {CLIENTS!r} or {WORST!r}"
         )
-    found = resolve(source, "metric")
-    if not callable(found):
+    measure = resolve(source, "metric")
+    if not callable(measure):
         raise ValueError(f"metric {source!r} is no function of a model and its held-out batches")
-    return found
+    return measure
 
 
 def is_named_higher(name: str, direction: str | None) -> bool:
@@ -89,12 +89,12 @@ def is_higher_better(source: str, direction: str | None) -> bool:
         if direction is not None and (direction == "higher") != (source in SHARES):
             raise ValueError(f"{typed('metric_direction')} {direction} contradicts {typed('metric')} {source}")
         return source in SHARES
-    said = getattr(import_measure(source), "higher_is_better", None)
+    higher = getattr(import_measure(source), "higher_is_better", None)
     if direction is not None:
         return direction == "higher"
-    if not isinstance(said, bool):
+    if not isinstance(higher, bool):
         raise ValueError(
             f"metric {source!r} does not say whether more is better: give {typed('metric_direction')} higher or lower, "
             "or the function an attribute higher_is_better"
         )
-    return said
+    return higher

@@ -23,15 +23,15 @@ USUAL_ARGUMENTS = {"sgd": {"momentum": 0.9}}
 def optimizer_for(name: str) -> tuple[Build, dict[str, Any]]:
     """Find an optimizer, a method of the catalogue or a class of ``torch.optim``; case does not matter."""
     plain, arguments = parsed(name)
-    known: dict[str, Any] = {name.lower(): found for name, found in vars(torch.optim).items()}
+    known: dict[str, Any] = {name.lower(): entry for name, entry in vars(torch.optim).items()}
     own = plain.lower() in catalog.methods()
-    found: Any = catalog.card(plain.lower()).entry if own else known.get(plain.lower())
-    if not _steps_alone(found):
+    entry: Any = catalog.card(plain.lower()).entry if own else known.get(plain.lower())
+    if not _steps_alone(entry):
         known |= {card.name: card.entry for card in catalog.members(OPTIMIZER)}
         usable = [name for name in known if _steps_alone(known[name])]
         meant = f"did you mean {close[0]!r}? " if (close := near(plain.lower(), usable)) else ""
         raise ValueError(f"no optimizer {plain!r}; {meant}there are {', '.join(usable)}")
-    return found, arguments
+    return entry, arguments
 
 
 def _steps_alone(found: Any) -> bool:

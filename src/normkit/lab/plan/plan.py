@@ -50,18 +50,18 @@ class Run:
 
     def recipe(self, settings: Settings) -> dict[str, Any]:
         """Return plain values that determine every number of the run, under the settings of its rung."""
-        found = dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
         if self.rung == 1:
-            del found["rung"]  # as where there is no ladder
+            del values["rung"]  # as where there is no ladder
         if self.decay is None:
-            del found["decay"]
+            del values["decay"]
         shared = deciding(dataclasses.asdict(settings))
         if ":" not in (settings.metric or ""):
             shared["metric"] = None  # loss and accuracy are always logged
         shared |= {} if settings.share == 1 else {"share": settings.share}
         shared |= afterwards(vars(settings))
         code = handed.code_of(getattr(self.variant, name) for name in SLOTS)
-        return json.loads(json.dumps({**found, "settings": shared, **({"code": code} if code else {})}))
+        return json.loads(json.dumps({**values, "settings": shared, **({"code": code} if code else {})}))
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,13 @@ class Plan:
 
     def described(self) -> dict[str, Any]:
         """Return plain values that determine every number of the comparison."""
-        found = {
+        description = {
             "version": VERSION,
             "settings": dataclasses.asdict(self.settings),
             "baseline": self.baseline,
             "variants": [dataclasses.asdict(v) for v in self.variants],
         }
-        return json.loads(json.dumps(found))
+        return json.loads(json.dumps(description))
 
 
 def read_name(name: str, variants: Iterable[str]) -> dict[str, Any]:
@@ -94,21 +94,21 @@ def read_name(name: str, variants: Iterable[str]) -> dict[str, Any]:
     >>> read_name("dyt_alpha=0.8--lr0.003--seed0", ["dyt", "dyt:alpha=0.8"])
     {'variant': 'dyt:alpha=0.8', 'lr': 0.003, 'seed': 0, 'phase': 'search', 'rung': 1.0}
     """
-    found = NAME.fullmatch(name)
-    variant = next((v for v in variants if found and safe(v) == found["variant"]), None)
-    if found is None or variant is None:
+    match = NAME.fullmatch(name)
+    variant = next((v for v in variants if match and safe(v) == match["variant"]), None)
+    if match is None or variant is None:
         return {}
-    seed, rung = int(found["seed"]), float(found["rung"] or 1)
+    seed, rung = int(match["seed"]), float(match["rung"] or 1)
     phase = "search" if seed == SEARCH_SEED else "final"
-    decay = {"decay": float(found["decay"])} if found["decay"] else {}
-    return {"variant": variant, "lr": float(found["lr"]), "seed": seed, "phase": phase, "rung": rung, **decay}
+    decay = {"decay": float(match["decay"])} if match["decay"] else {}
+    return {"variant": variant, "lr": float(match["lr"]), "seed": seed, "phase": phase, "rung": rung, **decay}
 
 
 def rung_of(start: Mapping[str, Any]) -> float:
     """Return the rung of a run that the first line of its log tells."""
     recipe = start.get("recipe")
-    found = recipe.get("rung", 1.0) if isinstance(recipe, Mapping) else start.get("rung", 1.0)
-    return float(found) if isinstance(found, int | float) else 1.0
+    rung = recipe.get("rung", 1.0) if isinstance(recipe, Mapping) else start.get("rung", 1.0)
+    return float(rung) if isinstance(rung, int | float) else 1.0
 
 
 def environment() -> dict[str, Any]:
@@ -131,11 +131,11 @@ def environment() -> dict[str, Any]:
 def read(path: Path) -> dict[str, Any]:
     """Read a ``plan.json``; what is no plan is :class:`Damaged`."""
     try:
-        found = unsealed(path.read_bytes())
-        names = [variant["name"] for variant in found["variants"]]
-        if found["baseline"] not in names:
-            raise ValueError(f"the baseline {found['baseline']!r} is not among the variants {', '.join(names)}")
-        lacking = [key for key in NEEDED if key not in dict(found["settings"])]
+        plan = unsealed(path.read_bytes())
+        names = [variant["name"] for variant in plan["variants"]]
+        if plan["baseline"] not in names:
+            raise ValueError(f"the baseline {plan['baseline']!r} is not among the variants {', '.join(names)}")
+        lacking = [key for key in NEEDED if key not in dict(plan["settings"])]
         if lacking:
             raise ValueError(f"its settings lack {', '.join(lacking)}")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -143,7 +143,7 @@ def read(path: Path) -> dict[str, Any]:
         raise Damaged(
             f"{path} is no plan of a comparison: {why}; delete it, and the same 'normkit compare' writes it again"
         ) from None
-    return found
+    return plan
 
 
 def plan_in(folder: Folder) -> dict[str, Any] | None:

@@ -90,9 +90,9 @@ class Recipe:
 
     def batches(self, rows: Tensor) -> list[Tensor]:
         """Cut rows into batches."""
-        found = list(rows.split(self.batch or 1))
-        short = self.drop_last and len(found) > 1 and len(found[-1]) < (self.batch or 1)
-        return found[:-1] if short else found
+        batches = list(rows.split(self.batch or 1))
+        short = self.drop_last and len(batches) > 1 and len(batches[-1]) < (self.batch or 1)
+        return batches[:-1] if short else batches
 
 
 def own_data(source: str, apart: str | None, batch: int | None, batches: int) -> Data:
@@ -103,29 +103,29 @@ def own_data(source: str, apart: str | None, batch: int | None, batches: int) ->
     """
     if apart == source:
         raise ValueError(f"held-out data {apart!r} are those that are trained on; {typed('val')} needs others")
-    found = import_source(source)
-    recipe = recipe_of(found.made, batch)
+    train_data = import_source(source)
+    recipe = recipe_of(train_data.made, batch)
     validation = None if apart is None else _read(import_source(apart), apart, batch, recipe)
     if isinstance(recipe, Recipe):
         return BySample(recipe, validation, batches, source)
     if validation is not None:
-        return Stream(found, validation, source)
+        return Stream(train_data, validation, source)
     if recipe:
         raise ValueError(f"data {source!r}: {recipe}, and so cannot keep the held-out samples apart; {hand_in()}")
-    return ByPlace(found, batches, source)
+    return ByPlace(train_data, batches, source)
 
 
 def import_source(source: str) -> SourceData:
     """Import what a source names, and call it if it is a function."""
-    found = resolve(source, "data")
-    if isinstance(found, tuple) and found and all(isinstance(part, Tensor) for part in found):
-        found = TensorDataset(*found)
-    if not callable(found) or hasattr(type(found), "__iter__"):
-        return SourceData(found, lambda seed: found, False)
-    seeded = "seed" in inspect.signature(found).parameters
+    provider = resolve(source, "data")
+    if isinstance(provider, tuple) and provider and all(isinstance(part, Tensor) for part in provider):
+        provider = TensorDataset(*provider)
+    if not callable(provider) or hasattr(type(provider), "__iter__"):
+        return SourceData(provider, lambda seed: provider, False)
+    seeded = "seed" in inspect.signature(provider).parameters
 
     def anew(seed: int) -> Any:
-        return found(seed=seed) if seeded else found()
+        return provider(seed=seed) if seeded else provider()
 
     with chances(0):
         return SourceData(anew(0), anew, seeded)
@@ -195,9 +195,9 @@ def some(count: int | None, replacement: bool, weights: Tensor | None = None) ->
 
     def draw(rows: Tensor, chance: torch.Generator) -> Tensor:
         share = torch.ones(len(rows), dtype=torch.float64) if weights is None else weights[rows].double()
-        there = len(rows) if replacement else int((share > 0).sum())
-        wanted = len(rows) if count is None else count if replacement else min(count, there)
-        return rows[torch.multinomial(share, wanted, replacement, generator=chance)]
+        available = len(rows) if replacement else int((share > 0).sum())
+        num_samples = len(rows) if count is None else count if replacement else min(count, available)
+        return rows[torch.multinomial(share, num_samples, replacement, generator=chance)]
 
     return draw
 
@@ -239,14 +239,14 @@ class BySample:
     @property
     def labels(self) -> Tensor | None:
         """Return the class of every sample that is trained on; None where samples have none."""
-        found = None if self.recipe.batch is None else _labels(self.recipe.dataset)
-        return None if found is None else found[self.order.rows].long()
+        labels = None if self.recipe.batch is None else _labels(self.recipe.dataset)
+        return None if labels is None else labels[self.order.rows].long()
 
     def part(self, rows: Tensor) -> BySample:
         """Return the same with some of the samples to train on."""
-        found = copy.copy(self)
-        found.order, found.ahead = Order(self.recipe, self.order.rows[rows]), ((-1, 0), iter(()))
-        return found
+        subset = copy.copy(self)
+        subset.order, subset.ahead = Order(self.recipe, self.order.rows[rows]), ((-1, 0), iter(()))
+        return subset
 
 
 class Order:
@@ -322,8 +322,8 @@ def spread(count: int, batches: int) -> Tensor:
     >>> spread(20, 5), spread(3, 5)
     (tensor([ 2,  6, 10, 14, 18]), tensor([1]))
     """
-    wanted = max(1, min(batches, count // 4))
-    return ((torch.arange(wanted) + 0.5) * count / wanted).long()
+    num_batches = max(1, min(batches, count // 4))
+    return ((torch.arange(num_batches) + 0.5) * count / num_batches).long()
 
 
 def _origins(dataset: Any) -> list[Any]:
@@ -351,7 +351,7 @@ def _labels(dataset: Any) -> Tensor | None:
     if not named and len(dataset) <= LABELLED:
         with chances(0):
             named = [[_label_of(dataset[number]) for number in range(len(dataset))]]
-    return next((found for labels in named if (found := _classes(labels, len(dataset))) is not None), None)
+    return next((targets for labels in named if (targets := _classes(labels, len(dataset))) is not None), None)
 
 
 def _label_of(sample: Any) -> Any:
@@ -362,10 +362,10 @@ def _label_of(sample: Any) -> Any:
 
 def _classes(labels: Any, count: int) -> Tensor | None:
     try:
-        found = labels if isinstance(labels, Tensor) else torch.tensor([int(label) for label in labels])
+        classes = labels if isinstance(labels, Tensor) else torch.tensor([int(label) for label in labels])
     except (TypeError, ValueError, RuntimeError):
         return None
-    return None if found.is_floating_point() or found.shape != (count,) else found.cpu()
+    return None if classes.is_floating_point() or classes.shape != (count,) else classes.cpu()
 
 
 class Stream:

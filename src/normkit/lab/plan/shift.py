@@ -60,7 +60,7 @@ def require(settings: Settings) -> None:
 
 def corruptions_of(words: Sequence[str], fitting: dict[str, Corruption]) -> list[tuple[str, int]]:
     """Return corruptions with their severities; "all" is all that fit."""
-    found: dict[tuple[str, int], None] = {}
+    corruptions: dict[tuple[str, int], None] = {}
     for text in words:
         name, options = parsed(text)
         severity = options.pop("severity", SEVERITY)
@@ -70,8 +70,8 @@ def corruptions_of(words: Sequence[str], fitting: dict[str, Corruption]) -> list
             raise ValueError(f"{typed('shift')} {text!r}: severity must be 1, 2, 3, 4 or 5, not {severity!r}")
         if name != ALL_SHIFTS:
             check.choice("compare", typed("shift"), name, [*fitting, ALL_SHIFTS])
-        found |= {(one, int(severity)): None for one in (fitting if name == ALL_SHIFTS else [name])}
-    return list(found)
+        corruptions |= {(one, int(severity)): None for one in (fitting if name == ALL_SHIFTS else [name])}
+    return list(corruptions)
 
 
 def orders_of(words: Sequence[str]) -> list[tuple[str, str, int | None]]:
@@ -80,7 +80,7 @@ def orders_of(words: Sequence[str]) -> list[tuple[str, str, int | None]]:
     >>> orders_of(["iid", "class:batch=1"])
     [('iid', 'iid', None), ('class:batch=1', 'class', 1)]
     """
-    found = []
+    orders = []
     for text in words:
         name, options = parsed(text)
         check.choice("compare", typed("stream"), name, tuple(STREAMS))
@@ -89,8 +89,8 @@ def orders_of(words: Sequence[str]) -> list[tuple[str, str, int | None]]:
             raise ValueError(
                 f"{typed('stream')} {text!r}: the only argument is batch, at least 1, as in {name}:batch=8"
             )
-        found.append((text, name, batch))
-    return found
+        orders.append((text, name, batch))
+    return orders
 
 
 def samples(task: Task, settings: Settings) -> Samples:

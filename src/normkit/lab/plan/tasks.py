@@ -220,9 +220,9 @@ def _head(transformers: Any, config: Any, name: str) -> tuple[Any, str]:
         "ImageClassification": (transformers.AutoModelForImageClassification, "image"),
     }
     stored = (getattr(config, "architectures", None) or [""])[0]
-    for ending, found in kinds.items():
+    for ending, head in kinds.items():
         if stored.endswith(ending):
-            return found
+            return head
     for auto, kind in kinds.values():
         decodes = kind == "masked" and getattr(config, "is_decoder", False)
         if type(config) in auto._model_mapping and not decodes:
@@ -285,9 +285,9 @@ def _apart(settings: Settings) -> str | None:
         return None
     whole = data.split_of(settings.data)[0]
     split = whole.startswith("hf:") and settings.val.isidentifier() and not Path(settings.val).exists()
-    found = f"{whole}@{settings.val}" if split else settings.val
-    data.require_apart(settings.data, found)
-    return found
+    source = f"{whole}@{settings.val}" if split else settings.val
+    data.require_apart(settings.data, source)
+    return source
 
 
 def _bytes(settings: Settings) -> data.Tokens:
@@ -307,14 +307,14 @@ def _tokens(encode: Callable[[str], Tensor], settings: Settings) -> data.Tokens:
 
 def _images(settings: Settings, size: int | None = None, channels: int | None = None) -> data.Images:
     apart = _apart(settings)
-    found = [_pictures(source, settings, size, channels) for source in filter(None, (settings.data, apart))]
-    if found[0].names != found[-1].names:
-        raise ValueError(f"held-out data {apart!r} has classes {found[-1].names}, and the data {found[0].names}")
-    shapes = [tuple(one.images.shape[1:]) for one in found]
+    splits = [_pictures(source, settings, size, channels) for source in filter(None, (settings.data, apart))]
+    if splits[0].names != splits[-1].names:
+        raise ValueError(f"held-out data {apart!r} has classes {splits[-1].names}, and the data {splits[0].names}")
+    shapes = [tuple(one.images.shape[1:]) for one in splits]
     if shapes[0] != shapes[-1]:
         raise ValueError(f"held-out data {apart!r} are of shape {shapes[-1]}, and the data of {shapes[0]}")
-    held_out = None if apart is None else (found[1].images, found[1].labels)
-    return data.Images(found[0].images, found[0].labels, settings.batch or BATCHES[IMAGES], settings.data, held_out)
+    held_out = None if apart is None else (splits[1].images, splits[1].labels)
+    return data.Images(splits[0].images, splits[0].labels, settings.batch or BATCHES[IMAGES], settings.data, held_out)
 
 
 def _matrices(settings: Settings) -> data.Matrices:
@@ -322,20 +322,20 @@ def _matrices(settings: Settings) -> data.Matrices:
     for source in filter(None, (settings.data, apart)):
         if data.kind_of(source) != "matrices":
             raise ValueError(f"model {settings.model!r} learns from 'spd' or a FILE.npz, which data {source!r} is not")
-    found = data.matrices_of(settings.data)
+    matrices = data.matrices_of(settings.data)
     held = None if apart is None else data.matrices_of(apart)[:2]
-    return data.Matrices(found.images, found.labels, settings.batch or BATCHES[IMAGES], settings.data, held)
+    return data.Matrices(matrices.images, matrices.labels, settings.batch or BATCHES[IMAGES], settings.data, held)
 
 
 def _rows(settings: Settings) -> data.Rows:
     """The samples that a density is of, as ``normkit fit`` reads them."""
     apart = _apart(settings)
-    found = [table.read(source) for source in filter(None, (settings.data, apart))]
-    if found[0].values.shape[1:] != found[-1].values.shape[1:] or found[0][1:] != found[-1][1:]:
+    tables = [table.read(source) for source in filter(None, (settings.data, apart))]
+    if tables[0].values.shape[1:] != tables[-1].values.shape[1:] or tables[0][1:] != tables[-1][1:]:
         raise ValueError(f"held-out data {apart!r} have other columns or categories than {settings.data!r}")
-    values = [numbers_of(one, data.generator(place)) for place, one in enumerate(found)]
+    values = [numbers_of(one, data.generator(place)) for place, one in enumerate(tables)]
     held = None if apart is None else values[1]
-    return data.Rows(values[0], settings.batch or BATCHES[SAMPLES], settings.data, held, found[0].bytes)
+    return data.Rows(values[0], settings.batch or BATCHES[SAMPLES], settings.data, held, tables[0].bytes)
 
 
 def _pictures(source: str, settings: Settings, size: int | None, channels: int | None) -> data.Pictures:
@@ -345,10 +345,10 @@ def _pictures(source: str, settings: Settings, size: int | None, channels: int |
         raise ValueError(f"model {settings.model!r} learns from images, which data {source!r} is not")
     if kind == SIGNALS:
         return data.signals_of(source)
-    found = data.images_of(source, size)
-    if channels in (None, found.images.shape[1]):
-        return found
-    return found._replace(images=found.images.mean(1, keepdim=True).expand(-1, channels, -1, -1))
+    pictures = data.images_of(source, size)
+    if channels in (None, pictures.images.shape[1]):
+        return pictures
+    return pictures._replace(images=pictures.images.mean(1, keepdim=True).expand(-1, channels, -1, -1))
 
 
 def scores(output: Any) -> Tensor:
@@ -375,8 +375,8 @@ def masked_token(
     def scored(model: nn.Module, batch: Tensor) -> tuple[Tensor, Tensor]:
         chance = torch.rand(batch.shape, generator=data.generator(int(batch.sum()))).to(batch.device)
         hidden = chance < share
-        found = scores(model(torch.where(hidden, mask, batch)))
-        return found.flatten(0, 1), torch.where(hidden, batch, losses.HIDDEN).flatten()
+        logits = scores(model(torch.where(hidden, mask, batch)))
+        return logits.flatten(0, 1), torch.where(hidden, batch, losses.HIDDEN).flatten()
 
     return Task(tokens, build, losses.cross_entropy(scored), lambda batch: batch.numel(), scored=scored)
 
@@ -405,8 +405,8 @@ def share_right(scored: losses.Of) -> Callable[[nn.Module, Any], Tensor]:
     """Return how often the class of the highest score is the right one."""
 
     def accuracy(model: nn.Module, batch: Any) -> Tensor:
-        found, wanted = scored(model, batch)
-        return (found.argmax(-1) == wanted).float().mean()
+        logits, labels = scored(model, batch)
+        return (logits.argmax(-1) == labels).float().mean()
 
     return accuracy
 
@@ -421,15 +421,15 @@ def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Ta
     def scored(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
         if isinstance(batch, dict):
             return scores(model(**batch)), batch["labels"]
-        inputs, wanted = (batch[:, :-1], batch[:, 1:]) if isinstance(batch, Tensor) else batch
-        found = scores(model(inputs))
-        return (found, wanted) if wanted.is_floating_point() else (found.flatten(0, wanted.dim() - 1), wanted.flatten())
+        inputs, target = (batch[:, :-1], batch[:, 1:]) if isinstance(batch, Tensor) else batch
+        preds = scores(model(inputs))
+        return (preds, target) if target.is_floating_point() else (preds.flatten(0, target.dim() - 1), target.flatten())
 
     def loss(model: nn.Module, batch: Any) -> Tensor:
         if isinstance(batch, dict):
             return model(**batch).loss
-        found, wanted = scored(model, batch)
-        return F.mse_loss(found, wanted) if wanted.is_floating_point() else F.cross_entropy(found, wanted)
+        preds, target = scored(model, batch)
+        return F.mse_loss(preds, target) if target.is_floating_point() else F.cross_entropy(preds, target)
 
     first = next(iter(batches.validation()), None)
     classes = classes_of(first) is not None
@@ -442,9 +442,9 @@ def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Ta
 
 def classes_of(batch: Any) -> Tensor | None:
     """Return the classes that a batch wants, one a sample; None if it wants something else."""
-    wanted = batch.get("labels") if isinstance(batch, dict) else batch[1] if is_pair(batch) else None
-    whole = isinstance(wanted, Tensor) and wanted.dim() == 1 and not wanted.is_floating_point()
-    return wanted if whole else None
+    labels = batch.get("labels") if isinstance(batch, dict) else batch[1] if is_pair(batch) else None
+    whole = isinstance(labels, Tensor) and labels.dim() == 1 and not labels.is_floating_point()
+    return labels if whole else None
 
 
 def is_pair(batch: Any) -> bool:
@@ -507,14 +507,14 @@ def _check_metric(task: Task, model: nn.Module, settings: Settings) -> None:
     if task.metric is None:
         return
     try:
-        found = float(task.metric(model.eval(), task.data.validation()))
+        score = float(task.metric(model.eval(), task.data.validation()))
     except Exception as error:
         raise ValueError(
             f"metric {settings.metric!r} fails: {type(error).__name__}: {error}; it is called with the model and a "
             "list of held-out batches, and returns a number"
         ) from error
-    if not math.isfinite(found):
-        raise ValueError(f"metric {settings.metric!r} gives {found} for a model that is not trained; wanted a number")
+    if not math.isfinite(score):
+        raise ValueError(f"metric {settings.metric!r} gives {score} for a model that is not trained; wanted a number")
 
 
 def places(model: str) -> set[fits.Place]:
@@ -524,8 +524,8 @@ def places(model: str) -> set[fits.Place]:
     if is_own(model) and ":" in model and _takes_norm(data.resolve(model, "model")):
         return {fits.Place(fits.STREAM, causal=True)}
     task = load(Settings(model=model, data=default_data(model)))
-    found = swapping.places(task.build(Variant("as it is", norm=ORIGINAL), 1))
-    return {place._replace(causal=task.causal) for place in found}
+    sites = swapping.places(task.build(Variant("as it is", norm=ORIGINAL), 1))
+    return {place._replace(causal=task.causal) for place in sites}
 
 
 def default_data(model: str) -> str:

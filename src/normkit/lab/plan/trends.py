@@ -178,9 +178,9 @@ def forecast(lines: Lines, rung: float) -> Interval:
     """
     from scipy.special import stdtrit
 
-    there = lines.at(rung)
-    error = math.sqrt((float(there.var(ddof=1)) + lines.noise) / there.size)
-    return Interval(float(there.mean()), float(stdtrit(there.size - 1, 1 - LEVEL / 2)) * error, there.size)
+    gaps = lines.at(rung)
+    error = math.sqrt((float(gaps.var(ddof=1)) + lines.noise) / gaps.size)
+    return Interval(float(gaps.mean()), float(stdtrit(gaps.size - 1, 1 - LEVEL / 2)) * error, gaps.size)
 
 
 def _forecasts(gaps: Gaps, rounds: Sequence[Sequence[float]]) -> list[Forecast]:

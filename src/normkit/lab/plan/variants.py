@@ -146,15 +146,15 @@ def _aggregation(text: str) -> None:
         here = [one for one in plans.PLANS if _trained_here(plans.PLANS[one])]
         check.choice("compare", typed("aggregation"), name, here)
     try:
-        found = plans.declared(typed("aggregation"), "method", name, options)
+        strategy = plans.declared(typed("aggregation"), "method", name, options)
     except TypeError as error:
         raise ValueError(str(error)) from None
-    if not _trained_here(found):
+    if not _trained_here(strategy):
         raise ValueError(
             f"{typed('aggregation')} {name}: its clients train in a way of their own, which is the strategy's alone"
         )
-    if set(options) & set(found.needs):
-        raise ValueError(f"{typed('aggregation')} {text!r}: {', '.join(found.needs)} are the lab's to give")
+    if set(options) & set(strategy.needs):
+        raise ValueError(f"{typed('aggregation')} {text!r}: {', '.join(strategy.needs)} are the lab's to give")
 
 
 def _trained_here(plan: Any) -> bool:
@@ -255,8 +255,8 @@ class Variant:
 
     def count_layers(self, model: nn.Module) -> dict[str, str]:
         """Say of every slot that counts its layers how many there are in a model."""
-        said = {name: one.told(model, getattr(self, name)) for name, one in SLOTS.items() if one.told is not None}
-        return {name: text for name, text in said.items() if text}
+        counts = {name: one.told(model, getattr(self, name)) for name, one in SLOTS.items() if one.told is not None}
+        return {name: text for name, text in counts.items() if text}
 
     def require_parts_of(self, model: str) -> None:
         """Refuse parts that a model, which is not built from their names, cannot exchange."""
@@ -298,12 +298,12 @@ def converted(field: str, value: Any) -> Any:
         return str(value)
     one = NUMBERS[field]
     try:
-        found = one.kind(value)
-        if found != float(value):
+        number = one.kind(value)
+        if number != float(value):
             raise ValueError
     except (TypeError, ValueError):
         raise ValueError(f"a variant's {field} must be {one.bound.wanted}, not {value!r}") from None
-    return found
+    return number
 
 
 def called(field: str, value: Any) -> str:

@@ -100,15 +100,15 @@ def answer(rows: Sequence[Row]) -> list[str]:
     baseline, scale = _baseline(rows), scale_of(rows)
     others = [row for row in rows if not row.is_baseline and not row.is_twin]
     if _failed(baseline):
-        told = [f"The baseline {baseline.variant} {baseline.happened}, so nothing can be told against it."]
+        sentences = [f"The baseline {baseline.variant} {baseline.happened}, so nothing can be told against it."]
     else:
-        told = [_comparison(row, baseline, scale) for row in others if _word(row) in (BETTER, WORSE)]
-        told += _equals(others, baseline, scale)
-        told += _open(others, baseline, scale)
-        told += _untold(others, baseline)
-        told += [_control(row, baseline, scale) for row in rows if row.is_twin and row.finding]
+        sentences = [_comparison(row, baseline, scale) for row in others if _word(row) in (BETTER, WORSE)]
+        sentences += _equals(others, baseline, scale)
+        sentences += _open(others, baseline, scale)
+        sentences += _untold(others, baseline)
+        sentences += [_control(row, baseline, scale) for row in rows if row.is_twin and row.finding]
     failed = [row for row in rows if _failed(row) and not row.is_baseline]
-    return [*told, *(f"{row.variant} {row.happened}." for row in failed), *_edges(rows), *_unfinished(rows)]
+    return [*sentences, *(f"{row.variant} {row.happened}." for row in failed), *_edges(rows), *_unfinished(rows)]
 
 
 def _baseline(rows: Sequence[Row]) -> Row:
@@ -187,21 +187,21 @@ def _control(row: Row, baseline: Row, scale: Scale) -> str:
     assert row.finding is not None
     size = scale.difference(row.finding.difference)
     unit = " points" if "points" in scale.unit else ""
-    said = f"Control: {row.variant}, which is {baseline.variant} from another start, differs by {size}{unit}"
+    text = f"Control: {row.variant}, which is {baseline.variant} from another start, differs by {size}{unit}"
     if row.finding.word in (BETTER, WORSE):
-        return f"{said}, which is more than chance should give: trust no finding of this size here."
-    return f"{said}, by chance alone."
+        return f"{text}, which is more than chance should give: trust no finding of this size here."
+    return f"{text}, by chance alone."
 
 
 def _edges(rows: Sequence[Row]) -> list[str]:
     """Name the variants whose search ended with its best learning rate at an end."""
-    found: dict[str, list[str]] = {}
+    edges: dict[str, list[str]] = {}
     for row in rows:
         if row.edge:
-            found.setdefault(f"{row.edge} learning rate tried, {row.lr:g},", []).append(row.variant)
+            edges.setdefault(f"{row.edge} learning rate tried, {row.lr:g},", []).append(row.variant)
     return [
-        f"The search ended at its edge: the {said} was the best for {', '.join(names)}; a better one may lie beyond."
-        for said, names in found.items()
+        f"The search ended at its edge: the {edge} was the best for {', '.join(names)}; a better one may lie beyond."
+        for edge, names in edges.items()
     ]
 
 

@@ -32,8 +32,8 @@ def save(comparison: Comparison, folder: Path, form: str = "svg") -> list[Path]:
 
 
 def _save(picture: Mapping[str, Any], path: Path) -> Path:
-    with beside(path) as there:
-        draw(picture).savefig(there, format=path.suffix[1:], dpi=SHARP)
+    with beside(path) as temp_path:
+        draw(picture).savefig(temp_path, format=path.suffix[1:], dpi=SHARP)
     return path
 
 
@@ -50,14 +50,14 @@ def draw(picture: Mapping[str, Any]) -> Any:
     """Return a picture, with a title and a figure of plotly, as a figure of matplotlib."""
     if at_hand("matplotlib") is None:
         raise ValueError("matplotlib is not installed, which draws pictures for elsewhere: pip install matplotlib")
-    found = coloured(picture["figure"])
+    chart = coloured(picture["figure"])
     figure = at_hand("matplotlib.figure").Figure(INCHES, layout="constrained")
     axes = figure.add_subplot(title=picture["title"])
-    for trace in found["data"]:
+    for trace in chart["data"]:
         _draw_trace(axes, trace)
-    for side, axis in (("x", found["layout"]["xaxis"]), ("y", found["layout"]["yaxis"])):
+    for side, axis in (("x", chart["layout"]["xaxis"]), ("y", chart["layout"]["yaxis"])):
         _set_axis(axes, side, axis)
-    axes.grid(color=found["layout"]["xaxis"]["gridcolor"])
+    axes.grid(color=chart["layout"]["xaxis"]["gridcolor"])
     axes.legend(*_legend(axes), frameon=False)
     return figure
 
@@ -116,5 +116,5 @@ def _colour(text: str) -> Any:
     >>> _colour("rgba(255, 0, 51, 0.5)"), _colour("#aabbcc")
     ((1.0, 0.0, 0.2, 0.5), '#aabbcc')
     """
-    found = COLOUR.match(text)
-    return text if found is None else (*(int(part) / 255 for part in found.groups()[:3]), float(found[4]))
+    match = COLOUR.match(text)
+    return text if match is None else (*(int(part) / 255 for part in match.groups()[:3]), float(match[4]))

@@ -32,7 +32,7 @@ def records(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _record(row: Row) -> dict[str, Any]:
-    measure, found, speed = row.measure, row.finding, row.speed
+    measure, finding, speed = row.measure, row.finding, row.speed
     best, worst = row.place or (None, None)
     return {
         "variant": row.variant,
@@ -43,12 +43,12 @@ def _record(row: Row) -> dict[str, Any]:
         "seeds": row.seeds,
         measure.name: row.measured.mean,
         f"{measure.name}_half": row.measured.half,
-        "difference": found and found.difference.mean,
-        "difference_half": found and found.difference.half,
-        "finding": found and found.word,
-        "p": found and found.p,
-        "p_equal": found and found.equal,
-        "could_find": found and found.least,
+        "difference": finding and finding.difference.mean,
+        "difference_half": finding and finding.difference.half,
+        "finding": finding and finding.word,
+        "p": finding and finding.p,
+        "p_equal": finding and finding.equal,
+        "could_find": finding and finding.least,
         "step_time_ratio": speed and speed.median,
         "step_time_low": speed and speed.low,
         "step_time_high": speed and speed.high,
@@ -71,8 +71,8 @@ def _of_clients(row: Row) -> dict[str, Any]:
     """Return what is told of many owners of data, nothing where there is one."""
     if row.sent is None:
         return {}
-    found = {measures.CLIENTS: row.clients.mean, measures.WORST: row.worst.mean, measures.SPREAD: row.spread.mean}
-    return {**found, "bytes_per_round": row.sent}
+    metrics = {measures.CLIENTS: row.clients.mean, measures.WORST: row.worst.mean, measures.SPREAD: row.spread.mean}
+    return {**metrics, "bytes_per_round": row.sent}
 
 
 def _plain(value: Any) -> Any:
@@ -81,11 +81,11 @@ def _plain(value: Any) -> Any:
 
 def csv_text(rows: Sequence[Row]) -> str:
     """Write the table as CSV."""
-    found, text = records(rows), io.StringIO()
-    writer = csv.DictWriter(text, list(found[0]), lineterminator="\n")
+    table, text = records(rows), io.StringIO()
+    writer = csv.DictWriter(text, list(table[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(
-        {key: safe(value, "csv") if isinstance(value, str) else value for key, value in row.items()} for row in found
+        {key: safe(value, "csv") if isinstance(value, str) else value for key, value in row.items()} for row in table
     )
     return text.getvalue()
 
@@ -119,19 +119,19 @@ def html_text(comparison: Comparison) -> str:
         for row in rows
     ]
     body = "".join(f"<tr>{line}</tr>" for line in lines)
-    said = "".join(f"<p>{safe(sentence, 'html')}</p>" for sentence in answer(comparison, rows))
+    paragraphs = "".join(f"<p>{safe(sentence, 'html')}</p>" for sentence in answer(comparison, rows))
     title = f"<p><b>{safe(headline(comparison, rows), 'html')}.</b></p>"
-    return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{said}"
+    return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{paragraphs}"
 
 
 def picture(comparison: Comparison, title: str | None = None) -> dict[str, Any]:
     """Return the first picture whose title holds some words; the first of all by default."""
-    found = figures.pictures(comparison)
-    wanted = [one for one in found if title is None or title.lower() in one["title"].lower()]
-    if not wanted:
-        there = ", ".join(repr(one["title"]) for one in found) or "none, since nothing was logged"
-        raise ValueError(f"there is no picture {title!r}; there are {there}")
-    return wanted[0]
+    pictures = figures.pictures(comparison)
+    matches = [one for one in pictures if title is None or title.lower() in one["title"].lower()]
+    if not matches:
+        titles = ", ".join(repr(one["title"]) for one in pictures) or "none, since nothing was logged"
+        raise ValueError(f"there is no picture {title!r}; there are {titles}")
+    return matches[0]
 
 
 def coloured(figure: Any) -> Any:
@@ -140,8 +140,8 @@ def coloured(figure: Any) -> Any:
         return {key: coloured(part) for key, part in figure.items() if key != "meta"}
     if isinstance(figure, list):
         return [coloured(part) for part in figure]
-    found = VARIABLE.match(figure) if isinstance(figure, str) else None
-    return figure if found is None else with_opacity(colours()[found[1]], float(found[2] or 1))
+    match = VARIABLE.match(figure) if isinstance(figure, str) else None
+    return figure if match is None else with_opacity(colours()[match[1]], float(match[2] or 1))
 
 
 def with_opacity(colour: str, opacity: float) -> str:
@@ -157,7 +157,7 @@ def with_opacity(colour: str, opacity: float) -> str:
 @functools.cache
 def colours() -> dict[str, str]:
     """Return the page's colours by name, in the light."""
-    found: dict[str, str] = {}
+    palette: dict[str, str] = {}
     for name, colour in COLOUR.findall(files("normkit.page").joinpath("base.html").read_text(encoding="utf-8")):
-        found.setdefault(name, colour)
-    return found
+        palette.setdefault(name, colour)
+    return palette

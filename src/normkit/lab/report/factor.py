@@ -40,18 +40,18 @@ def reference(comparison: Comparison) -> tuple[str, str]:
 
 def interactions_of(comparison: Comparison) -> list[Interaction]:
     """Return the interactions."""
-    there = cells_of(comparison)
-    return factor.interactions(there, reference(comparison)) if there else []
+    cells = cells_of(comparison)
+    return factor.interactions(cells, reference(comparison)) if cells else []
 
 
 def section(comparison: Comparison, rows: Sequence[Row]) -> Section | None:
     """Return the table, None where no choices are crossed."""
-    found = interactions_of(comparison)
-    if not found:
+    interactions = interactions_of(comparison)
+    if not interactions:
         return None
     scale, (first, second) = scale_of(rows), comparison.settings["factor"]
     before, base = reference(comparison)
-    others = list(dict.fromkeys(one.first[1] for one in found))
+    others = list(dict.fromkeys(one.first[1] for one in interactions))
     columns = [
         Column(f"with {before}", lambda line: scale.difference(line.of.before)),
         Column(f"with {others[0] if len(others) == 1 else 'the other'}", lambda line: scale.difference(line.of.after)),
@@ -61,7 +61,7 @@ def section(comparison: Comparison, rows: Sequence[Row]) -> Section | None:
     ]
     lines = [
         Line(one.second[1] if len(others) == 1 else f"{one.second[1]}, {one.first[1]}", one, drawn_as(comparison, one))
-        for one in found
+        for one in interactions
     ]
     return Section(f"Gap to {base}, by {second} and {first}", columns, lines)
 
@@ -73,10 +73,10 @@ def drawn_as(comparison: Comparison, one: Interaction) -> str:
 
 def headline(comparison: Comparison) -> str:
     """Say in a line which gaps depend on the other choice."""
-    found = interactions_of(comparison)
-    if not found:
+    interactions = interactions_of(comparison)
+    if not interactions:
         return ""
-    seen = [one for one in found if one.word in (GROWS, SHRINKS, TURNS)]
+    seen = [one for one in interactions if one.word in (GROWS, SHRINKS, TURNS)]
     if not seen:
         first, second = comparison.settings["factor"]
         return f"No gap between {second}s was found to depend on the {first}"
@@ -90,8 +90,8 @@ VERBS = {GROWS: "grows", SHRINKS: "shrinks", TURNS: "turns its sign"}
 
 def sentences(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
     """Say of each gap how it changes with the other choice."""
-    found, scale = interactions_of(comparison), scale_of(rows)
-    return [_sentence(one, scale, len(found)) for one in found]
+    interactions, scale = interactions_of(comparison), scale_of(rows)
+    return [_sentence(one, scale, len(interactions)) for one in interactions]
 
 
 def _gap(one: Interaction) -> str:

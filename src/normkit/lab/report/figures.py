@@ -105,11 +105,11 @@ def _below_first(comparison: Comparison, data: list[Figure]) -> list[Figure]:
 
 def curves(comparison: Comparison, which: str = "steps", key: str = "loss") -> Figure:
     """Draw a logged number against the steps."""
-    found = {
+    series = {
         name: [(run, points(getattr(run, which), key)) for run in comparison.final_runs(name)]
         for name in comparison.variants
     }
-    drawn = _lines(comparison, found, "step", key.replace("_", " "), limits(found) if key == "loss" else None)
+    drawn = _lines(comparison, series, "step", key.replace("_", " "), limits(series) if key == "loss" else None)
     if key != "loss":
         drawn["layout"]["yaxis"] |= _norms_axis(drawn["data"])
     return drawn
@@ -119,28 +119,28 @@ def differences(comparison: Comparison) -> Figure:
     """Draw how far the loss of a seed lies from the baseline's of the same seed, where both have come through."""
     sound = {name: [run for run in comparison.final_runs(name) if _sound(run)] for name in comparison.variants}
     baseline = {run.seed: dict(run.curve) for run in sound[comparison.baseline]}
-    found = {
+    series = {
         name: [(run, _minus(run.curve, baseline[run.seed])) for run in runs if run.seed in baseline]
         for name, runs in sound.items()
         if name != comparison.baseline
     }
-    drawn = _lines(comparison, found, "step", f"loss minus {comparison.baseline}'s", _symmetric(found))
+    drawn = _lines(comparison, series, "step", f"loss minus {comparison.baseline}'s", _symmetric(series))
     drawn["layout"]["yaxis"] |= {"zeroline": True, "zerolinecolor": "var(--ink)", "zerolinewidth": 1.5}
     return drawn
 
 
 def times(comparison: Comparison) -> Figure:
     """Draw the loss against the seconds of training."""
-    found = {name: _at_same_times(comparison.final_runs(name)) for name in comparison.variants}
-    return _lines(comparison, found, "seconds", "loss", limits(found))
+    series = {name: _at_same_times(comparison.final_runs(name)) for name in comparison.variants}
+    return _lines(comparison, series, "seconds", "loss", limits(series))
 
 
 def gaps_along_ladder(comparison: Comparison) -> Figure:
     """Draw the gap to the baseline on each rung, and where its line leads, where there is a ladder."""
-    found = ladder.trends_of(comparison)
-    factor, unit = ladder.scale_of(comparison, found).factor, ladder.scale_of(comparison, found).unit
+    trends = ladder.trends_of(comparison)
+    factor, unit = ladder.scale_of(comparison, trends).factor, ladder.scale_of(comparison, trends).unit
     data: list[Figure] = []
-    for name, trend in found.items():
+    for name, trend in trends.items():
         data += _band_and_mean(comparison, name, _scaled(trend.gaps, factor)) if trend.gaps else []
         if trend.ahead:
             ahead = _scaled({max(trend.gaps): trend.ends[1], **trend.ahead}, factor)
@@ -166,11 +166,11 @@ def _scaled(found: Mapping[float, Interval], factor: float) -> Merged:
 
 def crossed_means(comparison: Comparison) -> Figure:
     """Draw the mean of each pair of crossed names, a line for each name of the second choice."""
-    there = crossed.cells_of(comparison)
-    firsts, seconds = (list(dict.fromkeys(key[side] for key in there)) for side in (0, 1))
+    table = crossed.cells_of(comparison)
+    firsts, seconds = (list(dict.fromkeys(key[side] for key in table)) for side in (0, 1))
     data: list[Figure] = []
     for second in seconds:
-        means = {firsts.index(key[0]): interval(found.values()) for key, found in there.items() if key[1] == second}
+        means = {firsts.index(key[0]): interval(scores.values()) for key, scores in table.items() if key[1] == second}
         variant = crossed.variants_by_cell(comparison)[firsts[0], second][0]
         traces = _band_and_mean(comparison, variant, _scaled({at: m for at, m in means.items() if m.count}, 1.0))
         data += [{**trace, "name": safe(second, "html")} for trace in traces]
@@ -183,8 +183,8 @@ def of_clients(comparison: Comparison) -> Figure:
     """Draw the clients' accuracies in order, where there are clients."""
     data = []
     for name in comparison.variants:
-        found = [sorted(run.evals[-1].get(EACH) or []) for run in comparison.final_runs(name) if run.evals]
-        means = [statistics.fmean(values) for values in zip(*filter(None, found), strict=True)]
+        accuracies = [sorted(run.evals[-1].get(EACH) or []) for run in comparison.final_runs(name) if run.evals]
+        means = [statistics.fmean(values) for values in zip(*filter(None, accuracies), strict=True)]
         look = style(comparison, name)
         line = {
             **_common_to(name, look),
@@ -243,18 +243,18 @@ def limits(found: Found) -> Range:
     above the lowest point as the variants commonly lie there.
     """
     sound = [curve for curves in found.values() for run, curve in curves if curve and run.status != DIVERGED]
-    settled = [
+    endings = [
         _end_of(curve) for curve in sound or [curve for curves in found.values() for _, curve in curves if curve]
     ]
-    if not settled:
+    if not endings:
         return None
-    low = min(loss for curve in settled for loss in curve)
-    return _around(low, low + _common([max(curve) - low for curve in settled]))
+    low = min(loss for curve in endings for loss in curve)
+    return _around(low, low + _common([max(curve) - low for curve in endings]))
 
 
 def _symmetric(found: Found) -> Range:
-    settled = [_end_of(curve) for curves in found.values() for _, curve in curves if curve]
-    reach = _common([max(map(abs, curve)) for curve in settled]) if settled else 0.0
+    endings = [_end_of(curve) for curves in found.values() for _, curve in curves if curve]
+    reach = _common([max(map(abs, curve)) for curve in endings]) if endings else 0.0
     return _around(-reach, reach)
 
 
@@ -284,12 +284,12 @@ def _minus(curve: Sequence[tuple[Any, float]], baseline: Mapping[Any, float]) ->
 
 def _at_same_times(runs: Sequence[Record]) -> Curves:
     """Return the loss by seconds, that of all seeds at the times of the finished one that took the shortest."""
-    found = [(run, [(time_at(run, step), loss) for step, loss in run.curve if run.steps]) for run in runs]
-    ended = [curve for run, curve in found if curve and run.status == DONE]
+    series = [(run, [(time_at(run, step), loss) for step, loss in run.curve if run.steps]) for run in runs]
+    ended = [curve for run, curve in series if curve and run.status == DONE]
     if not ended:
-        return found
+        return series
     grid = [at for at, _ in min(ended, key=lambda curve: curve[-1][0])]
-    return [(run, curve if run.status == DIVERGED else _interpolated(curve, grid)) for run, curve in found]
+    return [(run, curve if run.status == DIVERGED else _interpolated(curve, grid)) for run, curve in series]
 
 
 def _interpolated(curve: Curve, grid: Sequence[float]) -> Curve:
@@ -434,10 +434,10 @@ def _merge(curves: Iterable[Sequence[tuple[float, float]]]) -> Merged:
 
 
 def _grouped(pairs: Iterable[tuple[float, float]]) -> dict[float, list[float]]:
-    found: dict[float, list[float]] = defaultdict(list)
+    groups: dict[float, list[float]] = defaultdict(list)
     for key, value in pairs:
-        found[key].append(value)
-    return found
+        groups[key].append(value)
+    return groups
 
 
 def _thinned(curve: Sequence[tuple[float, float]], size: int) -> Sequence[tuple[float, float]]:

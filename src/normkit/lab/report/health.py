@@ -22,7 +22,7 @@ def _of(runs: list[Record]) -> list[dict[str, Any]]:
     for run in runs:
         for finding in run.found or []:
             by_rule.setdefault(finding["rule"], []).append((run, finding))
-    return [_row_of(there, len(runs)) for there in by_rule.values()]
+    return [_row_of(cases, len(runs)) for cases in by_rule.values()]
 
 
 def _row_of(there: list[tuple[Record, dict[str, Any]]], of: int) -> dict[str, Any]:

@@ -50,8 +50,8 @@ class Record:
     @property
     def status(self) -> str:
         """Tell how the run ended: done, diverged, crashed, or unfinished where it can be resumed."""
-        said = self.end.get("status", UNFINISHED)
-        return UNFINISHED if said == logs.INTERRUPTED else said
+        status = self.end.get("status", UNFINISHED)
+        return UNFINISHED if status == logs.INTERRUPTED else status
 
     @property
     def curve(self) -> list[tuple[int, float]]:
@@ -147,10 +147,10 @@ def load(folder: str | Path) -> Comparison:
     plan = read_plan(files.plan)
     notes: list[str] = []
     known = {variant["name"] for variant in plan["variants"]}
-    found = [run for path in files.logs() if (run := _run(path, plan, notes)) is not None]
-    strangers = sorted({run.variant for run in found} - known)
+    runs = [run for path in files.logs() if (run := _run(path, plan, notes)) is not None]
+    strangers = sorted({run.variant for run in runs} - known)
     notes += [f"the plan has no variant {name!r}; its runs are left out" for name in strangers]
-    whole = Comparison(files.root, plan, [run for run in found if run.variant in known], notes)
+    whole = Comparison(files.root, plan, [run for run in runs if run.variant in known], notes)
     return top_of_ladder(whole) if whole.settings.get("ladder") else whole
 
 
@@ -198,28 +198,28 @@ def _run(path: Path, plan: Mapping[str, Any], notes: list[str]) -> Record | None
         notes.append(f"{path.name} is not what was written; the same command trains the run again")
     facts = start["variant"], number(start["lr"]), start["seed"], start.get("phase", "final"), start.get("parameters")
     steps, evals, probes = (_by_step(log.of(kind)) for kind in (logs.STEP, logs.EVAL, logs.PROBE))
-    found = [event["findings"] for event in log.of(logs.FOUND)][-1:]
+    findings = [event["findings"] for event in log.of(logs.FOUND)][-1:]
     end = log.end if log.whole else {}
-    seen = found[0] if found else None
+    seen = findings[0] if findings else None
     layers, decay = start.get("layers", {}), start.get("decay")
     return Record(path.stem, *facts, steps, evals, probes, end, layers, seen, rung_of(start), decay)
 
 
 def _shorter(log: logs.Read, plan: Mapping[str, Any]) -> bool:
     """Whether a run is of the time before all runs were to be longer."""
-    there, given = log.start.get("recipe"), plan.get("settings", {})
+    spec, given = log.start.get("recipe"), plan.get("settings", {})
     own = next((v.get("steps") for v in plan["variants"] if v["name"] == log.start.get("variant")), None)
     if (rung := rung_of(log.start)) in ladder.rungs(given):
         given = {**given, **ladder.changes(given, rung)}
-    if not isinstance(there, Mapping) or own is not None:
+    if not isinstance(spec, Mapping) or own is not None:
         return False
-    share = given.get("search", 1.0) if there.get("phase") == "search" else 1.0
+    share = given.get("search", 1.0) if spec.get("phase") == "search" else 1.0
     planned = {key: share * value for key in ("steps", "seconds") if (value := given.get(key)) is not None}
     planned |= {"steps": math.floor(planned["steps"])} if "steps" in planned else {}
-    return any(isinstance(there.get(key), int | float) and there[key] < value for key, value in planned.items())
+    return any(isinstance(spec.get(key), int | float) and spec[key] < value for key, value in planned.items())
 
 
 def _by_step(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the entries in order; of a step that was logged again after a resume, the later."""
-    found = {event["step"]: event for event in events}
-    return [found[step] for step in sorted(found)]
+    entries = {event["step"]: event for event in events}
+    return [entries[step] for step in sorted(entries)]

@@ -25,7 +25,7 @@ def trends_of(comparison: Comparison) -> dict[str, Trend]:
     rounds = [one["rungs"] for one in comparison.plan.get("added", []) if "rungs" in one]
     for family in ([n for n in names if n not in comparison.twins], comparison.twins):
         kept = {*family, comparison.baseline}
-        sides = {rung: {name: of for name, of in found.items() if name in kept} for rung, found in values.items()}
+        sides = {rung: {name: of for name, of in scores.items() if name in kept} for rung, scores in values.items()}
         made |= trends.trends(sides, comparison.baseline, share, is_relative(comparison), rounds) if family else {}
     return {name: made[name] for name in names if name in made} if comparison.rungs else {}
 
@@ -54,11 +54,11 @@ def names_of(comparison: Comparison, rungs: Sequence[float]) -> list[str]:
 
 def section(comparison: Comparison) -> Section | None:
     """Return the table, None where there is no ladder."""
-    found = trends_of(comparison)
-    if not found:
+    variant_trends = trends_of(comparison)
+    if not variant_trends:
         return None
-    scale, rungs = scale_of(comparison, found), list(comparison.rungs)
-    ahead = list(dict.fromkeys(rung for trend in found.values() for rung in trend.ahead))
+    scale, rungs = scale_of(comparison, variant_trends), list(comparison.rungs)
+    ahead = list(dict.fromkeys(rung for trend in variant_trends.values() for rung in trend.ahead))
     columns = [
         *(
             Column(name, lambda line, rung=rung: _gap(line.of, rung, scale))  # type: ignore[misc]
@@ -72,7 +72,7 @@ def section(comparison: Comparison) -> Section | None:
             for rung, name in zip(ahead, names_of(comparison, ahead), strict=True)
         ),
     ]
-    lines = [Line(name, trend, name) for name, trend in found.items()]
+    lines = [Line(name, trend, name) for name, trend in variant_trends.items()]
     return Section(f"Gap to {comparison.baseline} along the ladder", columns, lines)
 
 
@@ -94,10 +94,10 @@ def _mean(scale: Scale, mean: float) -> str:
 
 def headline(comparison: Comparison) -> str:
     """Say in a line whose gap closes, grows and stays."""
-    found = {name: trend for name, trend in trends_of(comparison).items() if name not in comparison.twins}
-    if not found:
+    variant_trends = {name: trend for name, trend in trends_of(comparison).items() if name not in comparison.twins}
+    if not variant_trends:
         return ""
-    groups = {word: [name for name, trend in found.items() if trend.word == word] for word in WORDS}
+    groups = {word: [name for name, trend in variant_trends.items() if trend.word == word] for word in WORDS}
     parts = [f"{word} for {listed(names)}" for word, names in groups.items() if names]
     rungs = list(comparison.rungs)
     first, last = names_of(comparison, [rungs[0], rungs[-1]])
@@ -106,10 +106,10 @@ def headline(comparison: Comparison) -> str:
 
 def sentences(comparison: Comparison) -> list[str]:
     """Say of each variant what its gap does, then what was predicted and came."""
-    found = trends_of(comparison)
-    scale = scale_of(comparison, found)
-    said = [_sentence(comparison, name, trend, scale) for name, trend in found.items()]
-    return [*said, *_check_predictions(comparison, found, scale)]
+    variant_trends = trends_of(comparison)
+    scale = scale_of(comparison, variant_trends)
+    lines = [_sentence(comparison, name, trend, scale) for name, trend in variant_trends.items()]
+    return [*lines, *_check_predictions(comparison, variant_trends, scale)]
 
 
 def _sentence(comparison: Comparison, name: str, trend: Trend, scale: Scale) -> str:
@@ -142,7 +142,7 @@ def _enough(trend: Trend) -> str:
 
 def _check_predictions(comparison: Comparison, found: Mapping[str, Trend], scale: Scale) -> list[str]:
     """Say of every rung that lower ones predicted what came."""
-    said = []
+    lines = []
     for rung in comparison.rungs:
         parts = [
             f"{name} {_difference(scale, one.predicted)}, and it is {_mean(scale, one.measured.mean)} "
@@ -152,8 +152,8 @@ def _check_predictions(comparison: Comparison, found: Mapping[str, Trend], scale
             if one.rung == rung
         ]
         if parts:
-            said.append(f"Lower rungs predicted for {names_of(comparison, [rung])[0]}: {'; '.join(parts)}.")
-    return said
+            lines.append(f"Lower rungs predicted for {names_of(comparison, [rung])[0]}: {'; '.join(parts)}.")
+    return lines
 
 
 def reading(comparison: Comparison) -> list[str]:

@@ -101,7 +101,7 @@ def content(comparison: Comparison) -> dict[str, Any]:
         + [beside(comparison, one) for one in conclusion.sections(comparison, rows)],
         "keys": [{"name": row.variant, "look": looks[row.variant]} for row in rows],
         "reading": reading(comparison) + conclusion.reading(comparison),
-        "health": [(name, looks[name], found) for name, found in health(comparison)],
+        "health": [(name, looks[name], problems) for name, problems in health(comparison)],
         "notes": comparison.notes,
         "command": "\n".join(_command_line(command) for command in commands(comparison)),
         "settings": settings(comparison),
@@ -142,7 +142,7 @@ def reading(comparison: Comparison) -> list[str]:
     on = f"as {in_words(given['train'])} returned it" if given.get("train") else on
     level, margin = f"{findings.LEVEL:.0%}", given.get("margin", Settings.margin)
     way = "more" if measure.higher else "less"
-    told = [
+    sentences = [
         f"Variants are compared by their {measure.name} {on} ({way} is better), the mean over seeds ± a "
         f"{1 - findings.LEVEL:.0%} confidence interval (t). The difference from {baseline} is taken seed by seed, with "
         "the same batches in the same order; its interval is not corrected.",
@@ -155,36 +155,36 @@ def reading(comparison: Comparison) -> list[str]:
     ]
     if given.get("until_decided"):
         looks = listed([str(look) for look in findings.looks(comparison.seeds)])
-        told.append(
+        sentences.append(
             f"Seeds went on until each variant was decided, {comparison.seeds} at most, with looks after {looks}: each "
             f"look may spend the part of the {level} that its new seeds are of all."
         )
     if given.get("federated"):
-        told.append(FEDERATED.format(**given))
+        sentences.append(FEDERATED.format(**given))
     if added := added_seeds(comparison):
-        told.append(
+        sentences.append(
             f"Seeds were added when the numbers of {listed(added)} were there; no p is corrected for having looked at "
             "those."
         )
     if comparison.twins:
-        told.append(
+        sentences.append(
             f"The control, {listed(comparison.twins)}, is trained as its baseline is, from a start with the same law "
             "and other numbers: what it differs by is chance."
         )
-    told.append(
+    sentences.append(
         f"Time a step is what a training step takes beyond {baseline}'s, both taken in turn on this machine once all "
         "runs had ended; the interval holds for all variants together. Seconds and CPU seconds are those of a run, the "
         f"mean over seeds. Steps to {baseline}'s loss are those until a seed has its final loss."
     )
-    return told
+    return sentences
 
 
 def added_seeds(comparison: Comparison) -> list[str]:
     """Return how many seeds there were each time when more were added; not where they go on until it is decided."""
     if comparison.settings.get("until_decided"):
         return []
-    there = [one["seeds"] for one in comparison.plan.get("added", [])]
-    return [str(before) for before, after in zip(there, [*there[1:], comparison.seeds], strict=False) if after > before]
+    seeds = [one["seeds"] for one in comparison.plan.get("added", [])]
+    return [str(before) for before, after in zip(seeds, [*seeds[1:], comparison.seeds], strict=False) if after > before]
 
 
 def subtitle(comparison: Comparison) -> str:
@@ -231,9 +231,9 @@ def describe(variant: Mapping[str, Any], layers: Mapping[str, str]) -> str:
     >>> describe({"name": "a", "norm": "dyt", "lr": None}, {"norm": "9 norms"})
     'norm dyt (9 norms)'
     """
-    told = {key: f" ({said})" for key, said in layers.items()}
+    suffixes = {key: f" ({count})" for key, count in layers.items()}
     given = {key: value for key, value in variant.items() if key != "name" and value is not None}
-    return " · ".join(f"{key} {value}{told.get(key, '')}" for key, value in given.items())
+    return " · ".join(f"{key} {value}{suffixes.get(key, '')}" for key, value in given.items())
 
 
 def swatch(look: Mapping[str, Any]) -> Any:

@@ -42,13 +42,13 @@ class FewBits(NamedTuple):
 
 def in_few_bits(comparison: Comparison) -> list[FewBits]:
     """Return what became of each variant, by method and bits."""
-    found = []
+    outcomes = []
     for variant in comparison.variants:
         runs = [run for run in comparison.final_runs(variant) if run.status == DONE and run.end.get(ROWS)]
         rows = [row for run in runs for row in run.end[ROWS]["rows"]]
         for method, bits in dict.fromkeys((row["method"], row["bits"]) for row in rows):
-            found.append(_over_seeds(variant, method, bits, runs))
-    return found
+            outcomes.append(_over_seeds(variant, method, bits, runs))
+    return outcomes
 
 
 def _over_seeds(variant: str, method: str, bits: int, runs: Sequence[Record]) -> FewBits:
@@ -86,14 +86,14 @@ def _exp(value: float) -> float:
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return statistics.fmean(found) if found else math.nan
+    numbers = list(values)
+    return statistics.fmean(numbers) if numbers else math.nan
 
 
 def section(comparison: Comparison) -> Section | None:
     """Return the table, None where nothing was put into few bits."""
-    found = in_few_bits(comparison)
-    if not found:
+    outcomes = in_few_bits(comparison)
+    if not outcomes:
         return None
     text = is_text(run for name in comparison.variants for run in comparison.final_runs(name))
     columns = [
@@ -112,15 +112,15 @@ def section(comparison: Comparison) -> Section | None:
         Column("outlier channels", lambda line: "" if math.isnan(line.of.outliers) else f"{line.of.outliers:.1%}"),
         Column("why not", lambda line: line.of.why, words=True),
     ]
-    lines = [Line(f"{one.variant}, {one.method}", one, one.variant) for one in found]
+    lines = [Line(f"{one.variant}, {one.method}", one, one.variant) for one in outcomes]
     return Section("In few bits", [c for c in columns if any(c.text(line) for line in lines)], lines)
 
 
 def sentences(comparison: Comparison) -> list[str]:
     """Say for each method and number of bits which variant loses least and which most, and what tells it beforehand."""
-    found = [one for one in in_few_bits(comparison) if one.growth.count]
-    keys = list(dict.fromkeys((one.method, one.bits) for one in found))
-    return [_compare_variants([one for one in found if (one.method, one.bits) == key]) for key in keys]
+    outcomes = [one for one in in_few_bits(comparison) if one.growth.count]
+    keys = list(dict.fromkeys((one.method, one.bits) for one in outcomes))
+    return [_compare_variants([one for one in outcomes if (one.method, one.bits) == key]) for key in keys]
 
 
 def _compare_variants(found: list[FewBits]) -> str:
@@ -128,11 +128,11 @@ def _compare_variants(found: list[FewBits]) -> str:
     of = {ACTIVATIONS: "inputs of linears", **dict.fromkeys(CACHES, "keys and values")}.get(first.method, "weights")
     what = f"{of} in {first.bits} bits ({first.method})"
     best, worst = (choose(found, key=lambda one: one.growth.mean) for choose in (min, max))
-    said = f"With {what}, {best.variant} loses least: {_size(best)}"
-    said += f"; {worst.variant} most: {_size(worst)}" if best is not worst else ""
+    sentence = f"With {what}, {best.variant} loses least: {_size(best)}"
+    sentence += f"; {worst.variant} most: {_size(worst)}" if best is not worst else ""
     ranks = [f"{words} {rho:+.2f}" for name, words in SIGNS.items() if (rho := predicted(found, name)) is not None]
-    said += f"; rank correlation over variants with {' and '.join(ranks)}" if ranks else ""
-    return f"{said}."
+    sentence += f"; rank correlation over variants with {' and '.join(ranks)}" if ranks else ""
+    return f"{sentence}."
 
 
 def _size(one: FewBits) -> str:

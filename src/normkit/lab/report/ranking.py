@@ -94,7 +94,7 @@ def rank(comparison: Comparison) -> list[Row]:
     values = sound_values(comparison)
     judged = judge(comparison, values)
     rows = [_row(comparison, name, judged, timed.get(name)) for name in comparison.variants]
-    lead = {name: _lead(found, values.get(comparison.baseline, {})) for name, found in values.items() if found}
+    lead = {name: _lead(scores, values.get(comparison.baseline, {})) for name, scores in values.items() if scores}
     sign = -1 if measure.higher else 1
     return sorted(rows, key=lambda row: (sign * lead.get(row.variant, sign * math.inf), ORDER.index(row.status)))
 
@@ -111,14 +111,14 @@ def judge(comparison: Comparison, values: Mapping[str, Mapping[int, float]]) -> 
     given, measure = comparison.settings, measures.of(comparison.settings)
     how = {"share": given.get("margin", Settings.margin), "higher": measure.higher}
     until = bool(given.get("until_decided"))
-    there = values if until else {name: found for name, found in values.items() if found}
-    told, planned = findings.judged(there, comparison.baseline, comparison.twins, comparison.seeds, until, **how)
-    ranked = {name: found for name, found in values.items() if found and name not in comparison.twins}
+    entrants = values if until else {name: results for name, results in values.items() if results}
+    verdicts, planned = findings.judged(entrants, comparison.baseline, comparison.twins, comparison.seeds, until, **how)
+    ranked = {name: results for name, results in values.items() if results and name not in comparison.twins}
     last = max((planned[name] for name in ranked), default=0)
     level = findings.spent(comparison.seeds).get(last, findings.LEVEL) if until else findings.LEVEL
     return Judgement(
-        {name: found for name, found in told.items() if values[name]},
-        findings.places(ranked, told, comparison.baseline, level=level, **how),
+        {name: results for name, results in verdicts.items() if values[name]},
+        findings.places(ranked, verdicts, comparison.baseline, level=level, **how),
         {name: planned.get(name, comparison.seeds) for name in comparison.variants},
     )
 
@@ -213,8 +213,8 @@ def _why(failed: Sequence[Record]) -> str:
 
 def _values(runs: Iterable[Record], key: str) -> dict[int, float]:
     """Return a measure of the finished runs by seed."""
-    found = {run.seed: run.measured(key) for run in runs if run.status == DONE}
-    return {seed: value for seed, value in found.items() if math.isfinite(value)}
+    measurements = {run.seed: run.measured(key) for run in runs if run.status == DONE}
+    return {seed: value for seed, value in measurements.items() if math.isfinite(value)}
 
 
 def _lead(losses: Mapping[int, float], baseline: Mapping[int, float]) -> float:
@@ -270,5 +270,5 @@ def _finite(values: Iterable[float]) -> list[float]:
 
 
 def _over(reduce: Callable[[list[float]], float], values: Iterable[float]) -> float | None:
-    found = _finite(values)
-    return reduce(found) if found else None
+    numbers = _finite(values)
+    return reduce(numbers) if numbers else None

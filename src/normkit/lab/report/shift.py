@@ -49,14 +49,14 @@ class Adapted(NamedTuple):
 
 def adapted(comparison: Comparison) -> list[Adapted]:
     """Return what became of each adapter, stream by stream and variant by variant."""
-    found = []
+    outcomes = []
     for variant in comparison.variants:
         runs = [run.end.get(ROWS) or [] for run in comparison.final_runs(variant) if run.status == DONE]
         keys = list(dict.fromkeys((row["stream"], row["adapter"]) for rows in runs for row in rows))
         for stream, adapter in keys:
             of_it = [[row for row in rows if (row["stream"], row["adapter"]) == (stream, adapter)] for rows in runs]
-            found.append(_over_seeds(variant, adapter, stream, [rows for rows in of_it if rows]))
-    return found
+            outcomes.append(_over_seeds(variant, adapter, stream, [rows for rows in of_it if rows]))
+    return outcomes
 
 
 def _over_seeds(variant: str, adapter: str, stream: str, seeds: list[list[dict[str, Any]]]) -> Adapted:
@@ -115,11 +115,11 @@ COLUMNS = [
 
 def section(comparison: Comparison) -> Section | None:
     """Return the table, None where nothing was shifted."""
-    found = [one for one in adapted(comparison) if one.of]
-    if not found:
+    outcomes = [one for one in adapted(comparison) if one.of]
+    if not outcomes:
         return None
-    lines = [Line(f"{one.variant}, {one.adapter}, {one.stream}", one, one.variant) for one in found]
-    shifts = dict.fromkeys(part for one in found for shift in one.shifts for part in shift.split(" + "))
+    lines = [Line(f"{one.variant}, {one.adapter}, {one.stream}", one, one.variant) for one in outcomes]
+    shifts = dict.fromkeys(part for one in outcomes for shift in one.shifts for part in shift.split(" + "))
     return Section(f"Adapting to shifted data: {', '.join(shifts)}", COLUMNS, lines)
 
 
@@ -127,13 +127,13 @@ def sentences(comparison: Comparison) -> list[str]:
     """Say of each variant what adapters gained at best and at worst, and with which they are safest."""
     every = adapted(comparison)
     by_variant = {name: [one for one in every if one.variant == name and one.of] for name in comparison.variants}
-    there = {name: of for name, of in by_variant.items() if of}
-    said = [_extremes(name, of) for name, of in there.items()]
-    lowest = {name: min(of, key=_gain) for name, of in there.items()}
+    present = {name: of for name, of in by_variant.items() if of}
+    lines = [_extremes(name, of) for name, of in present.items()]
+    lowest = {name: min(of, key=_gain) for name, of in present.items()}
     if len(lowest) > 1:
         safest = max(lowest, key=lambda name: _gain(lowest[name]))
-        said.append(f"Adapting is safest with {safest}: at worst {_size(lowest[safest])}.")
-    return said + _misfits([one for one in every if not one.of])
+        lines.append(f"Adapting is safest with {safest}: at worst {_size(lowest[safest])}.")
+    return lines + _misfits([one for one in every if not one.of])
 
 
 def _misfits(found: Sequence[Adapted]) -> list[str]:

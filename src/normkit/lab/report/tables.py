@@ -114,9 +114,9 @@ def speaks(column: Column, rows: Sequence[Row]) -> bool:
 
 def finding(row: Row) -> str:
     """Say what may be said of a row against the baseline, and what is missing."""
-    said = row.finding.word if row.finding else "baseline" if row.is_baseline else ""
+    verdict = row.finding.word if row.finding else "baseline" if row.is_baseline else ""
     control = "control" if row.is_twin else ""
-    return "; ".join(filter(None, (control, said, row.happened)))
+    return "; ".join(filter(None, (control, verdict, row.happened)))
 
 
 def place(row: Row | Line) -> str:

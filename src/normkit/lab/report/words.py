@@ -73,16 +73,16 @@ class Scale:
 
     def _with_bounds(self, mean: float, bounds: tuple[float, float], sign: str) -> str:
         """Write a number with ± and how far its interval reaches, or with both ends where that would say too little."""
-        said = fixed(self.factor * mean, self.places, sign)
+        text = fixed(self.factor * mean, self.places, sign)
         unit = self.unit.replace(" points", "")
         low, high = (self.factor * part for part in bounds)
-        if not said or math.isnan(low):
-            return f"{said}{unit}" if said else ""
+        if not text or math.isnan(low):
+            return f"{text}{unit}" if text else ""
         half = (high - low) / 2
         even = math.isclose(low + half, self.factor * mean, rel_tol=1e-6, abs_tol=1e-9)
         if even and (self.factor == 1 or half < WIDE or half < abs(self.factor * mean)):
-            return f"{said}{unit} ± {fixed(half, self.places)}"
-        return f"{said}{unit} [{fixed(low, self.places, sign)}, {fixed(high, self.places, sign)}]"
+            return f"{text}{unit} ± {fixed(half, self.places)}"
+        return f"{text}{unit} [{fixed(low, self.places, sign)}, {fixed(high, self.places, sign)}]"
 
     def size(self, value: float) -> str:
         """Write how large a difference is."""
@@ -138,8 +138,8 @@ def decimals(values: Iterable[float]) -> int:
     >>> decimals([2.31, 12.5]), decimals([0.0123]), decimals([])
     (3, 5, 3)
     """
-    found = [abs(value) for value in values if math.isfinite(value) and value]
-    return min(8, max(0, 3 - math.floor(math.log10(min(found))))) if found else 3
+    magnitudes = [abs(value) for value in values if math.isfinite(value) and value]
+    return min(8, max(0, 3 - math.floor(math.log10(min(magnitudes))))) if magnitudes else 3
 
 
 def with_interval(found: Interval, digits: int, sign: str = "") -> str:

@@ -26,13 +26,13 @@ class Unportable(ValueError):
 
 def save(path: Path, state: dict[str, Any], prove: bool = True) -> None:
     """Write a checkpoint beside its place, then move it there; with ``prove``, only once it could be read again."""
-    with beside(path) as there:
-        with there.open("wb", buffering=0) as file:
+    with beside(path) as temp_path:
+        with temp_path.open("wb", buffering=0) as file:
             _write(state, Sink(file))
             os.fsync(file.fileno())
         if prove:
             try:
-                unchecked(there, mmap=True)
+                unchecked(temp_path, mmap=True)
             except Exception as error:
                 raise Unportable(reason(error)) from error
 

@@ -108,8 +108,8 @@ class Local:
     def wait(self) -> Ended:
         """Wait for the first run that ends."""
         busy = {place: worker for place in self.active if (worker := self.workers[place]) is not None}
-        told = connection.wait([w for worker in busy.values() for w in (worker.line, worker.process.sentinel)], 1.0)
-        ended = [p for p, worker in busy.items() if worker.line in told or worker.process.sentinel in told]
+        ready = connection.wait([w for worker in busy.values() for w in (worker.line, worker.process.sentinel)], 1.0)
+        ended = [p for p, worker in busy.items() if worker.line in ready or worker.process.sentinel in ready]
         results = [(place, self._result(place, busy[place])) for place in ended]
         return [(self.active.pop(place), result) for place, result in results]
 

@@ -100,12 +100,12 @@ class Federated(Training):
 
     def _server_data(self) -> dict[str, Any]:
         """Return what a method needs of a server that has data of its own."""
-        there = {
+        resources = {
             "loss": self._loss_of_state,
             "batches": [self._mine(batch) for batch in self.batches],
             "parameters": [name for name, _ in self.plain.named_parameters() if name not in self.local],
         }
-        return {name: there[name] for name in self.plan.needs}
+        return {name: resources[name] for name in self.plan.needs}
 
     def _loss_of_state(self, state: Mapping[str, Tensor], batch: Any) -> Tensor:
         """Return the loss of a state on a batch; its batch norms take the batch's statistics, and remember them."""
@@ -123,11 +123,11 @@ class Federated(Training):
         """Measure each client's state on held-out data like its own, and the server's on all of it."""
         self.model.eval()
         labels = self.clients[0].classes is not None and self.task.accuracy is not None
-        found = self._by_client() if labels else self._plain_loss()
+        metrics = self._by_client() if labels else self._plain_loss()
         self.plain.train()
-        self.measured = found
-        self.log.write(logs.EVAL, step=self.step, **logs.plain(found))
-        self.last = found["loss"]
+        self.measured = metrics
+        self.log.write(logs.EVAL, step=self.step, **logs.plain(metrics))
+        self.last = metrics["loss"]
         self.best = min(self.best, self.last) if math.isfinite(self.last) else self.best
         return self.last if math.isfinite(self.last) else math.inf
 
@@ -158,22 +158,22 @@ class Federated(Training):
             with self.accelerator.autocast():
                 scores, labels = self.task.scored(self.model, client.seen(batch) if client else batch)  # type: ignore[misc]
             losses = F.cross_entropy(scores.float(), labels, reduction="none")
-            told = torch.stack([torch.ones_like(losses), losses, (scores.argmax(-1) == labels).float()], 1)
+            stats = torch.stack([torch.ones_like(losses), losses, (scores.argmax(-1) == labels).float()], 1)
             known = labels < count
-            table.index_add_(0, labels[known].cpu(), told[known].double().cpu())
+            table.index_add_(0, labels[known].cpu(), stats[known].double().cpu())
         return table
 
     def _plain_loss(self) -> dict[str, Any]:
         """Return the mean loss of the clients' states over all that is held out, where samples have no classes."""
-        found: list[float] = []
+        means: list[float] = []
         for client, kept in zip(self.clients, self.kept, strict=True):
-            if not found or kept or client.view:
+            if not means or kept or client.view:
                 self.plain.load_state_dict({**self.server, **kept})
                 sizes = [self.task.size(batch) for batch in self.validation]
                 with self.accelerator.autocast():
                     losses = [float(self.task.loss(self.model, client.seen(batch))) for batch in self.validation]
-                found.append(sum(n * loss for n, loss in zip(sizes, losses, strict=True)) / sum(sizes))
-        return {measures.LOSS: statistics.fmean(found)}
+                means.append(sum(n * loss for n, loss in zip(sizes, losses, strict=True)) / sum(sizes))
+        return {measures.LOSS: statistics.fmean(means)}
 
     def get_state(self) -> Any:
         """Return the server's state and memory, and what the clients keep."""

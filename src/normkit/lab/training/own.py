@@ -84,10 +84,10 @@ class Log:
 
     def __call__(self, step: int, **values: Any) -> None:
         """Write numbers of a step."""
-        found = {name: _number(name, value) for name, value in values.items()}
+        numbers = {name: _number(name, value) for name, value in values.items()}
         self.step = _whole(step)
-        held_out = {name.removeprefix(VALIDATION): v for name, v in found.items() if name.startswith(VALIDATION)}
-        own = {name: v for name, v in found.items() if not name.startswith(VALIDATION)}
+        held_out = {name.removeprefix(VALIDATION): v for name, v in numbers.items() if name.startswith(VALIDATION)}
+        own = {name: v for name, v in numbers.items() if not name.startswith(VALIDATION)}
         if own:
             spent = {"seconds": round(self.seconds, 4), "tokens": self.step, "unit": UNIT}
             self.log.write(logs.STEP, **spent, **logs.plain(own), step=self.step)
@@ -120,11 +120,11 @@ def _whole(step: Any) -> int:
 def train(run: Run, settings: Settings, folder: files.Folder, stop: Callable[[], bool]) -> dict[str, Any]:
     """Call the user's function for a run, and return the last line of its log."""
     log = begun(run, settings, folder)
-    told = Log(log, stop)
+    logger = Log(log, stop)
     reset_peak()
     try:
         with data.chances(run.seed):
-            value = called(run, settings, told)
+            value = called(run, settings, logger)
     except Stop:
         return log.end(logs.INTERRUPTED, error=None)
     except OSError as error:
@@ -133,14 +133,14 @@ def train(run: Run, settings: Settings, folder: files.Folder, stop: Callable[[],
         return crashed(log, error)
     except Exception as error:
         return crashed(log, error)
-    return ended(log, told, settings, value)
+    return ended(log, logger, settings, value)
 
 
 def begun(run: Run, settings: Settings, folder: files.Folder) -> logs.Log:
     """Open the log anew; one that is damaged, or of another run, is set aside."""
     path, recipe = folder.log(run.name), run.recipe(settings)
-    there = logs.read(path)
-    if there.damaged or path.is_dir() or not same(there.start.get("recipe", recipe), recipe):
+    existing = logs.read(path)
+    if existing.damaged or path.is_dir() or not same(existing.start.get("recipe", recipe), recipe):
         files.set_aside(path)
     log = logs.Log(path, logs.BEGINNING)
     facts = {"variant": run.variant.name, "lr": run.lr, "seed": run.seed, "phase": run.phase, "steps": run.steps}
@@ -170,7 +170,7 @@ def ended(log: logs.Log, told: Log, settings: Settings, value: float) -> dict[st
     measure = measures.of(vars(settings))
     loss = value if measure.key == measures.LOSS else told.last
     final = {measures.LOSS: loss, measure.key: value}
-    found = {
+    summary = {
         "final_loss": loss,
         "best_loss": min(told.best, value) if measure.key == measures.LOSS else told.best,
         "final": final,
@@ -182,7 +182,7 @@ def ended(log: logs.Log, told: Log, settings: Settings, value: float) -> dict[st
         "peak_memory": peak_memory(torch.device(settings.device)),
     }
     status = logs.DONE if math.isfinite(value) else logs.DIVERGED
-    return log.end(status, **logs.plain(found), unit=UNIT, error=None)
+    return log.end(status, **logs.plain(summary), unit=UNIT, error=None)
 
 
 def crashed(log: logs.Log, error: Exception) -> dict[str, Any]:
@@ -196,8 +196,8 @@ def import_function(source: str) -> Callable[..., Any]:
     try:
         inspect.signature(function).bind(None, None, None, **dict.fromkeys(takes(function)))
     except (TypeError, ValueError) as error:
-        wanted = f"it is called as train(build, seed, log), and with any of {', '.join(EXTRA)} that it names"
-        raise ValueError(f"train {source!r} does not fit: {error}; {wanted}") from error
+        usage = f"it is called as train(build, seed, log), and with any of {', '.join(EXTRA)} that it names"
+        raise ValueError(f"train {source!r} does not fit: {error}; {usage}") from error
     return function
 
 

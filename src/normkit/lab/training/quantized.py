@@ -35,9 +35,9 @@ def run(model: nn.Module, task: Task, settings: Settings, seed: int, evaluate: E
     model = copy.deepcopy(model).eval()
     with torch.no_grad():
         loss = evaluate(model)
-    found: dict[str, Any] = {"loss": loss, "bytes": sum(p.nbytes for p in model.parameters())}
+    metrics: dict[str, Any] = {"loss": loss, "bytes": sum(p.nbytes for p in model.parameters())}
     batches = [_inputs(task.data.train(seed, step)) for step in range(1, BATCHES + 1)]
-    found |= activations(model, batches[0])
+    metrics |= activations(model, batches[0])
     rows = []
     for text in settings.quant or ():
         for bits in settings.bits:
@@ -46,7 +46,7 @@ def run(model: nn.Module, task: Task, settings: Settings, seed: int, evaluate: E
                 rows.append(row | _measure(model, text, bits, batches, evaluate))
             except (ValueError, RuntimeError) as error:
                 rows.append(row | {"why": str(error)})
-    return {**found, "rows": rows}
+    return {**metrics, "rows": rows}
 
 
 def _measure(model: nn.Module, text: str, bits: int, batches: list[Any], evaluate: Evaluate) -> dict[str, Any]:

@@ -41,12 +41,12 @@ def ready(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
 def _ready(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
     trials = [run for variant in plan.variants for run in search(plan, variant, results)]
     best = {variant.name: tuned(plan, variant, results) for variant in plan.variants}
-    wanted = seeds_wanted(plan, best, results)
+    seed_counts = seeds_wanted(plan, best, results)
     finals = [
         final(plan, variant, own.lr, seed, own.decay)
-        for seed in range(1, max(wanted.values(), default=0) + 1)
+        for seed in range(1, max(seed_counts.values(), default=0) + 1)
         for variant in plan.variants
-        if (own := best[variant.name]) is not None and seed <= wanted[variant.name]
+        if (own := best[variant.name]) is not None and seed <= seed_counts[variant.name]
     ]
     return [run for run in trials + finals if run.name not in results]
 
@@ -60,8 +60,8 @@ def seeds_wanted(
         return dict.fromkeys(best, settings.seeds)
     values = {v.name: _values(plan, v, best[v.name], results) for v in plan.variants}
     failed = {name for name in best if best[name] is None and not _searching(plan, name, results)}
-    failed |= {name for name, found in values.items() if math.inf in found.values()}
-    sound = {name: found for name, found in values.items() if name not in failed}
+    failed |= {name for name, scores in values.items() if math.inf in scores.values()}
+    sound = {name: scores for name, scores in values.items() if name not in failed}
     twins = {variant.name for variant in plan.variants if variant.start != "own"}
     _, wanted = findings.judged(sound, plan.baseline, twins, settings.seeds, until=True, share=settings.margin)
     return {name: wanted.get(name, len(values[name])) for name in best}
@@ -73,8 +73,8 @@ def _values(
     """Return by seed what the runs of a variant that have ended are judged by; less is better."""
     seeds = range(1, plan.settings.seeds + 1) if best is not None else ()
     lr, decay = best or Tuned(0.0, None)
-    found = {seed: value_of(plan, results.get(final(plan, variant, lr, seed, decay).name)) for seed in seeds}
-    return {seed: value for seed, value in found.items() if value is not None}
+    scores = {seed: value_of(plan, results.get(final(plan, variant, lr, seed, decay).name)) for seed in seeds}
+    return {seed: value for seed, value in scores.items() if value is not None}
 
 
 def _searching(plan: Plan, name: str, results: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -252,8 +252,8 @@ def ended(folder: Folder, plan: Plan, retry: bool = False) -> Results:
     Nor has a run whose log is damaged, or of another comparison.
     """
     again = (logs.INTERRUPTED, logs.CRASHED) if retry else (logs.INTERRUPTED,)
-    found = {path.stem: log for path in folder.logs() if (log := logs.read(path)).whole and belongs(plan, log)}
-    return {name: log.end for name, log in found.items() if log.end["status"] not in again}
+    records = {path.stem: log for path in folder.logs() if (log := logs.read(path)).whole and belongs(plan, log)}
+    return {name: log.end for name, log in records.items() if log.end["status"] not in again}
 
 
 def belongs(plan: Plan, log: logs.Read, unsaid: bool = True) -> bool:
@@ -287,18 +287,18 @@ def open_folder(plan: Plan, root: str | Path, command: list[str], fresh: bool = 
     if fresh:
         folder.clear()
     folder.create()
-    there = plan_in(folder)
-    if there is None:
+    existing = plan_in(folder)
+    if existing is None:
         require_own(plan, folder)
         if folder.plan.exists():
             set_aside(folder.plan)
         write_plan(folder, {**plan.described(), "command": command, "environment": environment()})
         return folder
-    require_comparable(there, plan, folder)
-    if growth.additions(there, plan.described()):
-        before = {"seeds": there["settings"]["seeds"], "rungs": ladder.rungs(there["settings"])}
-        added = [*there.get("added", []), {"command": command, **before}]
-        write_plan(folder, {**there, **plan.described(), "added": added})
+    require_comparable(existing, plan, folder)
+    if growth.additions(existing, plan.described()):
+        before = {"seeds": existing["settings"]["seeds"], "rungs": ladder.rungs(existing["settings"])}
+        added = [*existing.get("added", []), {"command": command, **before}]
+        write_plan(folder, {**existing, **plan.described(), "added": added})
     set_shorter_aside(plan, folder)
     return folder
 
@@ -325,8 +325,8 @@ def set_shorter_aside(plan: Plan, folder: Folder) -> None:
         log = logs.read(path)
         if "recipe" not in log.start or not (run := run_of(plan, log)):
             continue
-        there = log.start["recipe"]
-        if (there.get("steps"), there.get("seconds")) != (run.steps, run.seconds):
+        recipe = log.start["recipe"]
+        if (recipe.get("steps"), recipe.get("seconds")) != (run.steps, run.seconds):
             folder.forget(run.name)
             set_aside(path, "shorter")
 

@@ -28,14 +28,14 @@ Batches = Sequence[tuple[Tensor, Tensor]]
 
 def run(model: nn.Module, task: Task, settings: Settings, seed: int, device: torch.device) -> list[dict[str, Any]]:
     """Return what became of each adapter in each stream; ``why`` says of one that does not fit the model, why not."""
-    found = shift.samples(task, settings)
-    found = found._replace(x=found.x.to(device), y=found.y.to(device))
+    samples = shift.samples(task, settings)
+    samples = samples._replace(x=samples.x.to(device), y=samples.y.to(device))
     source = copy.deepcopy(model).eval().requires_grad_(False)
-    source = source if found.classes is not None else shift.Places(source)
-    unshifted = shift.clean(found, settings, seed)
+    source = source if samples.classes is not None else shift.Places(source)
+    unshifted = shift.clean(samples, settings, seed)
     clean = _accuracy(*_answers(source, unshifted)[:2])
     rows = []
-    for order, stream in shift.streams(found, settings, seed):
+    for order, stream in shift.streams(samples, settings, seed):
         logits, right, seconds = _answers(source, stream.batches)
         before = {"before": _accuracy(logits, right), "ece_before": calibration_error(logits, right)}
         before |= {"ms_before": 1e3 * seconds / len(right), "clean_before": clean}
@@ -88,12 +88,12 @@ class _AsItIs(nn.Module):
 
 def _answers(model: nn.Module, batches: Batches) -> tuple[Tensor, Tensor, float]:
     """Return scores (N, K), what is right (N,), and the processor's seconds."""
-    begun, found = time.process_time(), []
+    begun, logits = time.process_time(), []
     for x, _ in batches:
         with torch.no_grad():
-            found.append(accurate(tasks.scores(model(x))).detach())
+            logits.append(accurate(tasks.scores(model(x))).detach())
     spent = time.process_time() - begun
-    return torch.cat(found), torch.cat([y.flatten() for _, y in batches]), spent
+    return torch.cat(logits), torch.cat([y.flatten() for _, y in batches]), spent
 
 
 def _accuracy(logits: Tensor, right: Tensor) -> float:

@@ -203,25 +203,25 @@ class Training:
     @torch.no_grad()
     def _evaluate(self) -> float:
         self.model.eval()
-        found = {"loss": self._over_validation(self.task.loss)}
+        metrics = {"loss": self._over_validation(self.task.loss)}
         if self.task.accuracy is not None:
-            found["accuracy"] = self._over_validation(self.task.accuracy)
+            metrics["accuracy"] = self._over_validation(self.task.accuracy)
         if self.task.metric is not None:
             with self.accelerator.autocast():
                 own = float(self.task.metric(self.model, self.validation))
-            found["metric"] = self._mean(torch.tensor(own, device=self.accelerator.device))
+            metrics["metric"] = self._mean(torch.tensor(own, device=self.accelerator.device))
         self.model.train()
-        self.measured = found
-        self.log.write(logs.EVAL, step=self.step, **logs.plain(found))
-        self.last = found["loss"]
+        self.measured = metrics
+        self.log.write(logs.EVAL, step=self.step, **logs.plain(metrics))
+        self.last = metrics["loss"]
         self.best = min(self.best, self.last) if math.isfinite(self.last) else self.best
         return self.last if math.isfinite(self.last) else math.inf
 
     def _over_validation(self, measure: Callable[[nn.Module, Any], Tensor]) -> float:
         sizes = torch.tensor([float(self.task.size(batch)) for batch in self.validation])
         with self.accelerator.autocast():
-            found = torch.stack([measure(self.model, batch) for batch in self.validation]).float()
-        return self._mean(found @ (sizes / sizes.sum()).to(found.device))
+            scores = torch.stack([measure(self.model, batch) for batch in self.validation]).float()
+        return self._mean(scores @ (sizes / sizes.sum()).to(scores.device))
 
     def _state_to_go_on_from(self) -> dict[str, Any] | None:
         """Open the log and return the checkpoint, or None to begin; the first process decides for all."""
@@ -243,8 +243,8 @@ class Training:
             except files.Damaged as error:
                 files.set_aside(path)
                 self.notes.append(f"{error}; it was set aside, and the run began again")
-        there = logs.read(log)
-        if there.damaged or log.is_dir() or not same(there.start.get("recipe", self.recipe), self.recipe):
+        existing = logs.read(log)
+        if existing.damaged or log.is_dir() or not same(existing.start.get("recipe", self.recipe), self.recipe):
             files.set_aside(log)
             self.notes.append(f"{log} was damaged or of another run; it was set aside, and the run began again")
         self.log = logs.Log(log, logs.BEGINNING)
@@ -300,13 +300,13 @@ class Training:
 
     def _afterwards(self) -> dict[str, Any]:
         """Put the trained model to shifted streams and few bits, where these are asked for."""
-        model, found = self.accelerator.unwrap_model(self.model), dict[str, Any]()
+        model, results = self.accelerator.unwrap_model(self.model), dict[str, Any]()
         with OF_A_RUN.part(EVALUATION):
             if self.settings.shift:
-                found["shift"] = shifted.run(model, self.task, self.settings, self.run.seed, self.accelerator.device)
+                results["shift"] = shifted.run(model, self.task, self.settings, self.run.seed, self.accelerator.device)
             if self.settings.quant:
-                found["quant"] = quantized.run(model, self.task, self.settings, self.run.seed, self._loss_of)
-        return logs.plain(found)
+                results["quant"] = quantized.run(model, self.task, self.settings, self.run.seed, self._loss_of)
+        return logs.plain(results)
 
     def _loss_of(self, model: nn.Module) -> float:
         return self._over_validation(lambda _, batch: self.task.loss(model, batch))
@@ -324,7 +324,7 @@ class Training:
             else (self.tokens * (self.step - 1) / self.step / max(self.elapsed - self.first_step, 1e-9))
         )
         later = self._afterwards() if status == logs.DONE and self.run.phase == "final" else {}
-        found = {
+        summary = {
             "status": status,
             "final_loss": logs.plain(self.last),
             "best_loss": logs.plain(self.best),
@@ -340,7 +340,7 @@ class Training:
             **self._end_of_log(),
             **later,
         }
-        written = self.log.end(**found)
+        written = self.log.end(**summary)
         if status != logs.INTERRUPTED and self.accelerator.is_main_process:
             self.folder.forget(self.run.name)
         return written
@@ -358,8 +358,8 @@ def get_state(model: nn.Module, optimizer: Any, spread: bool) -> Any:
 
     plain = getattr(optimizer, "optimizer", optimizer)
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    found = get_state_dict(model, plain, options=options)
-    return dict(zip(("model", "optimizer"), found, strict=True))
+    states = get_state_dict(model, plain, options=options)
+    return dict(zip(("model", "optimizer"), states, strict=True))
 
 
 def set_state(model: nn.Module, optimizer: Any, state: Any, spread: bool) -> None:

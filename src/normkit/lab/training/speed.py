@@ -131,8 +131,8 @@ def ratios(root: str | Path, baseline: str, rung: float = 1.0) -> dict[str, Rati
     at = 0 if clock == CPU else 1
     rounds: Mapping[str, Any] = read_rounds(root, baseline, rung)
     return {
-        name: _ratio([row[2 + at] / row[at] for row in found if row[at] > 0], LEVEL / len(rounds), clock)
-        for name, found in rounds.items()
+        name: _ratio([row[2 + at] / row[at] for row in rows if row[at] > 0], LEVEL / len(rounds), clock)
+        for name, rows in rounds.items()
     }
 
 
@@ -160,8 +160,8 @@ def interval_of_median(found: Sequence[float], level: float) -> tuple[float, flo
 
 def _content(root: str | Path) -> dict[str, Any]:
     try:
-        found = unsealed(Folder(root).speed.read_bytes())
-        rows = [row for rows in found["rounds"].values() for row in rows]
-        return found if all(len(row) == 4 and min(map(float, row)) >= 0 for row in rows) else {}
+        content = unsealed(Folder(root).speed.read_bytes())
+        rows = [row for rows in content["rounds"].values() for row in rows]
+        return content if all(len(row) == 4 and min(map(float, row)) >= 0 for row in rows) else {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}

@@ -70,9 +70,9 @@ def _cells(change: Change) -> tuple[str, str, str, str, str]:
 
 def unrecognized(rest: Mapping[str, Any]) -> str:
     """What is said of modules that look like norms and are not recognized."""
-    told = [f"{name or 'it'}, a {match.kind}, is not recognized: {match.why_not}" for name, match in rest.items()]
-    more = f", and {len(told) - 1} more" if len(told) > 1 else ""
-    return f"; {told[0]}{more}" if told else ""
+    sentences = [f"{name or 'it'}, a {match.kind}, is not recognized: {match.why_not}" for name, match in rest.items()]
+    more = f", and {len(sentences) - 1} more" if len(sentences) > 1 else ""
+    return f"; {sentences[0]}{more}" if sentences else ""
 
 
 @torch.no_grad()

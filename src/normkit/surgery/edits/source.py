@@ -62,9 +62,9 @@ class Source:
         tree = copy.deepcopy(self.tree)
         decorators, tree.decorator_list = tree.decorator_list, []
         module = ast.fix_missing_locations(ast.Module([tree], []))
-        found: dict[str, Any] = {}
-        exec(compile(module, self.inner.__code__.co_filename, "exec"), self.scope, found)
-        made = found[tree.name]
+        namespace: dict[str, Any] = {}
+        exec(compile(module, self.inner.__code__.co_filename, "exec"), self.scope, namespace)
+        made = namespace[tree.name]
         for name in ("__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__module__", "__qualname__"):
             setattr(made, name, getattr(self.inner, name))
         for decorator in reversed(decorators):

@@ -101,8 +101,8 @@ def _turns_halves(by: Callable[..., Any]) -> bool:
     cos, sin = turns(torch.arange(SIZES[2]).expand(SIZES[0], -1), SIZES[-1], dtype=torch.float64)
     try:
         made = by(q.clone(), k.clone(), *(torch.cat([angle, angle], -1) for angle in (cos, sin)))
-        wanted = [rotate(x, (cos.unsqueeze(1), sin.unsqueeze(1))) for x in (q, k)]
-        return len(made) == 2 and all(torch.allclose(a, b, atol=CLOSE) for a, b in zip(made, wanted, strict=True))
+        expected = [rotate(x, (cos.unsqueeze(1), sin.unsqueeze(1))) for x in (q, k)]
+        return len(made) == 2 and all(torch.allclose(a, b, atol=CLOSE) for a, b in zip(made, expected, strict=True))
     except Exception:  # it is another function
         return False
 

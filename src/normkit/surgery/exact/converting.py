@@ -60,10 +60,10 @@ def convert(model: nn.Module, to: str, example: Any, *, inplace: bool = True) ->
     check.choice("convert", "to", to, TARGETS)
     proof.ready("convert", model, example)
     sites = sized_table(model, inputs_of(model, example))
-    found = sites.found
-    norms = {name: match for name, match in found.items() if _is_layer_norm(match)}
+    matches = sites.found
+    norms = {name: match for name, match in matches.items() if _is_layer_norm(match)}
     if not norms:
-        names = sorted({str(match.name) for match in found.values()})
+        names = sorted({str(match.name) for match in matches.values()})
         raise ValueError(
             f"convert: the model has no layer norm to convert; it has "
             f"{', '.join(names) or 'no norm'}{unrecognized(sites.rest)}"
@@ -237,10 +237,10 @@ class Stream:
             elif kind in MOVES | KEEPS and len(user.all_input_nodes) == 1:
                 arrived = moved(user, node, marked(node, at), self.flow.model)
                 axes = [a for a in range(arrived.ndim) if arrived.shape[a] == size]
-                there = next((a for a in reversed(axes) if _in_order(arrived, a, size)), None)
-                if there is None:
+                axis = next((a for a in reversed(axes) if _in_order(arrived, a, size)), None)
+                if axis is None:
                     raise Stays(f"the features are mixed by {kind}")
-                yield user, there
+                yield user, axis
             else:
                 raise Stays(f"{kind} {UNNORMALIZED}")
 

@@ -137,28 +137,28 @@ def _with_error(row: Change, far: float) -> Change:
 
 def _bake(model: nn.Module) -> dict[str, str]:
     """Make reparametrized layers of a copy plain, and tell of each what it had."""
-    found = {name: part for name, part in model.named_modules() if parametrize.is_parametrized(part)}
-    told = {}
-    for name, part in found.items():
+    layers = {name: part for name, part in model.named_modules() if parametrize.is_parametrized(part)}
+    kinds = {}
+    for name, part in layers.items():
         lists: Any = part.parametrizations
-        told[name] = ", ".join(type(way).__name__.lstrip("_") for ways in lists.values() for way in ways)
+        kinds[name] = ", ".join(type(way).__name__.lstrip("_") for ways in lists.values() for way in ways)
         take_off(part)
     for name, part in model.named_modules():
         for hook in _old_hooks(part):
-            told[name] = type(hook).__name__
+            kinds[name] = type(hook).__name__
             remove_weight_norm(part, hook.name)
     for name, part in list(model.named_modules()):
         layer = plain_layer(part) if name and not specimen.refusal(part) and not tied(model, name) else None
         if layer is not None:
-            told[name] = type(part).__name__
+            kinds[name] = type(part).__name__
             replaced("fold", model, {name: layer}, True)
-    return told
+    return kinds
 
 
 def _neurons(model: nn.Module, where: Where) -> dict[str, nn.Module]:
     """The spiking neurons that normalize their potential, with their norms in their thresholds."""
-    found = {name: part for name, part in model.named_modules() if isinstance(part, MembraneBatchNorm)}
-    asked = {name: part for name, part in found.items() if selects(where, name, part) and not specimen.refusal(part)}
+    neurons = {name: part for name, part in model.named_modules() if isinstance(part, MembraneBatchNorm)}
+    asked = {name: part for name, part in neurons.items() if selects(where, name, part) and not specimen.refusal(part)}
     return {name: ThresholdNeuron.of(part) for name, part in asked.items()}
 
 
@@ -204,12 +204,12 @@ def _enter(
     sites: dict[str, Site], left: dict[str, Change], name: str, was: str, find: Callable[..., Site | None], *given: Any
 ) -> None:
     try:
-        found = find(name, *given)
+        site = find(name, *given)
     except (ValueError, Stays) as error:
         left[name] = Change(name, was, why_not=_plainly(error))
         return
-    if found is not None:
-        sites[name] = found
+    if site is not None:
+        sites[name] = site
 
 
 def _batch(name: str, norm: nn.Module) -> Site | None:

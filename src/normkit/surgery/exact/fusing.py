@@ -236,13 +236,13 @@ def _kind(module: nn.Module) -> tuple[Any, ...]:
 
 def _blocks(model: nn.Module, rows: Collection[str]) -> dict[str, list[str]]:
     """The modules that hold sites as parts of their own, in one place alone, and what they call them."""
-    found: dict[str, list[str]] = {}
+    blocks: dict[str, list[str]] = {}
     for site in rows:
         name, _, own = site.rpartition(".")
         block = model.get_submodule(name)
         if site and len(places(model, model.get_submodule(site))) == 1 and len(places(model, block)) == 1:
-            found.setdefault(name, []).append(own)
-    return found
+            blocks.setdefault(name, []).append(own)
+    return blocks
 
 
 def _shape(old: nn.Module, match: Match) -> tuple[int, ...] | None:

@@ -83,9 +83,9 @@ def layers(model: nn.Module, example: Any = None) -> Sites:
     0     LayerNorm  LayerNorm
     1 of 1 norms
     """
-    found = recognize(model, example)
+    verdict = recognize(model, example)
     modules = dict(model.named_modules())
-    matches: Mapping[str, Match] = {"": found} if isinstance(found, Match) else found or {}
+    matches: Mapping[str, Match] = {"": verdict} if isinstance(verdict, Match) else verdict or {}
     return Sites(
         Site(name, type(modules[name]).__name__, *layer_of(modules[name], match)) for name, match in matches.items()
     )

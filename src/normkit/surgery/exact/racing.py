@@ -95,9 +95,9 @@ def race_models(before: nn.Module, after: nn.Module, example: Any, training: boo
         def run() -> None:
             model.zero_grad()
             with torch.set_grad_enabled(training):
-                found = [t for t in tensors_in(model(*args, **named)) if t.is_floating_point()]
-                if training and found and found[0].requires_grad:
-                    found[0].sum().backward()
+                outputs = [t for t in tensors_in(model(*args, **named)) if t.is_floating_point()]
+                if training and outputs and outputs[0].requires_grad:
+                    outputs[0].sum().backward()
 
         return run
 

@@ -513,6 +513,6 @@ def run(options: argparse.Namespace) -> int:
     from normkit.surgery import commands
 
     model = saving.load(options.model).eval()
-    found = ready(model, options.purpose, commands.example(model, options.input))
-    say(json.dumps(found.to_dict(), indent=2) if options.json else found)
-    return 0 if found else 1
+    report = ready(model, options.purpose, commands.example(model, options.input))
+    say(json.dumps(report.to_dict(), indent=2) if options.json else report)
+    return 0 if report else 1

@@ -61,15 +61,15 @@ def allocate(
     while it is measured, and is put back.
     """
     batches = batches[:MEASURED]
-    wanted = [_outputs(model, batch) for batch in batches]
+    targets = [_outputs(model, batch) for batch in batches]
     weights = {name: model.get_parameter(f"{name}.weight") for name in layers}
     before = {name: weight.detach().clone() for name, weight in weights.items()}
     try:
         for name, weight in weights.items():
             weight.copy_(rounded(before[name], BASE))
-        lowest = _error(model, batches, wanted)
+        lowest = _error(model, batches, targets)
         table = [
-            [_lowered(model, weights[n], before[n], b, batches, wanted, rounded) for b in PRECISIONS] for n in layers
+            [_lowered(model, weights[n], before[n], b, batches, targets, rounded) for b in PRECISIONS] for n in layers
         ]
     finally:
         for name, weight in weights.items():
@@ -77,7 +77,7 @@ def allocate(
     sizes = torch.tensor([weight.numel() for weight in weights.values()], dtype=torch.double)
     errors = torch.tensor(table, dtype=torch.double)
     most = errors.max().clamp(min=torch.finfo(torch.double).tiny)
-    found = allocate_bits(
+    allocation = allocate_bits(
         errors / most,  # the program takes what is below 1e-6 as that
         errors.new_tensor(lowest) / most,
         sizes,
@@ -85,7 +85,7 @@ def allocate(
         base=BASE,
         target=min(mean, BASE) / FULL,
     )
-    return dict(zip(layers, found.bits.tolist(), strict=True))
+    return dict(zip(layers, allocation.bits.tolist(), strict=True))
 
 
 def described(bits: Mapping[str, int], sizes: Mapping[str, int]) -> str:
@@ -124,7 +124,7 @@ def _error(model: nn.Module, batches: Sequence[Any], wanted: Sequence[Tensor]) -
 
 def _outputs(model: nn.Module, batch: Any) -> Tensor:
     returned = feed(model, batch)
-    found = getattr(returned, "logits", returned[0] if isinstance(returned, tuple | list) else returned)
-    if not isinstance(found, Tensor):
-        raise TypeError(f'quantize: bits="auto" needs a model that returns a tensor, not {type(found).__name__}')
-    return found.double()
+    output = getattr(returned, "logits", returned[0] if isinstance(returned, tuple | list) else returned)
+    if not isinstance(output, Tensor):
+        raise TypeError(f'quantize: bits="auto" needs a model that returns a tensor, not {type(output).__name__}')
+    return output.double()

@@ -69,9 +69,9 @@ def encode(x: Tensor) -> Codes:
     True
     """
     transform, wide = _transform(x.shape[-1]), x.float()
-    found = codes.encoded(wide, _directions().to(x.device), max(transform.eps**2, LEAST))
-    if found is not None:
-        return Codes(*found[:2], *map(_half, found[2:]))
+    encoding = codes.encoded(wide, _directions().to(x.device), max(transform.eps**2, LEAST))
+    if encoding is not None:
+        return Codes(*encoding[:2], *map(_half, encoding[2:]))
     y, *rest = transform(wide)
     parts = y.unflatten(-1, (-1, WIDTH))
     signs = ((parts >= 0).float() @ BITS.to(x.device)).to(torch.uint8)
@@ -86,11 +86,11 @@ def decode(coded: Codes, dtype: torch.dtype) -> Tensor:
     made = codes.decoded(coded.signs, coded.words, codebook().to(coded.words.device), *scales)
     if made is not None:
         return made.to(dtype)
-    found = (
+    factors = (
         table.to(index.device).index_select(0, index.flatten().int())
         for table, index in ((codebook(), coded.words), (SIGNS, coded.signs))
     )
-    y = torch.mul(*found).view(*coded.words.shape[:-1], WIDTH * coded.words.shape[-1])
+    y = torch.mul(*factors).view(*coded.words.shape[:-1], WIDTH * coded.words.shape[-1])
     return _transform(y.shape[-1]).inverse(y, *(value.float() for value in scales)).to(dtype)
 
 
@@ -100,11 +100,11 @@ def _nearest(sizes: Tensor) -> Tensor:
     It takes the place of the last 8 bits of their product, which is not below 0, so that one maximum finds it.
     """
     directions = _directions().to(sizes.device)
-    number, found = torch.arange(WORDS, dtype=torch.int32, device=sizes.device), []
+    number, maxima = torch.arange(WORDS, dtype=torch.int32, device=sizes.device), []
     for some in sizes.split(ROWS):  # whose products with all code words stay in a processor's cache
         product = (some @ directions.T).view(torch.int32)
-        found.append(product.bitwise_and_(-WORDS).bitwise_or_(number).amax(-1))
-    return torch.cat(found).bitwise_and_(WORDS - 1).to(torch.uint8)
+        maxima.append(product.bitwise_and_(-WORDS).bitwise_or_(number).amax(-1))
+    return torch.cat(maxima).bitwise_and_(WORDS - 1).to(torch.uint8)
 
 
 def nsnquant_cache(*, chunk: int = 64) -> Any:
@@ -152,7 +152,7 @@ class _Coded:
     def update(self, key_states, value_states, *args, **kwargs):
         """Add tokens, and return all."""
         super().update(key_states, value_states)  # type: ignore[misc]
-        found = tuple(
+        states = tuple(
             torch.cat([*(decode(made, new.dtype) for made in coded), new], -2)
             for coded, new in zip(self.coded, (self.keys, self.values), strict=True)
         )
@@ -161,7 +161,7 @@ class _Coded:
             for coded, new in zip(self.coded, (self.keys, self.values), strict=True):
                 coded.append(encode(new[..., at : at + self.chunk, :]))
         self.keys, self.values = (new[..., full:, :].clone() for new in (self.keys, self.values))
-        return found
+        return states
 
     def get_seq_length(self):
         """How many tokens there are."""

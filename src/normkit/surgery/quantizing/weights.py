@@ -228,8 +228,8 @@ def perplexity(model: nn.Module, batches: Iterable[Any]) -> float:
         for batch in batches:
             tokens = batch["input_ids"] if isinstance(batch, Mapping) else batch
             tokens = tokens[0] if isinstance(tokens, tuple | list) else tokens
-            found = feed(model, batch)
-            logits = getattr(found, "logits", found)
+            output = feed(model, batch)
+            logits = getattr(output, "logits", output)
             if not isinstance(tokens, Tensor) or tokens.dtype is not torch.int64 or tokens.dim() != 2:
                 raise ValueError("perplexity: batches must be of tokens, int64 (B, T)")
             total += float(
@@ -251,7 +251,7 @@ def _as_list(name: str, batches: Iterable[Any]) -> list[Any]:
 def _linears(model: nn.Module, group: int | None, where: Where) -> tuple[list[str], dict[str, str]]:
     """The linears to be quantized, and those left with the reason."""
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    found, left = [], {}
+    names, left = [], {}
     for name, layer in model.named_modules():
         if not isinstance(as_linear(layer), nn.Linear) or not selects(where, name, layer):
             continue
@@ -262,19 +262,19 @@ def _linears(model: nn.Module, group: int | None, where: Where) -> tuple[list[st
         elif group is not None and (inputs := as_linear(layer).weight.shape[1]) % group:  # type: ignore[index]
             left[name] = f"left, groups of {group} do not divide its {inputs} inputs"
         else:
-            found.append(name)
-    if not found:
+            names.append(name)
+    if not names:
         reasons = "; ".join(f"{name}: {why}" for name, why in left.items()) or _none_there(model, where)
         raise ValueError(f"quantize: model has no linear to quantize ({reasons})")
-    for name in found:
+    for name in names:
         if not model.get_parameter(f"{name}.weight").isfinite().all():
             raise ValueError(f"quantize: the weight of {name} has NaN or infinities")
-    return found, left
+    return names, left
 
 
 def _none_there(model: nn.Module, where: Where) -> str:
-    there = [name for name, layer in model.named_modules() if isinstance(as_linear(layer), nn.Linear)]
-    return f"where={where!r} chooses none of {', '.join(there)}" if there else "there is no torch.nn.Linear"
+    linears = [name for name, layer in model.named_modules() if isinstance(as_linear(layer), nn.Linear)]
+    return f"where={where!r} chooses none of {', '.join(linears)}" if linears else "there is no torch.nn.Linear"
 
 
 def _turn(model: nn.Module, layers: Sequence[str]) -> list[str]:
@@ -304,8 +304,8 @@ def _blocks(model: nn.Module) -> dict[str, nn.Module]:
     """The blocks of a model by name: what its longest list of modules of one class holds."""
     lists = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.ModuleList) and len(m)]
     alike = [(name, m) for name, m in lists if len({type(part) for part in m}) == 1 and any(m[0].children())]
-    name, found = max(alike, key=lambda pair: len(pair[1]), default=("", nn.ModuleList()))
-    return {f"{name}.{i}": block for i, block in enumerate(found)}
+    name, blocks = max(alike, key=lambda pair: len(pair[1]), default=("", nn.ModuleList()))
+    return {f"{name}.{i}": block for i, block in enumerate(blocks)}
 
 
 def _parts(layers: Sequence[str], blocks: Mapping[str, nn.Module]) -> dict[str, list[str]]:
@@ -446,28 +446,28 @@ def _inputs(
     with hooked(hooks):
         for batch in batches:
             feed(model, batch)
-    return {name: torch.cat(found)[:most] for name, found in seen.items() if found}
+    return {name: torch.cat(chunks)[:most] for name, chunks in seen.items() if chunks}
 
 
 def _tweak(
     teacher: nn.Module, model: nn.Module, block: str, free: Sequence[nn.Parameter], batches: Sequence[Any], lr: float
 ) -> tuple[float, float]:
     """Train parameters of one block for a pass; return the mean loss of the first and of the last quarter."""
-    there, here = teacher.get_submodule(block), model.get_submodule(block)
+    teacher_block, here = teacher.get_submodule(block), model.get_submodule(block)
     loss, optimizer, seen = NormTweakingLoss(), torch.optim.Adam(free, lr=lr), []
-    wanted = {p: p.requires_grad for p in free}
+    flags = {p: p.requires_grad for p in free}
     for parameter in free:
         parameter.requires_grad_(True)
     for batch in batches:
         with torch.no_grad():
-            target, given = _call(teacher, there, batch)[1], _call(model, here, batch)[0]
+            target, given = _call(teacher, teacher_block, batch)[1], _call(model, here, batch)[0]
         optimizer.zero_grad()
         with torch.enable_grad():
             value = loss(target, _first(here(*given[0], **given[1])))
             value.backward(inputs=list(free))  # the block's other weights are learned by nobody here
         optimizer.step()
         seen.append(float(value))
-    for parameter, flag in wanted.items():
+    for parameter, flag in flags.items():
         parameter.grad = None
         parameter.requires_grad_(flag)
     quarter = max(1, len(seen) // 4)
@@ -480,17 +480,17 @@ class _Reached(Exception):
 
 def _call(model: nn.Module, part: nn.Module, batch: Any) -> tuple[Any, Tensor]:
     """What a part of a model is called with in a pass, and what it returns; the pass ends there."""
-    found: list[Any] = []
+    calls: list[Any] = []
 
     def keep(_, args, kwargs, returned):
-        found.append(((args, kwargs), _first(returned)))
+        calls.append(((args, kwargs), _first(returned)))
         raise _Reached
 
     with hooked([part.register_forward_hook(keep, with_kwargs=True)]):
         try:
             feed(model, batch)
         except _Reached:
-            return found[0]
+            return calls[0]
     raise ValueError("quantize: the data never reach a block of the model")
 
 

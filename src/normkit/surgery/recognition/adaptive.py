@@ -160,16 +160,16 @@ def _candidates(
 
 def _carried(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], matrix: str) -> dict[str, str] | None:
     """Give each tensor one of its size, by its last name where there are several; None where some are left."""
-    left, found = dict(theirs), {}
+    left, mapping = dict(theirs), {}
     for name, tensor in sorted(ours.items(), key=lambda item: -item[1].dim()):
         fitting = [key for key, t in left.items() if t.numel() == tensor.numel() and is_matrix(t) == is_matrix(tensor)]
         last = name.rpartition(".")[2]
         fitting.sort(key=lambda key: key.rpartition(".")[2] != last)
         if not fitting:
             return None
-        found[name] = fitting[0]
+        mapping[name] = fitting[0]
         del left[fitting[0]]
-    return found if not left else None
+    return mapping if not left else None
 
 
 def _call(way: Way, work: nn.Module, given: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...] | None:

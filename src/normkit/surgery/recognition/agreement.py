@@ -196,12 +196,12 @@ def apart(given: Sequence[Tensor], want: Sequence[Tensor]) -> float:
 
 def plain_numbers(module: nn.Module, kind: type) -> dict[str, Any]:
     """The plain numbers that a module, its parts and its configuration hold."""
-    found: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
     for part in module.modules():
         for holder in (getattr(part, "config", None), part):
             if holder is not None and hasattr(holder, "__dict__"):
-                found |= {k: v for k, v in vars(holder).items() if type(v) is kind}
-    return found
+                constants |= {k: v for k, v in vars(holder).items() if type(v) is kind}
+    return constants
 
 
 def named_so(found: Mapping[str, Any], word: str, *usual: Any) -> list[Any]:

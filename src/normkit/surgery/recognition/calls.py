@@ -120,8 +120,8 @@ class Going(Compared):
                     pair.restore()
                     if inputs[0].numel():
                         self._both(pair, inputs, shape.axes, named(shape, mode))
-                    elif (found := pair.theirs(*inputs).shape) != shape.sizes:
-                        raise Differs(f"it makes shape {tuple(found)} of nothing of shape {shape.sizes}")
+                    elif (sizes := pair.theirs(*inputs).shape) != shape.sizes:
+                        raise Differs(f"it makes shape {tuple(sizes)} of nothing of shape {shape.sizes}")
                     taken += 1
         return taken
 
@@ -204,12 +204,12 @@ def _slopes(
     """The gradients of the input, if it has one, and of parameters; zeros where there are none."""
     pair.restore()
     x = inputs[0].detach().requires_grad_(learns)
-    wanted = [*([x] if learns else []), *learned]
+    leaves = [*([x] if learns else []), *learned]
     y = side(x, *inputs[1:])
-    found = (
-        torch.autograd.grad(y, wanted, sent, allow_unused=True) if wanted and y.requires_grad else [None] * len(wanted)
+    grads = (
+        torch.autograd.grad(y, leaves, sent, allow_unused=True) if leaves and y.requires_grad else [None] * len(leaves)
     )
-    return [torch.zeros_like(t) if slope is None else slope for slope, t in zip(found, wanted, strict=True)]
+    return [torch.zeros_like(t) if slope is None else slope for slope, t in zip(grads, leaves, strict=True)]
 
 
 def _other_layouts(inputs: Sequence[Tensor]) -> list[list[Tensor]]:

@@ -122,10 +122,10 @@ def _widths(card: Card, extent: tuple[int, ...]) -> list[dict[str, Any]]:
     if card.width is None:
         return [{}]
     name = card.width.name
-    found = [{name: extent[0] if len(extent) == 1 else extent}]
+    widths = [{name: extent[0] if len(extent) == 1 else extent}]
     if len(extent) == 2 and "heads" in card.signature.parameters:
-        found.append({name: extent[1], "heads": extent[0]})
-    return found
+        widths.append({name: extent[1], "heads": extent[0]})
+    return widths
 
 
 def divisors(size: int, numbers: Sequence[int] = ()) -> tuple[int, ...]:
@@ -134,9 +134,9 @@ def divisors(size: int, numbers: Sequence[int] = ()) -> tuple[int, ...]:
     >>> divisors(12, [8, 3])
     (3, 1, 12, 2, 4, 6)
     """
-    found = [n for n in range(1, size + 1) if size % n == 0 and (n <= 64 or n == size or n in numbers)]
-    named = [n for n in numbers if n in found]
-    return tuple(dict.fromkeys([*named, 1, size, *found]))
+    factors = [n for n in range(1, size + 1) if size % n == 0 and (n <= 64 or n == size or n in numbers)]
+    named = [n for n in numbers if n in factors]
+    return tuple(dict.fromkeys([*named, 1, size, *factors]))
 
 
 def carryings(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> list[dict[str, str]]:
@@ -144,12 +144,12 @@ def carryings(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> list[
     fitting = [[t for t in theirs if _sized(theirs[t], ours[o])] for o in ours]
     if not all(fitting) or len(ours) > 6:
         return []
-    found = (
+    assignments = (
         dict(zip(ours, chosen, strict=True))
         for chosen in itertools.islice(itertools.product(*fitting), 4096)
         if len(set(chosen)) == len(chosen)
     )
-    ranked = sorted(found, key=lambda way: -sum(_alike(o, t) for o, t in way.items()))
+    ranked = sorted(assignments, key=lambda way: -sum(_alike(o, t) for o, t in way.items()))
     return ranked[:MOST]
 
 

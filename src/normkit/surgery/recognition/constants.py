@@ -25,17 +25,17 @@ SURE = 3e-5
 def find_constants(probe: Probe, candidate: Candidate, carried: Mapping[str, str]) -> dict[str, Any]:
     """The constants, as they would be written; what the module itself holds is tried first."""
     held = [getattr(probe.module, name, None) for name in ("eps", "variance_epsilon", "epsilon", "norm_eps")]
-    found: dict[str, Any] = {}
+    fits: dict[str, Any] = {}
 
     def far(name: str, value: float, bound: float) -> float:
-        return probe.far(candidate, carried, {**found, name: value}, SMALL, bound)
+        return probe.far(candidate, carried, {**fits, name: value}, SMALL, bound)
 
     for name in candidate.constants:
         sure = next((value for value in held if isinstance(value, float) and far(name, value, SURE) < SURE), None)
-        found[name] = _written(functools.partial(far, name)) if sure is None else sure
-    if probe.far(candidate, carried, found, SMALL, LIKELY) > LIKELY:
+        fits[name] = _written(functools.partial(far, name)) if sure is None else sure
+    if probe.far(candidate, carried, fits, SMALL, LIKELY) > LIKELY:
         raise Differs("no constants explain what it makes of small numbers")
-    return found
+    return fits
 
 
 def _written(far: Callable[[float, float], float]) -> float:

@@ -138,15 +138,15 @@ def _constant(value: Any) -> Any:
 def _called(cls: type) -> list[FunctionType]:
     """The methods of a class, and the functions that they name, in somebody's own code."""
     todo = [f for value in vars(cls).values() if inspect.isfunction(f := getattr(value, "__func__", value))]
-    found: list[FunctionType] = []
-    while todo and len(found) < MOST:
+    functions: list[FunctionType] = []
+    while todo and len(functions) < MOST:
         function = todo.pop()
-        if function in found or function.__module__.partition(".")[0] == "torch":
+        if function in functions or function.__module__.partition(".")[0] == "torch":
             continue
-        found.append(function)
+        functions.append(function)
         named = [function.__globals__.get(key) for key in function.__code__.co_names]
         todo += [value for value in named if inspect.isfunction(value)]
-    return found
+    return functions
 
 
 def _somebodys(cls: type) -> bool:

@@ -83,17 +83,17 @@ def fingerprint(module: nn.Module) -> str:
 
 def configuration(module: nn.Module) -> dict[str, str]:
     """Return a module's classes, words and numbers and the forms of its tensors; raise :class:`Unknown` otherwise."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for name, part in module.named_modules():
-        found[f"class {name}"] = f"{type(part).__module__}.{type(part).__qualname__}"
-        found[f"mode {name}"] = str(part.training)
+        settings[f"class {name}"] = f"{type(part).__module__}.{type(part).__qualname__}"
+        settings[f"mode {name}"] = str(part.training)
         for key, value in vars(part).items():
             if key not in EVERY:
-                found[f"{name}.{key}"] = words(value)
+                settings[f"{name}.{key}"] = words(value)
     for kind, tensors in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
         for name, t in tensors:
-            found[f"{kind} {name}"] = f"{tuple(t.shape)} {t.dtype} {t.device.type}"
-    return found
+            settings[f"{kind} {name}"] = f"{tuple(t.shape)} {t.dtype} {t.device.type}"
+    return settings
 
 
 def words(value: Any) -> str:
@@ -240,9 +240,9 @@ def _inner(code: types.CodeType) -> list[types.CodeType]:
 
 def _imported(function: types.FunctionType, names: set[str]) -> tuple[str, ...]:
     """The global names that come from elsewhere: calls of what they hold are compiled otherwise."""
-    there = {name: function.__globals__[name] for name in names if name in function.__globals__}
+    values = {name: function.__globals__[name] for name in names if name in function.__globals__}
     own = function.__module__
-    return tuple(sorted(n for n, v in there.items() if isinstance(v, types.ModuleType) or _home(v) not in (None, own)))
+    return tuple(sorted(n for n, v in values.items() if isinstance(v, types.ModuleType) or _home(v) not in (None, own)))
 
 
 def _home(value: Any) -> str | None:

@@ -45,12 +45,12 @@ def half(
 
     Where results are off all one way, which of few channels may be chance, it is asked again with other parameters.
     """
-    found = _half(module, explained, carried, shape, further, dtype, 5)
-    if found is None or abs(found.drift) <= HALF_STEPS[2]:
-        return found
+    comparison = _half(module, explained, carried, shape, further, dtype, 5)
+    if comparison is None or abs(comparison.drift) <= HALF_STEPS[2]:
+        return comparison
     others = [_half(module, explained, carried, shape, further, dtype, seed) for seed in AGAIN]
-    drifts = [found.drift, *(other.drift for other in others if other is not None)]
-    return found._replace(drift=sum(drifts) / len(drifts))
+    drifts = [comparison.drift, *(other.drift for other in others if other is not None)]
+    return comparison._replace(drift=sum(drifts) / len(drifts))
 
 
 def in_half(

@@ -33,7 +33,7 @@ def shapes(extent: tuple[int, ...]) -> list[Shape]:
     """Return the shapes to be tried: tokens with the vector last, then images with it second."""
     taken = set(extent)
     space = [n for n in (4, 6, 7, 9, 10, 11) if n not in taken]
-    found = [
+    candidates = [
         Shape((ROWS, *extent), True, extent),
         Shape((space[1], space[0], *extent), True, extent),
         Shape((2, 3, space[0], *extent), True, extent),
@@ -42,8 +42,8 @@ def shapes(extent: tuple[int, ...]) -> list[Shape]:
     if len(extent) == 1:
         n, h, w = space[1], space[0], space[2]
         images = ((n, *extent, h, w), (n, *extent, w), (2, *extent, 3, h, w), (1, *extent, w, h), (ROWS, *extent))
-        found += [Shape(sizes, False, extent) for sizes in images]
-    return found
+        candidates += [Shape(sizes, False, extent) for sizes in images]
+    return candidates
 
 
 def larger(there: Sequence[Shape]) -> list[Shape]:
@@ -75,8 +75,8 @@ def smaller(there: Sequence[Shape]) -> list[Shape]:
 
 def batches(there: Sequence[Shape]) -> list[Shape]:
     """The first shape with further numbers of samples, and with none."""
-    found = [there[0]._replace(sizes=(n, *there[0].sizes[1:])) for n in (0, *SEVERAL)]
-    return [shape for shape in found if math.prod(shape.sizes) <= LARGE]
+    variants = [there[0]._replace(sizes=(n, *there[0].sizes[1:])) for n in (0, *SEVERAL)]
+    return [shape for shape in variants if math.prod(shape.sizes) <= LARGE]
 
 
 def _rows(x: Tensor, shape: Shape) -> tuple[int, ...]:

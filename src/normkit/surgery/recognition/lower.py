@@ -32,8 +32,8 @@ class Lower(Compared):
     def check(self) -> list[str]:
         """Return what was tried, or raise :class:`Differs`."""
         tried = [self._in(kept, taken, unit) for (kept, taken), unit in TYPES.items()]
-        found = ", ".join(words for words in tried if words)
-        return [f"results and gradients in training and evaluation are those of float64 in {found}"] if found else []
+        text = ", ".join(words for words in tried if words)
+        return [f"results and gradients in training and evaluation are those of float64 in {text}"] if text else []
 
     def _in(self, kept: torch.dtype, taken: torch.dtype, unit: float) -> str:
         words = str(taken)[6:] if kept is taken else f"{str(taken)[6:]} beside parameters of {str(kept)[6:]}"
@@ -100,7 +100,7 @@ class Lower(Compared):
             return [self._true(pair, [x * (1 + move * UNIT[inputs[0].dtype] * signs), *others]) for move in moves]
 
         def slacks(at: int, our: Tensor, rounded: Sequence[Sequence[Tensor | None]]) -> Tensor:
-            return torch.stack([(t - our).abs() for found in rounded if (t := found[at]) is not None]).amax(0)
+            return torch.stack([(t - our).abs() for outputs in rounded if (t := outputs[at]) is not None]).amax(0)
 
         near, far = moved(MOVES), functools.cache(lambda: moved(FAR))
         names = ["the result", *(f"the gradient of {name}" for name in ("the input", *self._learned(pair, 0)))]
@@ -122,9 +122,9 @@ def _called(side: Specimen, inputs: Sequence[Tensor], names: Sequence[str]) -> l
     """A result, and the gradients of the input and of the parameters of these names; None for what has none."""
     x = inputs[0].clone().requires_grad_()
     y = side(x, *inputs[1:])
-    wanted = [x, *(side.tensors[name] for name in names)]
+    leaves = [x, *(side.tensors[name] for name in names)]
     if not y.requires_grad:
-        return [y, *(None for _ in wanted)]
+        return [y, *(None for _ in leaves)]
     # numbers that every type holds, so that the same is sent in each
     sent = torch.randint(-4, 5, y.shape, generator=torch.Generator().manual_seed(7)).to(y.dtype)
-    return [y.detach(), *torch.autograd.grad(y, wanted, sent, allow_unused=True)]
+    return [y.detach(), *torch.autograd.grad(y, leaves, sent, allow_unused=True)]

@@ -113,7 +113,7 @@ def named(shape: Shape, mode: bool) -> str:
 
 def fitting(shapes: Sequence[Shape], mode: bool, pair: Pair, further: int) -> list[Shape]:
     """The shapes that both take in this mode."""
-    found = []
+    matches = []
     for shape in shapes:
         inputs = draw_inputs(shape, "normal", further, pair.type)
         try:
@@ -122,10 +122,10 @@ def fitting(shapes: Sequence[Shape], mode: bool, pair: Pair, further: int) -> li
             pair.ours(*inputs)
         except Exception:
             continue
-        found.append(shape)
-    if not found:
+        matches.append(shape)
+    if not matches:
         raise Differs(f"it takes none of the shapes in {'training' if mode else 'evaluation'}")
-    return found
+    return matches
 
 
 def difference(theirs: Tensor, ours: Tensor, slack: Tensor, axes: tuple[int, ...], unit: float, where: str) -> float:

@@ -92,7 +92,7 @@ def _is_layer(part: nn.Module) -> bool:
 
 def _sites(model: nn.Module, told: Mapping[str, int], where: Where, prove: bool, wholes: bool) -> dict[str, Match]:
     verdicts: dict[Any, Match] = {}
-    found: dict[str, Match] = {}
+    findings: dict[str, Match] = {}
     no_wholes = set[Any]()
 
     def look_whole(module: nn.Module) -> Match | None:
@@ -106,7 +106,7 @@ def _sites(model: nn.Module, told: Mapping[str, int], where: Where, prove: bool,
     def look(name: str, module: nn.Module) -> None:
         whole = look_whole(module) if selects(where, name, module) else None
         if whole is not None:
-            found[name] = whole
+            findings[name] = whole
             if not has_norms_within(whole):
                 return
         elif selects(where, name, module) and _may_be(module):
@@ -115,15 +115,15 @@ def _sites(model: nn.Module, told: Mapping[str, int], where: Where, prove: bool,
                 again(verdicts[key], module) if key in verdicts else examine(module, told.get(name), prove)
             )
             if match:
-                found[name] = match
+                findings[name] = match
                 return
             if _looks_so(module):
-                found[name] = match
+                findings[name] = match
         for child, part in module.named_children():
             look(f"{name}.{child}" if name else child, part)
 
     look("", model)
-    return found
+    return findings
 
 
 def _may_be(module: nn.Module) -> bool:

@@ -53,13 +53,13 @@ def find(
 
 def _named(vectors: Mapping[str, Tensor], sizes: Mapping[str, int]) -> dict[str, str] | None:
     """The vectors of these sizes, where each is the only one."""
-    found: dict[str, str] = {}
+    mapping: dict[str, str] = {}
     for ours, size in sizes.items():
         names = [name for name, t in vectors.items() if t.numel() == size]
-        if len(names) != 1 or names[0] in found.values():
+        if len(names) != 1 or names[0] in mapping.values():
             return None
-        found[ours] = names[0]
-    return found
+        mapping[ours] = names[0]
+    return mapping
 
 
 def _connection(

@@ -54,8 +54,8 @@ def examine(module: nn.Module, width: int | None = None, prove: bool = False) ->
     except Differs as difference:
         match = Match(kind, why_not=str(difference))
     except Exception as error:  # what somebody's module raises while it is probed, and may not raise again
-        said = str(error).splitlines()[0] if str(error) else ""
-        return Match(kind, why_not=f"it raises {type(error).__name__}: {said}")
+        message = str(error).splitlines()[0] if str(error) else ""
+        return Match(kind, why_not=f"it raises {type(error).__name__}: {message}")
     if key is not None:
         memory.remember(key, match)
     return match
@@ -103,8 +103,8 @@ def _explained(module: nn.Module, width: int | None, behind: Sequence[str] = ())
     own = [(width,)] if width else specimen.extents(module)
     for extent in [*own, *ANY]:
         known = extent in own
-        for further, there in _calls(module, bare, extent):
-            made = _try_all(Probe(bare, there, further, module, behind, open_=not known))
+        for further, valid_shapes in _calls(module, bare, extent):
+            made = _try_all(Probe(bare, valid_shapes, further, module, behind, open_=not known))
             if isinstance(made, Match):
                 return replace(made, sized=known)
             nearest = min(made, nearest, key=lambda one: one.far)
@@ -119,9 +119,9 @@ def _calls(module: nn.Module, bare: nn.Module, extent: tuple[int, ...]) -> Itera
     for further in range(needed, min(possible, 1) + 1) if needed else (1, 0) if possible else (0,):
         all_taken = accepted_shapes(bare, shapes(extent), further)
         for last in (True, False):
-            there = [shape for shape in all_taken if shape.last == last]
-            if _whole(there, all_taken):
-                yield further, there
+            valid_shapes = [shape for shape in all_taken if shape.last == last]
+            if _whole(valid_shapes, all_taken):
+                yield further, valid_shapes
 
 
 @torch.no_grad()
@@ -195,16 +195,16 @@ def _verified(probe: Probe, candidate: Candidate, carried: dict[str, str], argum
     unit = UNIT[torch.float64]
     if benign > 1e-11:
         unit = CONSTANT if _follows(probe, Candidate(candidate.card, arguments), carried) else UNIT[torch.float32]
-    there = _of_several(candidate, probe.there)
+    valid_shapes = _of_several(candidate, probe.there)
     explained, names = probe.explanation(Candidate(candidate.card, arguments), carried)
-    verdict = verify(probe.whole, explained, names, there, probe.further, unit, spread=_spread(probe, arguments))
+    verdict = verify(probe.whole, explained, names, valid_shapes, probe.further, unit, spread=_spread(probe, arguments))
     if probe.behind:
-        verify(probe.module, candidate.build(**arguments), carried, there, probe.further, unit)
+        verify(probe.module, candidate.build(**arguments), carried, valid_shapes, probe.further, unit)
     needed, possible = specimen.further(probe.whole)
     with final():
         for fewer in range(needed, probe.further):
-            if accepted_shapes(probe.whole, there, fewer):
-                verify(probe.whole, explained, names, there, fewer, unit, spread=_spread(probe, arguments))
+            if accepted_shapes(probe.whole, valid_shapes, fewer):
+                verify(probe.whole, explained, names, valid_shapes, fewer, unit, spread=_spread(probe, arguments))
         _other_widths(probe, candidate, arguments, carried, unit)
         arguments, halves = choose_rounding(probe, candidate, arguments, carried)
     match = Match(
@@ -258,7 +258,7 @@ def _other_widths(
     if width is None or not probe.open:
         return
     for extent in BESIDES:
-        there = [
+        valid_shapes = [
             shape
             for shape in accepted_shapes(probe.whole, shapes(extent), probe.further)
             if shape.last == probe.there[0].last
@@ -267,8 +267,8 @@ def _other_widths(
             made, names = probe.explanation(Candidate(candidate.card, {**arguments, width.name: extent[0]}), carried)
         except (ValueError, TypeError):  # its groups do not divide it
             continue
-        if there:
-            verify(probe.whole, made, names, there[:2], probe.further, unit, spread=_spread(probe, arguments))
+        if valid_shapes:
+            verify(probe.whole, made, names, valid_shapes[:2], probe.further, unit, spread=_spread(probe, arguments))
 
 
 def _of_several(candidate: Candidate, there: Sequence[Shape]) -> Sequence[Shape]:

@@ -114,18 +114,18 @@ class Specimen:
 
 def first(returned: Any) -> Tensor:
     """Return the tensor that a module returned, or the first of several."""
-    found = returned
+    output = returned
     if isinstance(returned, tuple | list) and returned:
-        found = returned[0]
-    if not torch.is_tensor(found):
+        output = returned[0]
+    if not torch.is_tensor(output):
         raise TypeError(f"it returns a {type(returned).__name__}")
-    return found
+    return output
 
 
 def tensors(module: nn.Module) -> dict[str, Tensor]:
     """Return a module's parameters and buffers of real numbers, a tied one once; none that is still to be made."""
-    found = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    made = {name: tensor for name, tensor in found.items() if not nn.parameter.is_lazy(tensor)}
+    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    made = {name: tensor for name, tensor in state.items() if not nn.parameter.is_lazy(tensor)}
     return {name: tensor for name, tensor in made.items() if tensor.is_floating_point()}
 
 
@@ -148,13 +148,13 @@ def carry_counts(ours: nn.Module, theirs: nn.Module) -> None:
 
 def inputs_of(model: nn.Module, example: Any) -> dict[str, tuple[int, ...]]:
     """Return the shape of the first input of each module, as a copy of the model passes the example on."""
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     twin = copy.deepcopy(model).eval()
     for name, part in twin.named_modules():
 
         def note(part: nn.Module, inputs: Any, name: str = name) -> None:
             if inputs and torch.is_tensor(inputs[0]):
-                found.setdefault(name, tuple(inputs[0].shape))
+                shapes.setdefault(name, tuple(inputs[0].shape))
 
         part.register_forward_pre_hook(note)
     with quiet(), torch.no_grad():
@@ -162,17 +162,17 @@ def inputs_of(model: nn.Module, example: Any) -> dict[str, tuple[int, ...]]:
             twin(**example)
         else:
             twin(*example) if isinstance(example, tuple | list) else twin(example)
-    return found
+    return shapes
 
 
 def extents(module: nn.Module) -> list[tuple[int, ...]]:
     """Return the shapes of a vector that a module may be made for: of its tensors, then of its numbers."""
     own = [tuple(n for n in t.shape if n != 1) for t in tensors(module).values()]
-    told = [getattr(module, name, None) for name in ("normalized_shape", "shape")]
-    own += [tuple(t) for t in told if isinstance(t, tuple | list | torch.Size) and all(isinstance(n, int) for n in t)]
+    values = [getattr(module, name, None) for name in ("normalized_shape", "shape")]
+    own += [tuple(t) for t in values if isinstance(t, tuple | list | torch.Size) and all(isinstance(n, int) for n in t)]
     numbers = sorted({v for v in vars(module).values() if type(v) is int and 1 < v <= 2**17}, reverse=True)
-    found = sorted({e for e in own if e}, key=lambda e: (len(e), -max(e)))
-    return list(dict.fromkeys([*found, *((n,) for n in numbers)]))[:6]
+    shapes = sorted({e for e in own if e}, key=lambda e: (len(e), -max(e)))
+    return list(dict.fromkeys([*shapes, *((n,) for n in numbers)]))[:6]
 
 
 def further(module: nn.Module) -> tuple[int, int]:

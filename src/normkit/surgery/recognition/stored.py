@@ -50,9 +50,9 @@ def write(name: str, verdict: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):
         file = _file(name)
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with files.beside(file) as there:
-            there.chmod(0o600)
-            there.write_text(text, encoding="utf-8")
+        with files.beside(file) as temporary:
+            temporary.chmod(0o600)
+            temporary.write_text(text, encoding="utf-8")
         prune(file.parent)
 
 

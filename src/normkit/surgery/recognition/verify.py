@@ -104,8 +104,8 @@ def _alike(
             for numbers in kinds:
                 inputs = draw_inputs(shape, numbers, further, exact)
                 where = f"{numbers}, {named(shape, mode)}"
-                found = _compare(pair, inputs, shape, _lost(unit, numbers), where)
-                largest = max(largest, 0.0 if numbers in CANCELLED else found)
+                deviation = _compare(pair, inputs, shape, _lost(unit, numbers), where)
+                largest = max(largest, 0.0 if numbers in CANCELLED else deviation)
             for numbers in GRADIENTS_AT:
                 inputs = draw_inputs(shape, numbers, further, exact)
                 where = f"{numbers}, {named(shape, mode)}"
@@ -161,12 +161,12 @@ def _compare(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit: float, wh
             ]
         pair.restore()
         theirs = pair.theirs(*inputs)
-        found = difference(theirs, ours, slack, shape.axes, unit, where)
+        deviation = difference(theirs, ours, slack, shape.axes, unit, where)
         for (name, their, _), our, move in zip(pair.buffers(), state, moved, strict=True):
             if our.isnan().any() and pair.still:  # a share of 0 of what is no number
                 continue
             difference(their.reshape(our.shape), our, move, tuple(range(our.ndim)), unit, f"{name}, {where}")
-    return found
+    return deviation
 
 
 def _gradients(side: Specimen, inputs: Sequence[Tensor], names: Sequence[str]) -> Gradients:
@@ -174,11 +174,11 @@ def _gradients(side: Specimen, inputs: Sequence[Tensor], names: Sequence[str]) -
     x = x.detach().clone().requires_grad_()
     y = side(x, *others)
     sent = _sent(y.shape, y.dtype).clone()  # a backward may write into it
-    wanted = [x, *(side.tensors[name] for name in names)]
+    leaves = [x, *(side.tensors[name] for name in names)]
     if not y.requires_grad:
         return Gradients(y, None, [None for _ in names])
-    found = torch.autograd.grad(y, wanted, sent, allow_unused=True)
-    return Gradients(y.detach(), found[0], list(found[1:]))
+    grads = torch.autograd.grad(y, leaves, sent, allow_unused=True)
+    return Gradients(y.detach(), grads[0], list(grads[1:]))
 
 
 def _compare_gradients(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit: float, where: str) -> None:
@@ -197,7 +197,7 @@ def _compare_gradients(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit:
         ("the gradient of the input", theirs.x, ours.x, [o.x for o in other], shape.axes),
     ]
     for i, (name, t, o) in enumerate(zip(learned, theirs.parameters, ours.parameters, strict=True)):
-        pairs.append((f"the gradient of {pair.carried[name]}", t, o, [found.parameters[i] for found in other], None))
+        pairs.append((f"the gradient of {pair.carried[name]}", t, o, [grads.parameters[i] for grads in other], None))
     for name, their, our, moved, axes in pairs:
         if their is None or our is None:
             if (their is None or not their.any()) and (our is None or not our.any()):
@@ -214,9 +214,9 @@ def _in_float32(module, explained, carried, shapes, further) -> float:
     pair = Pair(module, explained, carried, torch.float32, drawn=False)
     pair.train(False)
     unit = UNIT[torch.float32]
-    found = [
+    differences = [
         _compare(pair, draw_inputs(shape, numbers, further, torch.float32), shape, unit, f"float32, {numbers}")
         for shape in fitting(shapes, False, pair, further)
         for numbers in ("normal", "of many sizes", "with zeros")
     ]
-    return max(found)
+    return max(differences)

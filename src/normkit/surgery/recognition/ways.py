@@ -69,8 +69,8 @@ class Ways(Compared):
                 if not y.requires_grad:
                     return
                 before = sent.clone()
-                wanted = [x, *(both[which] for both in learned)]
-                made.append(torch.autograd.grad(y, wanted, sent, allow_unused=True))
+                leaves = [x, *(both[which] for both in learned)]
+                made.append(torch.autograd.grad(y, leaves, sent, allow_unused=True))
                 if not torch.equal(sent.nan_to_num(), before.nan_to_num()):
                     raise Differs(f"its backward writes into the gradient that it is sent, {where}")
             for at, (their, our) in enumerate(zip(*made, strict=True)):
@@ -184,9 +184,9 @@ def _second(y: Tensor, x: Tensor) -> list[Tensor] | None:
     (slope,) = torch.autograd.grad(y, x, sent, create_graph=True)
     if not slope.requires_grad:
         return None
-    found = torch.autograd.grad(slope, [x, sent], along, allow_unused=True)
-    none = all(t is None for t in found)
-    return None if none else [torch.zeros_like(x) if t is None else t for t in found]
+    grads = torch.autograd.grad(slope, [x, sent], along, allow_unused=True)
+    none = all(t is None for t in grads)
+    return None if none else [torch.zeros_like(x) if t is None else t for t in grads]
 
 
 def _by_hand(y: Tensor) -> bool:

@@ -46,8 +46,8 @@ def examine_whole(module: nn.Module) -> Match | None:
             work = redraw(module)
         except Exception:  # it cannot be copied
             return None
-        found = (find(module, work) for may_be, find in WAYS if may_be(module))
-        return next((match for match in found if match is not None), None)
+        matches = (find(module, work) for may_be, find in WAYS if may_be(module))
+        return next((match for match in matches if match is not None), None)
 
 
 def _routes(module: nn.Module, work: nn.Module) -> Match | None:

@@ -37,11 +37,11 @@ class Tokens:
         """Of each position of (B, T, C) the number of its kind; None where the input has no positions."""
         if x.ndim != 3:
             return None
-        found = torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)
-        if self.separator is not None and self.seen is not None and self.seen.shape == found.shape:
-            found[self.seen == self.separator] = KINDS.index(SEPARATOR)
-        found[:, 0] = KINDS.index(FIRST)
-        return found
+        kinds = torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)
+        if self.separator is not None and self.seen is not None and self.seen.shape == kinds.shape:
+            kinds[self.seen == self.separator] = KINDS.index(SEPARATOR)
+        kinds[:, 0] = KINDS.index(FIRST)
+        return kinds
 
 
 class Fading(nn.Module):

@@ -38,7 +38,7 @@ class Step(NamedTuple):
 def parts(flow: Flow, norms: Collection[str]) -> list[Part]:
     """The norms in the order in which they are called; :class:`Stays` says of one what else than layers reads it."""
     calls = [call for call in flow.calls if call.site in norms]
-    found = []
+    entries = []
     for call in calls:
         flow.call(call.site)
         readers = _linears(flow, call)
@@ -46,8 +46,8 @@ def parts(flow: Flow, norms: Collection[str]) -> list[Part]:
         values = {reader.site: own for reader in readers if (own := _values(flow, reader)).any()}
         last = not any(other is not call and _downstream(call, other) for other in calls)
         role = ATTENDING if any(attends) or values else FINAL if last else FEEDFORWARD
-        found.append(Part(call.site, role, [reader.site for reader in readers], values))
-    return found
+        entries.append(Part(call.site, role, [reader.site for reader in readers], values))
+    return entries
 
 
 def _linears(flow: Flow, call: Call) -> list[Call]:
@@ -55,17 +55,17 @@ def _linears(flow: Flow, call: Call) -> list[Call]:
     output = call.outputs[0]
     wide = output.meta["val"].shape[-1]
     try:
-        found = flow.readers(output, marked(output, -1))
+        readers = flow.readers(output, marked(output, -1))
     except Stays as error:
         raise Stays(f"{call.site} is not read by layers alone: {error}") from error
-    for reader, arrived in found:
+    for reader, arrived in readers:
         linear = isinstance(as_linear(flow.model.get_submodule(reader.site)), nn.Linear)
         if not linear or not torch.equal(channels(arrived, -1, wide), torch.arange(wide)):
             raise Stays(f"{reader.site}, which reads {call.site}, is no linear layer on its features")
         flow.call(reader.site)
-    if not found:
+    if not readers:
         raise Stays(f"nobody reads {call.site}")
-    return [reader for reader, _ in found]
+    return [reader for reader, _ in readers]
 
 
 def timetable(order: Collection[Part], start: int, gaps: tuple[int, int, int]) -> list[Step]:
@@ -122,13 +122,13 @@ def _values(flow: Flow, reader: Call) -> Tensor:
     if len(reader.outputs) != 1:
         return torch.zeros(0, dtype=torch.bool)
     output = reader.outputs[0]
-    found = torch.zeros(output.meta["val"].shape[-1], dtype=torch.bool)
+    mask = torch.zeros(output.meta["val"].shape[-1], dtype=torch.bool)
     for marks in _averaged(flow, output, marked(output, -1)):
         try:
-            found[which(marks, len(found)).unique()] = True
+            mask[which(marks, len(mask)).unique()] = True
         except Stays:
             continue
-    return found
+    return mask
 
 
 def _averaged(flow: Flow, node: fx.Node, marks: Any) -> Iterator[Tensor]:

@@ -50,9 +50,9 @@ class Removal(Report):
         return {"changes": super().to_dict(), "loss": losses}
 
     def __str__(self) -> str:
-        told = f"loss {self.before:.4f} before, {self.after:.4f} after {number_of(len(self.losses), 'step')}"
+        summary = f"loss {self.before:.4f} before, {self.after:.4f} after {number_of(len(self.losses), 'step')}"
         beside = "" if self.kept is None else f"; with the norms kept, {self.kept:.4f} after as many"
-        return f"{super().__str__()}\n{told}{beside}"
+        return f"{super().__str__()}\n{summary}{beside}"
 
     __repr__ = __str__
 
@@ -163,8 +163,8 @@ def example_of(batch: Any) -> Any:
 
 def _layer_norms(model: nn.Module, example: Any, where: Where) -> dict[str, Match]:
     sites = sized_table(model, inputs_of(model, example))
-    found = sites.found
-    asked = {name: match for name, match in found.items() if selects(where, name, model.get_submodule(name))}
+    matches = sites.found
+    asked = {name: match for name, match in matches.items() if selects(where, name, model.get_submodule(name))}
     norms = {name: match for name, match in asked.items() if _is_layer_norm(match)}
     if not norms:
         names = sorted({str(match.name) for match in asked.values()})

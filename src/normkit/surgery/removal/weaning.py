@@ -150,16 +150,16 @@ class Run:
     def _step(self, step: int, batch: Any) -> float:
         for group in self.optimizer.param_groups:
             group["lr"] = self.plan.rate(step)
-        found = self.loss(self.model, batch)
-        value = float(found.detach())
+        loss = self.loss(self.model, batch)
+        value = float(loss.detach())
         if not math.isfinite(value):
             raise ValueError(
                 f"remove: the loss is {value} at step {step}, and the model is as it was; lower lr, or larger gaps"
             )
         for norm in self.last:
-            found = found + self.plan.auxiliary * spread_loss(norm)
+            loss = loss + self.plan.auxiliary * spread_loss(norm)
         self.optimizer.zero_grad()
-        found.backward()
+        loss.backward()
         self.optimizer.step()
         return value
 
@@ -172,8 +172,8 @@ class Run:
             "random": torch.get_rng_state(),
         }
         place.parent.mkdir(parents=True, exist_ok=True)
-        with files.beside(place) as there:
-            torch.save(state, there)
+        with files.beside(place) as temporary:
+            torch.save(state, temporary)
 
     def _recipe(self) -> dict[str, Any]:
         return {**asdict(self.plan), "table": [tuple(step) for step in self.plan.table]}

@@ -18,17 +18,17 @@ STEPS = 60
 def record_sites(model: nn.Module, example: Any, sites: Collection[str]) -> dict[str, tuple[Tensor, Tensor]]:
     """What each site is given, and makes of it, as a copy of the model in evaluation passes the example on."""
     twin = copy.deepcopy(model).eval()
-    found: dict[str, tuple[Tensor, Tensor]] = {}
+    records: dict[str, tuple[Tensor, Tensor]] = {}
     for name in sites:
 
         def note(part: nn.Module, inputs: Any, output: Any, name: str = name) -> None:
-            found.setdefault(name, (inputs[0].detach(), first(output).detach()))
+            records.setdefault(name, (inputs[0].detach(), first(output).detach()))
 
         twin.get_submodule(name).register_forward_hook(note)
     args, named = arguments(example)
     with quiet(), torch.no_grad():
         twin(*args, **named)
-    return found
+    return records
 
 
 def match(new: nn.Module, x: Tensor, wanted: Tensor) -> float:

@@ -59,8 +59,8 @@ def swap(
         raise ValueError("swap: match=True needs an example, on which the new norms are fitted to the old ones")
     sizes = proof.sizes_of("swap", model, example)
     model = model if inplace else copy.deepcopy(model)
-    found = sized_table(model, sizes)
-    edits = edits_for(model, found, norms, where)
+    findings = sized_table(model, sizes)
+    edits = edits_for(model, findings, norms, where)
     made = {edit.site: edit.make(model.get_submodule(edit.site)) for edit in edits}
     far: dict[str, float] = {}
     for name, (x, y) in (matching.record_sites(model, example, made) if match else {}).items():
@@ -68,7 +68,7 @@ def swap(
     changes = [
         Change(
             edit.site,
-            str(found[edit.site]).partition(": ")[2],
+            str(findings[edit.site]).partition(": ")[2],
             _describe(made[edit.site]),
             tuple(edit.words.get("carried", {}).values()),
             far.get(edit.site),
@@ -85,18 +85,18 @@ def edits_for(model: nn.Module, sites: Recognized, norms: str | Mapping[str, str
     >>> [edit.words["norm"] for edit in edits_for(model, sized_table(model, {}), "rmsnorm")]
     ['rmsnorm']
     """
-    wanted: dict[str | None, str] = {}
+    replacements: dict[str | None, str] = {}
     if isinstance(norms, Mapping):
-        wanted = {catalog.find(old).card.name: new for old, new in norms.items()}
+        replacements = {catalog.find(old).card.name: new for old, new in norms.items()}
     matches = {
         name: match
         for name, match in sites.found.items()
-        if selects(where, name, model.get_submodule(name)) and (not wanted or match.name in wanted)
+        if selects(where, name, model.get_submodule(name)) and (not replacements or match.name in replacements)
     }
     if not matches:
-        asked = " or ".join(map(str, wanted)) or "norm"
+        asked = " or ".join(map(str, replacements)) or "norm"
         raise ValueError(f"swap: the model has no {asked} to replace{_list_layers(model, sites)}")
-    return [_edit(model, name, match, wanted.get(match.name, norms)) for name, match in matches.items()]
+    return [_edit(model, name, match, replacements.get(match.name, norms)) for name, match in matches.items()]
 
 
 def _list_layers(model: nn.Module, found: Recognized) -> str:
@@ -142,15 +142,15 @@ def sites(model: nn.Module) -> dict[str, bool]:
     """
     own = {name: part for name, part in model.named_modules() if isinstance(part, Norm)}
     own = {name: part for name, part in own.items() if not any(name.startswith(f"{other}.") for other in own)}
-    found = {name: _channels_first(part.card, part.arguments) for name, part in own.items() if _of_channels(part.card)}
+    layout = {name: _channels_first(part.card, part.arguments) for name, part in own.items() if _of_channels(part.card)}
 
     def others(name: str, part: nn.Module) -> bool:
         inside = any(name == known or name.startswith(f"{known}.") for known in own)
         return not inside and not isinstance(part, Followed | fits.Laid)  # which hold one of the library's own
 
     for name, match in sized_table(model, {}, others).found.items():
-        found[name] = _channels_first(catalog.card(match.name), match.kwargs)  # type: ignore[arg-type]
-    return found
+        layout[name] = _channels_first(catalog.card(match.name), match.kwargs)  # type: ignore[arg-type]
+    return layout
 
 
 def _of_channels(card: Card) -> bool:

@@ -75,9 +75,9 @@ def adapt(
     def asked(name: str, part: nn.Module) -> bool:
         return takes_batch_statistics(part) and selects(where, name, part)
 
-    found = sized_table(model, {}, asked)
+    matches = sized_table(model, {}, asked)
     changes, made = [], {}
-    for name, match in found.items():
+    for name, match in matches.items():
         was = str(match).partition(": ")[2]
         why = _refusal(match)
         if why is None:

@@ -30,8 +30,8 @@ def local_entries(model: nn.Module, keep: str = "all") -> list[str]:
     check.choice("local_entries", "keep", keep, ("all", "statistics"))
     own: set[str] = set()
     for name, layer in batch_norms(model).items():
-        found = layer.state_dict() if keep == "all" else dict(layer.named_buffers(remove_duplicate=False))
-        own |= {f"{name}.{entry}" if name else entry for entry in found}
+        state = layer.state_dict() if keep == "all" else dict(layer.named_buffers(remove_duplicate=False))
+        own |= {f"{name}.{entry}" if name else entry for entry in state}
     return [entry for entry in model.state_dict() if entry in own]
 
 

@@ -45,8 +45,8 @@ def train_only(
     ['1.weight', '1.bias']
     """
     check.choice("train_only", "selection", selection, ("batchnorm", "norm"))
-    wanted = takes_batch_statistics if selection == "batchnorm" else _normalizes
-    chosen = {id(p) for m in model.modules() if wanted(m) for p in (_own(m, "weight"), _own(m, "bias"))}
+    predicate = takes_batch_statistics if selection == "batchnorm" else _normalizes
+    chosen = {id(p) for m in model.modules() if predicate(m) for p in (_own(m, "weight"), _own(m, "bias"))}
     linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
     if output and linears:
         chosen |= {id(p) for p in linears[-1].parameters()}

@@ -88,8 +88,8 @@ class _Probe(nn.Module):
 
     def goal(self) -> Goal:
         """Return what was measured."""
-        found: Any = self.norm
-        return Goal(found.running_mean.clone(), found.running_var.sqrt())
+        norm: Any = self.norm
+        return Goal(norm.running_mean.clone(), norm.running_var.sqrt())
 
 
 def _repair_for(layer: nn.Module, **options: Any) -> Repair:

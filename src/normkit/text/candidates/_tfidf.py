@@ -33,9 +33,9 @@ class TfIdf:
             if self.inverted is None:
                 yield from ((np.empty(0, dtype=int), np.empty(0)) for _ in some)
                 continue
-            found = self.vectorizer.transform(some) @ self.inverted
-            for first, last in zip(found.indptr, found.indptr[1:], strict=False):
-                yield best(found.indices[first:last], found.data[first:last], k, threshold)
+            scores = self.vectorizer.transform(some) @ self.inverted
+            for first, last in zip(scores.indptr, scores.indptr[1:], strict=False):
+                yield best(scores.indices[first:last], scores.data[first:last], k, threshold)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What it is made anew from, with its features."""
@@ -62,8 +62,8 @@ class TfIdf:
 
 
 def _vectorizer(n: int, dtype: Any, **kwargs: Any) -> Any:
-    found = library("sklearn.feature_extraction.text")
-    return found.TfidfVectorizer(analyzer="char_wb", ngram_range=(n, n), dtype=dtype, **kwargs)
+    module = library("sklearn.feature_extraction.text")
+    return module.TfidfVectorizer(analyzer="char_wb", ngram_range=(n, n), dtype=dtype, **kwargs)
 
 
 def best(places: np.ndarray, scores: np.ndarray, k: int, threshold: float) -> tuple[np.ndarray, np.ndarray]:

@@ -59,13 +59,13 @@ class CandidateEnsemble(Text):
         self, candidates: Mapping[str, Sequence[tuple[str, float]]], top_k: int | None = None
     ) -> list[tuple[str, float, list[str]]]:
         """Return ids with score and the names of their sources, the best first."""
-        found: dict[str, dict[str, float]] = {}
+        scores: dict[str, dict[str, float]] = {}
         for name, given in candidates.items():
             check.choice(self, "name of candidates", name, tuple(self._settings))
             for one, score in self._best_of(name, given):
-                by = found.setdefault(one, {})
+                by = scores.setdefault(one, {})
                 by[name] = max(score, by.get(name, score))
-        merged = [(one, max(by.values()), list(by)) for one, by in found.items()]
+        merged = [(one, max(by.values()), list(by)) for one, by in scores.items()]
         ordered = sorted(sorted(merged, key=lambda m: m[0]), key=lambda m: m[1])[::-1]
         return ordered if top_k is None else ordered[: check.size(self, "top_k", top_k, least=0)]
 

@@ -53,8 +53,8 @@ class Dense:
         if not len(texts):
             return []
         asked = self._units(texts)
-        found = self._near(asked, self.k) if self._index is not None else self._exactly(asked, self.k)
-        return [owned(self._named, places, scores) for places, scores in found]
+        neighbours = self._near(asked, self.k) if self._index is not None else self._exactly(asked, self.k)
+        return [owned(self._named, places, scores) for places, scores in neighbours]
 
     def report(self) -> str:
         """How it searches."""
@@ -87,11 +87,11 @@ class Dense:
         return self
 
     def _units(self, texts: Sequence[str]) -> np.ndarray:
-        found = np.asarray(self._encode(list(texts)), dtype=np.float32)
-        if found.ndim != 2 or len(found) != len(texts):
-            raise ValueError(f"Dense: encoder must give a vector for each of {len(texts)} texts, not {found.shape}")
-        norms = np.linalg.norm(found, axis=1, keepdims=True)
-        return found / np.where(norms == 0, 1, norms)
+        vectors = np.asarray(self._encode(list(texts)), dtype=np.float32)
+        if vectors.ndim != 2 or len(vectors) != len(texts):
+            raise ValueError(f"Dense: encoder must give a vector for each of {len(texts)} texts, not {vectors.shape}")
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.where(norms == 0, 1, norms)
 
     def _build(self) -> None:
         self._index, self.recall = None, None
@@ -108,8 +108,8 @@ class Dense:
         return library("usearch.index").Index(ndim=self._vectors.shape[1], metric="ip", dtype="f32")
 
     def _near(self, asked: np.ndarray, k: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        found = [self._index.search(one, k, threads=1).keys.astype(int) for one in asked]
-        return [best(keys, self._vectors[keys] @ one, k, -np.inf) for keys, one in zip(found, asked, strict=True)]
+        neighbours = [self._index.search(one, k, threads=1).keys.astype(int) for one in asked]
+        return [best(keys, self._vectors[keys] @ one, k, -np.inf) for keys, one in zip(neighbours, asked, strict=True)]
 
     def _exactly(self, asked: np.ndarray, k: int) -> list[tuple[np.ndarray, np.ndarray]]:
         places = np.arange(len(self._vectors))

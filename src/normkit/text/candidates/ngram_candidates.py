@@ -55,8 +55,8 @@ class NgramCandidates(Text):
                 owners.setdefault(name, []).append(one)
         names = list(owners)
         index = TfIdf(names, 3, self.min_df, np.float64)
-        found = index.search(mentions, self.k, self.threshold)
-        return [self._ids([(owners[names[at]], score) for at, score in zip(*own, strict=True)]) for own in found]
+        hits = index.search(mentions, self.k, self.threshold)
+        return [self._ids([(owners[names[at]], score) for at, score in zip(*own, strict=True)]) for own in hits]
 
     def _ids(self, taken: list[tuple[list[str], float]]) -> list[tuple[str, float]]:
         best: dict[str, float] = {}

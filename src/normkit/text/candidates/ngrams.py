@@ -46,8 +46,8 @@ class NGrams:
 
     def __call__(self, texts: Sequence[str]) -> list[Scored]:
         """Return [(id, score), ...] for each text, best first."""
-        found = self._index.search(texts, self.k, self.threshold)
-        return [owned(self._named, places, scores) for places, scores in found]
+        hits = self._index.search(texts, self.k, self.threshold)
+        return [owned(self._named, places, scores) for places, scores in hits]
 
     def report(self) -> str:
         """How it searches."""

@@ -61,11 +61,11 @@ class NilDecision(Text):
         """Return the lists of a mention that is annotated several times in a row, each without those before it."""
         if len(keys) != len(ranked):
             raise ValueError(f"NilDecision: keys and ranked must be of one length, not {len(keys)} and {len(ranked)}")
-        found, again = [], 0
+        lists, again = [], 0
         for place, (key, own) in enumerate(zip(keys, ranked, strict=True)):
             again = again + 1 if place and keys[place - 1] == key else 0
-            found.append(list(own[again:]))
-        return found
+            lists.append(list(own[again:]))
+        return lists
 
 
 def _softmax(logits: Sequence[float]) -> list[float]:

@@ -63,7 +63,7 @@ class Evaluation(Mapping[str, float]):
     def confusions(self, top: int = 10) -> list[tuple[str | None, str | None, int]]:
         """Return (what was meant, what was said, how often), the most frequent first; None is no entry."""
         counts = Counter((one.gold[0] if one.gold else None, one.said) for one in self.mistakes)
-        return [(gold, said, number) for (gold, said), number in counts.most_common(top)]
+        return [(gold, prediction, number) for (gold, prediction), number in counts.most_common(top)]
 
     def __str__(self) -> str:
         lines = [f"{number_of(self.mentions, 'mention')}, {self.unlinkable} of them without an entry"]
@@ -122,17 +122,17 @@ def _ranks(matches: Sequence[Match], meant: Sequence[tuple[str, ...]]) -> dict[s
         for match, ids in zip(matches, meant, strict=True)
     ]
     none = np.array([not ids for ids in meant], dtype=bool)
-    said = np.array([match.id is None for match in matches], dtype=bool)
+    no_match = np.array([match.id is None for match in matches], dtype=bool)
     right = [match.id in ids if ids else match.id is None for match, ids in zip(matches, meant, strict=True)]
-    return {"rank": np.array(ranks, dtype=float), "none": none, "said": said, "right": np.array(right, dtype=bool)}
+    return {"rank": np.array(ranks, dtype=float), "none": none, "said": no_match, "right": np.array(right, dtype=bool)}
 
 
 def _measures(seen: Mapping[str, np.ndarray], which: np.ndarray, k: Sequence[int]) -> dict[str, float]:
-    none, said, right = (seen[name][which] for name in ("none", "said", "right"))
+    none, no_match, right = (seen[name][which] for name in ("none", "said", "right"))
     ranks = seen["rank"][which][~none]
-    found = {f"accuracy@{one}": share(float((ranks <= one).sum()), len(ranks)) for one in k}
-    found["mrr"] = share(float((1 / ranks).sum()), len(ranks))
-    both = float((none & said).sum())
-    precision, recall = share(both, float(said.sum())), share(both, float(none.sum()))
+    measures = {f"accuracy@{one}": share(float((ranks <= one).sum()), len(ranks)) for one in k}
+    measures["mrr"] = share(float((1 / ranks).sum()), len(ranks))
+    both = float((none & no_match).sum())
+    precision, recall = share(both, float(no_match.sum())), share(both, float(none.sum()))
     nil = {"nil_precision": precision, "nil_recall": recall, "nil_f1": f1(precision, recall)}
-    return {**found, "accuracy": share(float(right.sum()), len(which)), **nil}
+    return {**measures, "accuracy": share(float(right.sum()), len(which)), **nil}

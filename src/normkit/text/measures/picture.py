@@ -31,11 +31,11 @@ def picture(found: Evaluation, names: Mapping[str, str] | None = None, most: int
         x = SIDE + CELL * at + CELL * 0.65
         place = f'x="{x:.0f}" y="{TOP - 8}" transform="rotate(-60 {x:.0f} {TOP - 8})"'
         parts.append(f"<text {place}>{_label(id, called)}</text>")
-    for gold, said, number in shown:
-        x, y = SIDE + CELL * columns.index(said), TOP + CELL * rows.index(gold)
+    for gold, prediction, number in shown:
+        x, y = SIDE + CELL * columns.index(prediction), TOP + CELL * rows.index(gold)
         shade = 0.25 + 0.75 * number / most_often
         box = f'x="{x + 1}" y="{y + 1}" width="{CELL - 2}" height="{CELL - 2}"'
-        tip = f"{_label(gold, called, 99)} taken for {_label(said, called, 99)}: {number}"
+        tip = f"{_label(gold, called, 99)} taken for {_label(prediction, called, 99)}: {number}"
         parts.append(f'<rect {box} fill="#c2410c" fill-opacity="{shade:.2f}"><title>{tip}</title></rect>')
         middle = f'x="{x + CELL / 2:.0f}" y="{y + CELL * 0.65:.0f}"'
         parts.append(f'<text {middle} text-anchor="middle" fill="#fff">{number}</text>')

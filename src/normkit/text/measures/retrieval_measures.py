@@ -52,11 +52,11 @@ class RetrievalMeasures(Text):
             raise ValueError(f"RetrievalMeasures: gold and ranked must be of one length, not {len(gold), len(ranked)}")
         pairs = [(_set(right), list(own)) for right, own in zip(gold, ranked, strict=True)]
         linked = [(right, own) for right, own in pairs if right]
-        found: dict[str, float] = {}
+        measures: dict[str, float] = {}
         for k in self.k:
-            found |= {f"{name}@{k}": _mean(_at(k, *pair)[name] for pair in linked) for name in NAMES}
-        found["mrr"] = _mean(_reciprocal(*pair) for pair in linked)
-        return found | _nil(pairs)
+            measures |= {f"{name}@{k}": _mean(_at(k, *pair)[name] for pair in linked) for name in NAMES}
+        measures["mrr"] = _mean(_reciprocal(*pair) for pair in linked)
+        return measures | _nil(pairs)
 
 
 NAMES = ("accuracy", "recall", "precision", "ndcg")

@@ -33,8 +33,8 @@ class CrossEncoder:
         if not pairs:
             return np.zeros(len(names))
         activation = torch.nn.Identity() if self.logits else torch.nn.Sigmoid()
-        found = self._model.predict(pairs, activation_fn=activation, show_progress_bar=False)
-        scores = np.asarray(found, dtype=float)
+        predictions = self._model.predict(pairs, activation_fn=activation, show_progress_bar=False)
+        scores = np.asarray(predictions, dtype=float)
         if scores.ndim != 1:
             raise ValueError(f"CrossEncoder: {self.path} gives {scores.shape[1]} numbers a pair; one is wanted")
         return best(scores, names, float(scores.min()) if self.logits else 0.0)

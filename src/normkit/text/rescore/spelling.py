@@ -65,9 +65,9 @@ def best(scores: np.ndarray, names: Sequence[Sequence[str]], without: float = 0.
     array([0.7, 0. , 0.2])
     """
     sizes = [len(own) for own in names]
-    found = np.where(np.array(sizes, bool), -np.inf, without)
-    np.maximum.at(found, np.repeat(np.arange(len(names)), sizes), scores)
-    return found
+    maxima = np.where(np.array(sizes, bool), -np.inf, without)
+    np.maximum.at(maxima, np.repeat(np.arange(len(names)), sizes), scores)
+    return maxima
 
 
 @functools.cache

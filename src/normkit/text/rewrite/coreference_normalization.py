@@ -55,19 +55,19 @@ class CoreferenceNormalization(Text):
         for start, end, _ in mentions:
             if not 0 <= start <= end <= len(text):
                 raise ValueError(f"CoreferenceNormalization: mentions must lie in the text, not from {start} to {end}")
-        found = [_read(text, *mention) for mention in mentions]
-        forms = [_canonical(place, found) for place in range(len(found))]
-        return {"text": _replace(text, found, forms), "canonical": forms}
+        spans = [_read(text, *mention) for mention in mentions]
+        forms = [_canonical(place, spans) for place in range(len(spans))]
+        return {"text": _replace(text, spans, forms), "canonical": forms}
 
 
 def _read(text: str, start: int, end: int, kind: str) -> Mention:
-    said = text[start:end]
-    tail = POSSESSIVE.search(said)
-    words = [word for word in (word.strip(".,").casefold() for word in said.split()) if word]
+    phrase = text[start:end]
+    tail = POSSESSIVE.search(phrase)
+    words = [word for word in (word.strip(".,").casefold() for word in phrase.split()) if word]
     while len(words) > 1 and words[0] in TITLES:
         words = words[1:]
     key = tuple(POSSESSIVE.sub("", word) for word in words)
-    return Mention(start, end, kind, key, POSSESSIVE.sub("", said), tail[0] if tail else "")
+    return Mention(start, end, kind, key, POSSESSIVE.sub("", phrase), tail[0] if tail else "")
 
 
 def _size(place: int, found: list[Mention]) -> tuple[int, int, int]:

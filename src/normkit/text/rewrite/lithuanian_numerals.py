@@ -119,16 +119,16 @@ class LithuanianNumerals(Text):
 
     def number(self, digits: str, case: str, gender: str) -> dict[str, str]:
         """Return a number in words, and what a following noun agrees with."""
-        found = NUMBER.fullmatch(digits)
-        if found is None:
+        match = NUMBER.fullmatch(digits)
+        if match is None:
             raise ValueError(f"LithuanianNumerals: digits must be like -12,5, not {digits!r}")
         check.choice(self, "case", case, CASES)
         check.choice(self, "gender", gender, GENDERS)
-        sign = {"+": ["plius"], "-": ["minus"], "": []}[found[1]]
-        words, count = _whole(found[2], case, gender)
+        sign = {"+": ["plius"], "-": ["minus"], "": []}[match[1]]
+        words, count = _whole(match[2], case, gender)
         agrees = {"one": f"Vns{LETTERS[case]}", "few": f"Dgs{LETTERS[case]}", "many": "DgsK"}[count]
-        if found[3]:
-            words, agrees = [*words, "kablelis", *_whole(found[3], case, gender)[0]], "VnsK"
+        if match[3]:
+            words, agrees = [*words, "kablelis", *_whole(match[3], case, gender)[0]], "VnsK"
         return {"words": " ".join([*sign, *words]), "agrees": agrees}
 
     def date(self, year: int, month: int, day: int, spoken: bool) -> str:

@@ -84,13 +84,13 @@ class Rules:
         self, number: int, pattern: Any, replace: Any, text: str, places: list[tuple[int, int]], changes: list[Change]
     ) -> tuple[str, list[tuple[int, int]]]:
         made, origin, last = "", list[tuple[int, int]](), 0
-        for found in self._find_all(number, pattern, text):
-            after = replace(found)
+        for match in self._find_all(number, pattern, text):
+            after = replace(match)
             if not isinstance(after, str):
                 raise TypeError(f"Rules: the function of rule {number} must return a string, not {after!r}")
-            start, end = found.span()
+            start, end = match.span()
             whence = _span(places, start, end)
-            changes.append(Change(number, pattern.pattern, *whence, found[0], after))
+            changes.append(Change(number, pattern.pattern, *whence, match[0], after))
             made += text[last:start] + after
             origin += places[last:start] + [whence] * len(after)
             last = end

@@ -53,8 +53,8 @@ class SymbolicForest(Text):
             self._by_name.setdefault(name, list(variants))
             for word in variants:
                 self._by_word.setdefault(word, (name, tag))
-        found = [(word, name, tag) for name, tag, variants in entries for word in variants]
-        self._probes = sorted(found, key=lambda probe: -len(probe[0]))
+        probes = [(word, name, tag) for name, tag, variants in entries for word in variants]
+        self._probes = sorted(probes, key=lambda probe: -len(probe[0]))
 
     def probes(self) -> list[tuple[str, str]]:
         """Return every (variant, representative), longest variants first."""
@@ -74,8 +74,8 @@ class SymbolicForest(Text):
 
     def variants(self, representative: str) -> list[str] | None:
         """Return the variants of a representative, or None."""
-        found = self._by_name.get(representative)
-        return None if found is None else list(found)
+        variants = self._by_name.get(representative)
+        return None if variants is None else list(variants)
 
     def digest(self, text: str) -> list[Piece]:
         """Return the pieces in order, each with its tag, or None."""

@@ -76,8 +76,8 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
     cells = [[method.cell(_string(cell)) for cell in own] for own in columns]
     readings = {name: typed.read(own, decimal) for name, own in zip(renamed, cells, strict=True)}
     notes += [f"{name}: {reading.note}" for name, reading in readings.items() if reading.note]
-    made = {f"{name}{ending}": own for name, found in readings.items() for ending, own in found.columns}
-    texts = [own for found in readings.values() for own in found.written]
+    made = {f"{name}{ending}": own for name, outcome in readings.items() for ending, own in outcome.columns}
+    texts = [own for outcome in readings.values() for own in outcome.written]
     kept = [any(cell is not None for cell in row) for row in zip(*made.values(), strict=True)]
     if not all(kept):
         notes.append(f"{kept.count(False)} empty rows are gone")
@@ -98,7 +98,7 @@ def apart(names: Sequence[str]) -> list[str]:
     >>> apart(["Year", "year", "Year1"])
     ['Year', 'year2', 'Year1']
     """
-    taken, found = {name.lower() for name in names}, []
+    taken, labels = {name.lower() for name in names}, []
     seen: set[str] = set()
     for name in names:
         new = name
@@ -106,8 +106,8 @@ def apart(names: Sequence[str]) -> list[str]:
             new = next(one for one in (f"{name}{number}" for number in itertools.count(2)) if one.lower() not in taken)
         seen.add(new.lower())
         taken.add(new.lower())
-        found.append(new)
-    return found
+        labels.append(new)
+    return labels
 
 
 def read_answer(said: str) -> Any:
@@ -153,10 +153,10 @@ def _string(cell: Any) -> str:
 
 
 def _answer(model: Model, asked: str) -> Any:
-    said = model(asked)
-    if not isinstance(said, str):
-        raise TypeError(f"model: a function from text to text is wanted; it returned {said!r}")
-    return read_answer(said)
+    reply = model(asked)
+    if not isinstance(reply, str):
+        raise TypeError(f"model: a function from text to text is wanted; it returned {reply!r}")
+    return read_answer(reply)
 
 
 def _mend(names: list[str], columns: list[list[Any]], model: Model, notes: list[str]) -> list[list[Any]]:

@@ -89,8 +89,8 @@ def _paths(levels: list[list[str]], count: int) -> list[list[str]]:
 
 def _path(names: list[str]) -> list[str]:
     """Leave out empty names and immediate repeats."""
-    there = [name for name in names if name]
-    return [name for place, name in enumerate(there) if place == 0 or name != there[place - 1]]
+    labels = [name for name in names if name]
+    return [name for place, name in enumerate(labels) if place == 0 or name != labels[place - 1]]
 
 
 def _texts(own: list[list[str]], across: list[list[str]], values: Sequence[Sequence[str]]) -> list[str]:

@@ -45,19 +45,19 @@ def joinable(
     if isinstance(query, str | bytes):
         raise TypeError(f"joinable: query must be the values of a column, not {query!r}")
     if not isinstance(tables, Mapping) or isinstance(query, Mapping) or frames.is_frame(query):
-        wanted = "a column's values and a mapping, a name to a table, are wanted"
-        raise TypeError(f"joinable: {wanted}, not {type(query).__name__} and {type(tables).__name__}")
+        expected = "a column's values and a mapping, a name to a table, are wanted"
+        raise TypeError(f"joinable: {expected}, not {type(query).__name__} and {type(tables).__name__}")
     asked = _forms(query, norm)
     if not asked:
         raise ValueError("joinable: query must have at least one value")
-    found = []
+    matches = []
     for table, frame in tables.items():
         if not isinstance(frame, Mapping) and not frames.is_frame(frame):
             raise TypeError(f"joinable: tables[{table!r}] must be a data frame or columns, not {frame!r}")
         for column, cells in (frame if isinstance(frame, Mapping) else frames.columns(frame)).items():
             forms = _forms(cells, norm)
-            found.append(Joinable(table, column, share(asked, forms), len({*asked} & {*forms})))
-    return sorted((one for one in found if one.values and one.share >= least), key=lambda one: -one.share)
+            matches.append(Joinable(table, column, share(asked, forms), len({*asked} & {*forms})))
+    return sorted((one for one in matches if one.values and one.share >= least), key=lambda one: -one.share)
 
 
 def _forms(cells: Any, norm: Normalizer | None) -> list[str]:

@@ -57,11 +57,11 @@ class TableNormalization(Text):
     def column_names(self, names: Sequence[str]) -> list[str]:
         """Return names that SQL takes."""
         seen: Counter[str] = Counter()
-        found = []
+        columns = []
         for name in map(_column_name, names):
-            found.append(f"{name}{seen[name]}" if seen[name] else name)
+            columns.append(f"{name}{seen[name]}" if seen[name] else name)
             seen[name] += 1
-        return found
+        return columns
 
     def cell(self, text: str) -> str:
         """Return what a cell says, without how it is written."""
@@ -94,8 +94,8 @@ class TableNormalization(Text):
 
     def answer_found(self, prediction: str, answer: str) -> bool:
         """Return whether the authors count a prediction as right."""
-        said, right = prediction.lower(), answer.lower()
-        return said.strip() == right or said.strip() in right or right.strip() in said
+        guess, right = prediction.lower(), answer.lower()
+        return guess.strip() == right or guess.strip() in right or right.strip() in guess
 
     def _check(self, table: Table) -> None:
         if len({len(row) for row in table}) != 1 or not table[0]:

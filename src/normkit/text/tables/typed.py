@@ -43,18 +43,18 @@ def read(cells: Sequence[str], decimal: str | None = None) -> Reading:
     >>> read(["03/04/2024", "05/06/2024"]).note
     'dates may be read in 2 ways, and stay text'
     """
-    there = [one for one in cells if one.lower() not in NOTHING]
-    ends = [RANGE.fullmatch(one) for one in there]
-    found = numerals(there, decimal)
-    days = dates(there)
-    for what, readings in (("numbers", [_values(own) for own in found]), ("dates", days)):
+    entries = [one for one in cells if one.lower() not in NOTHING]
+    ends = [RANGE.fullmatch(one) for one in entries]
+    numbers = numerals(entries, decimal)
+    days = dates(entries)
+    for what, readings in (("numbers", [_values(own) for own in numbers]), ("dates", days)):
         if len(readings) > 1:
             note = f"{what} may be read in {len(readings)} ways, and stay text"
-            return _reading(cells, "", there, there, note + ("; say which by decimal" if what == "numbers" else ""))
+            return _reading(cells, "", entries, entries, note + ("; say which by decimal" if what == "numbers" else ""))
         if readings:
-            texts = found[0] if what == "numbers" else [day.isoformat() for day in days[0]]
+            texts = numbers[0] if what == "numbers" else [day.isoformat() for day in days[0]]
             return _reading(cells, "", readings[0], texts, what)
-    if there and all(ends):
+    if entries and all(ends):
         sides = [numerals([one[side] for one in ends if one], decimal) for side in (1, 2)]
         if all(len(side) == 1 for side in sides):
             low, high = (
@@ -62,7 +62,7 @@ def read(cells: Sequence[str], decimal: str | None = None) -> Reading:
                 for ending, side in zip(("_from", "_to"), sides, strict=True)
             )
             return Reading(low.columns + high.columns, "ranges, in two columns", low.written + high.written)
-    return _reading(cells, "", there, there)
+    return _reading(cells, "", entries, entries)
 
 
 def _reading(cells: Sequence[str], ending: str, values: Sequence[Any], texts: Sequence[str], note: str = "") -> Reading:
@@ -81,14 +81,14 @@ def numerals(cells: Sequence[str], decimal: str | None = None) -> list[list[str]
     plain = [SIGNS.sub("", one) for one in cells]
     if not plain or not all(any(map(str.isdigit, one)) for one in plain) or any(map(_is_code, plain)):
         return []
-    found: list[list[str]] = []
+    readings: list[list[str]] = []
     for style, drop, point in ((ENGLISH, ",", "."), (CONTINENTAL, ".", ",")):
-        if found and any("," in one for one in plain):
+        if readings and any("," in one for one in plain):
             break  # 1,200 is rarely meant to have three decimals; 1.200 may be
         if decimal in (None, point) and all(style.fullmatch(one) for one in plain):
-            found.append([one.replace(drop, "").replace(point, ".") for one in plain])
-    values = [_values(own) for own in found]
-    return [own for at, own in enumerate(found) if values[at] not in values[:at] and all(map(_fits, values[at]))]
+            readings.append([one.replace(drop, "").replace(point, ".") for one in plain])
+    values = [_values(own) for own in readings]
+    return [own for at, own in enumerate(readings) if values[at] not in values[:at] and all(map(_fits, values[at]))]
 
 
 def _fits(value: int | float) -> bool:
@@ -97,20 +97,20 @@ def _fits(value: int | float) -> bool:
 
 def _values(texts: Sequence[str]) -> list[int | float]:
     """Read numbers, as integers where all are whole."""
-    found = list(map(float, texts))
-    if not all(map(float.is_integer, found)):
-        return [*found]
-    return [int(text) if text.lstrip("+-").isdigit() else int(one) for text, one in zip(texts, found, strict=True)]
+    numbers = list(map(float, texts))
+    if not all(map(float.is_integer, numbers)):
+        return [*numbers]
+    return [int(text) if text.lstrip("+-").isdigit() else int(one) for text, one in zip(texts, numbers, strict=True)]
 
 
 def dates(cells: Sequence[str]) -> list[list[datetime.date]]:
     """Return the ways to read cells as dates that differ."""
-    found: list[list[datetime.date]] = []
+    readings: list[list[datetime.date]] = []
     for form in FORMATS if cells else ():
         own = list(map(_date(form), cells))
-        if all(own) and own not in found:
-            found.append([one for one in own if one])
-    return found
+        if all(own) and own not in readings:
+            readings.append([one for one in own if one])
+    return readings
 
 
 def _is_code(text: str) -> bool:

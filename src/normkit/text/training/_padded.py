@@ -15,10 +15,10 @@ def words(owner: object, name: str, labels: Tensor, logits: Tensor, below: int =
     check.shape(owner, name, labels, logits.shape[:-1], logits)
     if labels.dtype is not torch.int64:
         raise TypeError(f"{check.whose(owner)}: {name} must be an int64 tensor, not {labels.dtype}")
-    there = labels != PADDING
-    known = torch.where(there, labels, 0)
+    mask = labels != PADDING
+    known = torch.where(mask, labels, 0)
     check.index(owner, name, known, logits.shape[:-1], below, logits)
-    return known, there
+    return known, mask
 
 
 def positives(owner: object, given: int | None, candidates: int, least: int) -> int:

@@ -82,7 +82,7 @@ class CalibrationSet(Text):
         self._check(items, ("id", "sign", "score", "likelihood", "density"))
         check.choice(self, "strategy", strategy, tuple(CONTRAST))
         ordered = sorted(items, key=lambda item: -item["score"])
-        found: list[Any] = []
+        ids: list[Any] = []
         counts = {"positive": check.size(self, "positives", positives), "negative": negatives}
         check.size(self, "negatives", negatives)
         for rule, (sign, count) in zip(CONTRAST[strategy], counts.items(), strict=True):
@@ -90,8 +90,8 @@ class CalibrationSet(Text):
             if not own:
                 raise ValueError(f"CalibrationSet: items must have one of sign {sign!r}")
             kept = [own[place]["id"] for place in _contrast(own, rule, count)]
-            found += kept + kept[-1:] * (count - len(kept))
-        return found
+            ids += kept + kept[-1:] * (count - len(kept))
+        return ids
 
     def _check(self, items: Sequence[Item], keys: Sequence[str]) -> None:
         for item in items:

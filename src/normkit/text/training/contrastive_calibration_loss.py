@@ -48,11 +48,11 @@ class ContrastiveCalibrationLoss(Loss):
     def forward(self, states: Tensor, labels: Tensor) -> Tensor:
         """Return the loss, a single number."""
         check.values(self, "states", states, (None, None, None, None), states)
-        _, there = _padded.words(self, "labels", labels, states)
+        _, mask = _padded.words(self, "labels", labels, states)
         count = _padded.positives(self, self.positives, states.shape[1], 2)
-        there = there.unsqueeze(-1)
-        sums = torch.where(there, accurate(states), 0).sum(2)
-        z = F.normalize(sums / there.sum(2).clamp(min=1), dim=-1)
+        mask = mask.unsqueeze(-1)
+        sums = torch.where(mask, accurate(states), 0).sum(2)
+        z = F.normalize(sums / mask.sum(2).clamp(min=1), dim=-1)
         cosines = z @ z.transpose(1, 2)
         itself = torch.eye(z.shape[1], dtype=torch.bool, device=z.device)
         total = torch.logsumexp(cosines.masked_fill(itself, -torch.inf), -1, keepdim=True)

@@ -74,19 +74,19 @@ def train_encoder(
         raise ValueError("train_encoder: vocabulary must have at least two entries")
     check.size("train_encoder", "steps", steps)
     place = new_model("train_encoder", output)
-    found = sentence_transformers()
+    package = sentence_transformers()
     made = fresh_encoder(seed) if model is None else load_encoder(model)
     rows = _draw(pairs, steps * batch, batch, random.Random(seed))
     made.model_card_data.widget = [{}]  # else the trainer picks examples for a card that is not written
-    with folder_beside(place) as there:
-        given = settings(there / "running", steps, batch, lr or (2e-5 if model else 3e-3), seed)
-        arguments = found.SentenceTransformerTrainingArguments(**given, batch_sampler=_in_order)
+    with folder_beside(place) as folder:
+        given = settings(folder / "running", steps, batch, lr or (2e-5 if model else 3e-3), seed)
+        arguments = package.SentenceTransformerTrainingArguments(**given, batch_sampler=_in_order)
         data = library("datasets").Dataset.from_dict(rows)
-        trainer = found.SentenceTransformerTrainer(made, arguments, data, loss=_Ranking(made, 20.0))
+        trainer = package.SentenceTransformerTrainer(made, arguments, data, loss=_Ranking(made, 20.0))
         train(trainer, told)
         with quiet():
-            made.save(str(there), create_model_card=False)  # which would show texts of the user's
-        shutil.rmtree(there / "running", ignore_errors=True)
+            made.save(str(folder), create_model_card=False)  # which would show texts of the user's
+        shutil.rmtree(folder / "running", ignore_errors=True)
     return place
 
 
@@ -99,13 +99,13 @@ def load_encoder(path: str) -> Any:
 def fresh_encoder(seed: int = 0) -> Any:
     """Return a small encoder of bytes with random weights, as a sentence-transformers model."""
     torch.manual_seed(seed)
-    found, transformers = sentence_transformers(), library("transformers")
+    package, transformers = sentence_transformers(), library("transformers")
     parts = library("sentence_transformers.sentence_transformer.modules")
     with tempfile.TemporaryDirectory() as folder, quiet():
         transformers.T5EncoderModel(transformers.T5Config(**SMALL, dropout_rate=0.0)).save_pretrained(folder)
         transformers.ByT5Tokenizer().save_pretrained(folder)
         words = parts.Transformer(folder, max_seq_length=64)
-    return found.SentenceTransformer(modules=[words, parts.Pooling(SMALL["d_model"])], device="cpu")
+    return package.SentenceTransformer(modules=[words, parts.Pooling(SMALL["d_model"])], device="cpu")
 
 
 def share_found(encoder: Any, vocabulary: Mapping[str, Sequence[str]], seed: int, most: int = 300) -> float:
@@ -114,8 +114,8 @@ def share_found(encoder: Any, vocabulary: Mapping[str, Sequence[str]], seed: int
     ids = generator.sample(list(vocabulary), min(most, len(vocabulary)))
     mentions = [mistype(generator.choice(vocabulary[id]), generator) for id in ids]
     part = Dense(lambda texts: encoder.encode(texts, show_progress_bar=False), k=1)
-    found = part.fit({id: vocabulary[id] for id in ids})(mentions)
-    return sum(id in [one for one, _ in own] for id, own in zip(ids, found, strict=True)) / len(ids)
+    rankings = part.fit({id: vocabulary[id] for id in ids})(mentions)
+    return sum(id in [one for one, _ in own] for id, own in zip(ids, rankings, strict=True)) / len(ids)
 
 
 def _pairs(
@@ -124,13 +124,13 @@ def _pairs(
     """Return what is known to mean each entry."""
     if len(mentions) != len(gold):
         raise ValueError(f"train_encoder: gold must be as long as mentions, {len(mentions)}, not {len(gold)}")
-    found = {id: list(names) for id, names in vocabulary.items() if names}
+    examples = {id: list(names) for id, names in vocabulary.items() if names}
     for text, id in zip(mentions, gold, strict=True):
-        if id is not None and id not in found:
+        if id is not None and id not in examples:
             raise ValueError(f"train_encoder: gold has {id!r}, which is not in the vocabulary")
         if id is not None:
-            found[id].append(text)
-    return found
+            examples[id].append(text)
+    return examples
 
 
 def _draw(pairs: Mapping[str, list[str]], count: int, batch: int, generator: random.Random) -> dict[str, list[str]]:

@@ -65,7 +65,7 @@ class LexicalModel:
 
     @torch.no_grad()
     def _proposed(self, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
-        found: list[list[tuple[str, float]]] = []
+        proposals: list[list[tuple[str, float]]] = []
         for start in range(0, len(texts), 64):
             given = self.tokenizer(list(texts[start : start + 64]), return_tensors="pt", padding=True)
             many = {"num_beams": self.beams, "num_return_sequences": self.beams, "max_new_tokens": 48}
@@ -73,8 +73,8 @@ class LexicalModel:
             words = self.tokenizer.batch_decode(made.sequences, skip_special_tokens=True)
             scores = made.sequences_scores.tolist() if self.beams > 1 else [0.0] * len(words)
             pairs = list(zip(words, scores, strict=True))
-            found += [pairs[at : at + self.beams] for at in range(0, len(pairs), self.beams)]
-        return found
+            proposals += [pairs[at : at + self.beams] for at in range(0, len(pairs), self.beams)]
+        return proposals
 
 
 def mark(sentence: Sequence[str]) -> list[str]:
@@ -122,17 +122,17 @@ def train_lexical(
     torch.manual_seed(seed)
     tokenizer, made = _fresh() if model is None else _load_model("train_lexical", model)
     asked = tokenizer([text for own in raw for text in mark(own)])["input_ids"]
-    wanted = tokenizer([word for own in gold for word in own])["input_ids"]
-    rows = [{"input_ids": one, "labels": other} for one, other in zip(asked, wanted, strict=True)]
-    with folder_beside(place) as there:
-        given = settings(there / "running", steps, batch, lr or (1e-3 if model else 3e-3), seed)
+    labels = tokenizer([word for own in gold for word in own])["input_ids"]
+    rows = [{"input_ids": one, "labels": other} for one, other in zip(asked, labels, strict=True)]
+    with folder_beside(place) as folder:
+        given = settings(folder / "running", steps, batch, lr or (1e-3 if model else 3e-3), seed)
         arguments = transformers.Seq2SeqTrainingArguments(**given)
         collator = transformers.DataCollatorForSeq2Seq(tokenizer, made, label_pad_token_id=IGNORED)
         train(transformers.Seq2SeqTrainer(made, arguments, data_collator=collator, train_dataset=rows), told)
         with quiet():
-            made.save_pretrained(there)
-            tokenizer.save_pretrained(there)
-        shutil.rmtree(there / "running", ignore_errors=True)
+            made.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+        shutil.rmtree(folder / "running", ignore_errors=True)
     return place
 
 

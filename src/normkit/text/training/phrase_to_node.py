@@ -68,8 +68,8 @@ class PhraseToNode(Method):
         """Return where each phrase lies among the nodes."""
         check.values(self, "words", words, (None, None, self.word_dim), words)
         self._check_lengths(words, lengths)
-        there = torch.arange(words.shape[1], device=words.device) < lengths.unsqueeze(1)
-        known = torch.where(there.unsqueeze(-1), words, 0)
+        mask = torch.arange(words.shape[1], device=words.device) < lengths.unsqueeze(1)
+        known = torch.where(mask.unsqueeze(-1), words, 0)
         read = {"lstm": self._states, "cnn": self._maxima, "linear": self._mean}[self.form]
         return run(self.out, read(known, lengths)).to(words.dtype)
 
@@ -126,8 +126,8 @@ class States(nn.Module):
         h = c = given.new_zeros(len(words), self.hidden)
         for t in reversed(range(words.shape[1])) if direction else range(words.shape[1]):
             i, f, g, o = (given[:, t] + F.linear(h, again, shift)).chunk(4, 1)
-            there = (t < lengths).unsqueeze(1)
+            mask = (t < lengths).unsqueeze(1)
             moved = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-            h = torch.where(there, torch.sigmoid(o) * torch.tanh(moved), h)
-            c = torch.where(there, moved, c)
+            h = torch.where(mask, torch.sigmoid(o) * torch.tanh(moved), h)
+            c = torch.where(mask, moved, c)
         return h

@@ -69,10 +69,10 @@ class RankCalibrationLoss(Loss):
         return loss.to(logits.dtype)
 
     def _score(self, name: str, logits: Tensor, labels: Tensor, power: float) -> Tensor:
-        known, there = _padded.words(self, name, labels, logits, logits.shape[-1])
+        known, mask = _padded.words(self, name, labels, logits, logits.shape[-1])
         likely = torch.log_softmax(accurate(logits), -1).gather(-1, known.unsqueeze(-1)).squeeze(-1)
-        count = there.sum(-1).clamp(min=1).to(likely.dtype)
-        return self.scale * torch.where(there, likely, 0).sum(-1) / count**power
+        count = mask.sum(-1).clamp(min=1).to(likely.dtype)
+        return self.scale * torch.where(mask, likely, 0).sum(-1) / count**power
 
 
 def _mean(values: Tensor) -> Tensor:

@@ -55,11 +55,11 @@ class RankRegularizedLoss(Loss):
         check.flags(self, "labels", labels, logits.shape, logits)
         check.values(self, "scores", scores, logits.shape, logits)
         wide, s = accurate(logits), self.label_smoothing
-        wanted = (1 - s) * labels.to(wide.dtype) + s / max(len(logits), 1)
+        target = (1 - s) * labels.to(wide.dtype) + s / max(len(logits), 1)
         if self.softmax:
-            loss = -(wanted * torch.log_softmax(wide, 0)).sum()
+            loss = -(target * torch.log_softmax(wide, 0)).sum()
         else:
-            loss = F.binary_cross_entropy_with_logits(wide, wanted)
+            loss = F.binary_cross_entropy_with_logits(wide, target)
         if self.weight:
             loss = loss + self.weight * root((wide - accurate(scores).to(wide.dtype) + SHIFT).square().sum())
         return loss.to(logits.dtype)

@@ -93,8 +93,8 @@ class SpanSubtypeClassifier(Method):
         r = F.dropout(self._read(h, masks, sizes), self.dropout, self.training)
         entity = run(self.entity, r).to(r.dtype)
         wide = torch.cat([r, entity], -1) if self.subtype_input == "logits" else r
-        found = [entity, *(run(layer, wide) for layer in self.subtypes.values())]
-        return tuple(logits.to(h.dtype) for logits in found)
+        outputs = [entity, *(run(layer, wide) for layer in self.subtypes.values())]
+        return tuple(logits.to(h.dtype) for logits in outputs)
 
     def _read(self, h: Tensor, masks: Tensor, sizes: Tensor) -> Tensor:
         """The vectors that spans are classified by."""

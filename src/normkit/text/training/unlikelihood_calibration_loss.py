@@ -52,13 +52,13 @@ class UnlikelihoodCalibrationLoss(Method):
     def forward(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return both losses."""
         check.values(self, "logits", logits, (None, None, None, None), logits)
-        known, there = _padded.words(self, "labels", labels, logits, logits.shape[-1])
+        known, mask = _padded.words(self, "labels", labels, logits, logits.shape[-1])
         count = _padded.positives(self, self.positives, logits.shape[1], 1)
         wide = accurate(logits)
         good = -torch.log_softmax(wide[:, :count], -1)
         bad = -(1 - torch.softmax(wide[:, count:], -1)).clamp(min=LEAST).log()
-        first = self._loss(good, known[:, :count], there[:, :count])
-        return first.to(logits.dtype), self._loss(bad, known[:, count:], there[:, count:]).to(logits.dtype)
+        first = self._loss(good, known[:, :count], mask[:, :count])
+        return first.to(logits.dtype), self._loss(bad, known[:, count:], mask[:, count:]).to(logits.dtype)
 
     def _loss(self, q: Tensor, known: Tensor, there: Tensor) -> Tensor:
         own = q.gather(-1, known.unsqueeze(-1)).squeeze(-1)

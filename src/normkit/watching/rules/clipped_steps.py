@@ -38,7 +38,7 @@ def find(history: History) -> Iterator[Finding]:
 
 def _ratio(history: History, name: str) -> float:
     """The median share of its length that a step has; 0 where nothing was read."""
-    wanted = history.rates(name) * history.facts["step_lengths"][name]
+    expected = history.rates(name) * history.facts["step_lengths"][name]
     steps = history.series(name, "update") * history.series(name, "weight")
-    shares = (steps / wanted)[np.isfinite(steps) & (wanted > 0)]
+    shares = (steps / expected)[np.isfinite(steps) & (expected > 0)]
     return float(np.median(shares)) if len(shares) and not math.isnan(np.median(shares)) else 0.0

@@ -27,25 +27,25 @@ TRIAL = Trial(
 
 def find(history: History) -> Iterator[Finding]:
     """Look at what layers and functions give, and what layers are given: a function need not be a module."""
-    found: dict[str, tuple[float, str]] = {}
+    layers: dict[str, tuple[float, str]] = {}
     for name, share in history.late("dead").items():
         if share > SHARE and history.facts["kinds"].get(name) in ("function", "block"):
-            found[name] = (share, "dead")
+            layers[name] = (share, "dead")
     late = history.late("dead_inputs")
     for name in list(late)[1:]:  # the first is fed data, which may well have empty columns
         if late[name] > SHARE:
-            found.setdefault(name, (late[name], "dead_inputs"))
-    if not found:
+            layers.setdefault(name, (late[name], "dead_inputs"))
+    if not layers:
         return
-    order = sorted(found, key=lambda name: -found[name][0])
-    share, what = found[order[0]]
-    said = "of what goes into" if what == "dead_inputs" else "of"
-    more = f"; also {', '.join(f'{name} {found[name][0]:.0%}' for name in order[1:4])}" if len(order) > 1 else ""
+    order = sorted(layers, key=lambda name: -layers[name][0])
+    share, what = layers[order[0]]
+    phrase = "of what goes into" if what == "dead_inputs" else "of"
+    more = f"; also {', '.join(f'{name} {layers[name][0]:.0%}' for name in order[1:4])}" if len(order) > 1 else ""
     yield Finding(
         "units are dead",
         3.0 + share,
         tuple(order),
-        f"{share:.0%} {said} {order[0]} is zero for every sample of a batch{more}.",
+        f"{share:.0%} {phrase} {order[0]} is zero for every sample of a batch{more}.",
         since=history.since(order[0], FED if what == "dead_inputs" else GIVEN),
         leads="a narrower network than was paid for; dead units get no gradient and stay so",
         otherwise=f"at most {SHARE:.0%} of them; of fresh units none is dead",

@@ -56,15 +56,15 @@ def find(history: History) -> Iterator[Finding]:
 
 def scale_invariant(history: History) -> list[str]:
     """Return the weights whose gradient was orthogonal to them at every sample."""
-    found: list[str] = []
+    names: list[str] = []
     if len(history.steps) < FEWEST:
-        return found
+        return names
     for name, cosine in history.of("radial").items():
         entries = math.prod(history.facts["shapes"].get(name, [1]))
-        there = cosine[~np.isnan(cosine)]
-        if len(there) >= FEWEST and np.abs(there).max() * math.sqrt(entries) < RADIAL:
-            found.append(name)
-    return found
+        samples = cosine[~np.isnan(cosine)]
+        if len(samples) >= FEWEST and np.abs(samples).max() * math.sqrt(entries) < RADIAL:
+            names.append(name)
+    return names
 
 
 def _power(history: History, name: str) -> int:
@@ -75,5 +75,5 @@ def _power(history: History, name: str) -> int:
 
 def _fall(history: History, name: str) -> float:
     n = history.series(name, "weight")
-    there = n[~np.isnan(n)]
-    return float((there[-1] / max(there[0], 1e-30)) ** _power(history, name)) if len(there) else 0.0
+    lengths = n[~np.isnan(n)]
+    return float((lengths[-1] / max(lengths[0], 1e-30)) ** _power(history, name)) if len(lengths) else 0.0

@@ -26,8 +26,8 @@ NEEDS = Needs(
 def find(history: History) -> Iterator[Finding]:
     """Ask for a cross entropy at guessing, right answers by chance, and weights that have moved."""
     loss, right = (history.series(LOSS, what) for what in ("cross_entropy", "accuracy"))
-    there = loss[~np.isnan(loss)]
-    if len(there) < FEWEST or history.steps[-1] < STEPS:
+    losses = loss[~np.isnan(loss)]
+    if len(losses) < FEWEST or history.steps[-1] < STEPS:
         return
     classes = float(np.nanmax(history.series(LOSS, "classes")))
     chance, late = float(np.log(classes)), late_median(loss)

@@ -55,9 +55,9 @@ def find(history: History) -> Iterator[Finding]:
 def learns(history: History) -> bool:
     """Whether the loss has come well below where it began, and below what guessing gives where that is known."""
     loss, classes = history.series(LOSS, LOSS), history.series(LOSS, "classes")
-    there = loss[~np.isnan(loss)]
+    losses = loss[~np.isnan(loss)]
     chance = math.log(classes[~np.isnan(classes)].max()) if (~np.isnan(classes)).any() else math.inf
-    return bool(len(there)) and late_median(loss) < LEARNED * min(float(there[0]), chance)
+    return bool(len(losses)) and late_median(loss) < LEARNED * min(float(losses[0]), chance)
 
 
 def ratios(history: History, times: int = TIMES) -> dict[str, float]:
@@ -80,5 +80,5 @@ def _from_zero(history: History, name: str) -> bool:
 
 
 def _often(series: Array, times: int) -> float:
-    there = np.sort(series[np.isfinite(series)])
-    return float(there[-times]) if len(there) >= times else 0.0
+    samples = np.sort(series[np.isfinite(series)])
+    return float(samples[-times]) if len(samples) >= times else 0.0

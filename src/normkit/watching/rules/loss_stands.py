@@ -31,12 +31,12 @@ def find(history: History) -> Iterator[Finding]:
     stuck = np.min(series) > first - FALLEN * abs(first)
     guesses = chance is not None and abs(late - chance) < NEAR * chance and _is_flat(series)
     if stuck or guesses:
-        said = f"; equal probabilities of its {round(math.exp(chance))} outputs give {number(chance)}" if chance else ""
+        note = f"; equal probabilities of its {round(math.exp(chance))} outputs give {number(chance)}" if chance else ""
         yield Finding(
             "the loss does not fall",
             2.7,
             (LOSS,),
-            f"it began at {number(first)} and stands at {number(late)} after {history.steps[-1]} steps{said}.",
+            f"it began at {number(first)} and stands at {number(late)} after {history.steps[-1]} steps{note}.",
             leads="a training that costs time and learns nothing",
             otherwise=f"a loss that has fallen by {FALLEN:.0%} of where it began, and lies apart from guessing",
             margin=2.0

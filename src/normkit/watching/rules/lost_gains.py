@@ -17,18 +17,18 @@ moves by itself stayed between a half and twice."""
 
 def find(history: History) -> Iterator[Finding]:
     """Compare the gains of norms with what they were."""
-    kinds, shapes, found = history.facts["kinds"], history.facts["shapes"], {}
+    kinds, shapes, gains = history.facts["kinds"], history.facts["shapes"], {}
     for name, series in history.of("weight").items():
         layer, _, last = name.rpartition(".")
-        there = series[~np.isnan(series)]
-        if kinds.get(layer) != "norm" or last not in ("weight", "gain", "scale") or len(there) < 2:
+        samples = series[~np.isnan(series)]
+        if kinds.get(layer) != "norm" or last not in ("weight", "gain", "scale") or len(samples) < 2:
             continue
-        first, now = (value / math.sqrt(math.prod(shapes[name])) for value in (there[0], there[-1]))
+        first, now = (value / math.sqrt(math.prod(shapes[name])) for value in (samples[0], samples[-1]))
         if first > 0.1 and now < LEFT * first:
-            found[name] = (first, now)
-    order = sorted(found, key=lambda name: found[name][1])
+            gains[name] = (first, now)
+    order = sorted(gains, key=lambda name: gains[name][1])
     if order:
-        first, now = found[order[0]]
+        first, now = gains[order[0]]
         start = history.series(order[0], "weight")[0]
         yield Finding(
             "the gains of norms are lost",

@@ -24,12 +24,12 @@ def find(history: History) -> Iterator[Finding]:
     none = [name for name in history.facts["group_of"] if name not in gradient]
     zero = [name for name, series in gradient.items() if (np.nan_to_num(series, nan=0.0) == 0).all()]
     if none or zero:
-        said = [f"{len(names)} {what}" for names, what in ((none, "have none"), (zero, "have only zeros")) if names]
+        counts = [f"{len(names)} {what}" for names, what in ((none, "have none"), (zero, "have only zeros")) if names]
         yield Finding(
             "parameters get no gradient",
             3.2,
             tuple(none + zero),
-            f"{' and '.join(said)}, of {len(history.facts['group_of'])} parameters that the optimizer holds: "
+            f"{' and '.join(counts)}, of {len(history.facts['group_of'])} parameters that the optimizer holds: "
             f"{', '.join((none + zero)[:4])}.",
             leads="parameters that weight decay alone moves",
             otherwise="a gradient other than zero at some sample",

@@ -68,8 +68,8 @@ def _harm(history: History, since: int) -> Iterator[str]:
 
 def _growth(history: History, name: str) -> float:
     sizes = history.series(name, "rms")
-    there = sizes[~np.isnan(sizes)]
-    return late_median(sizes) / max(float(there[0]), 1e-30) if len(there) else 0.0
+    samples = sizes[~np.isnan(sizes)]
+    return late_median(sizes) / max(float(samples[0]), 1e-30) if len(samples) else 0.0
 
 
 def _optimizer(history: History, name: str) -> str:

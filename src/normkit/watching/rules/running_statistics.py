@@ -25,27 +25,27 @@ NEEDS = Needs(
 
 def find(history: History) -> Iterator[Finding]:
     """Compare them where the average has had its time."""
-    momenta, found = history.facts["momenta"], {}
+    momenta, layers = history.facts["momenta"], {}
     for name, ratio in history.late("variance_ratio").items():
         if history.steps[-1] >= _waits(momenta, name) and ratio > 0 and not 1 / RATIO < ratio < RATIO:
-            found[name] = ratio
+            layers[name] = ratio
     far = {
         name: shift
         for name, shift in history.late("mean_shift").items()
         if history.steps[-1] >= _waits(momenta, name) and shift > max(SHIFT, NOISE / _count(history, name) ** 0.5)
     }
-    if far and not found:
+    if far and not layers:
         yield _shift_of_means(history, far)
-    order = sorted(found, key=lambda name: -abs(math.log(found[name])))
+    order = sorted(layers, key=lambda name: -abs(math.log(layers[name])))
     if not order:
         return
-    ratio = found[order[0]]
-    said = f"{number(ratio)} times the batch's" if ratio > 1 else f"the {number(1 / ratio)}th part of the batch's"
+    ratio = layers[order[0]]
+    text = f"{number(ratio)} times the batch's" if ratio > 1 else f"the {number(1 / ratio)}th part of the batch's"
     yield Finding(
         "running statistics are not those of the batches",
         3.0,
         tuple(order),
-        f"the running variance of {order[0]} is {said}"
+        f"the running variance of {order[0]} is {text}"
         f"{f'; {len(order) - 1} other layers are off as well' if len(order) > 1 else ''}.",
         since=history.since_when(order[0], "variance_ratio", lambda value: not 1 / RATIO < value < RATIO),
         leads="a model that is right in training and wrong in evaluation",

@@ -48,5 +48,5 @@ def find(history: History) -> Iterator[Finding]:
 
 
 def _first(series: np.ndarray) -> float | None:
-    there = series[~np.isnan(series)][:FIRST]
-    return float(np.median(there)) if len(there) else None
+    samples = series[~np.isnan(series)][:FIRST]
+    return float(np.median(samples)) if len(samples) else None

@@ -25,17 +25,17 @@ TRIAL = Trial(
 
 def find(history: History) -> Iterator[Finding]:
     """Compare each layer's largest score with what it was; a collapse is told by another rule."""
-    found = {}
+    layers = {}
     for name, series in history.of("logit").items():
-        there = series[np.isfinite(series)]
-        if len(there) < FEWEST:
+        scores = series[np.isfinite(series)]
+        if len(scores) < FEWEST:
             continue
-        now, middle = float(there[-1]), float(there[len(there) // 2])
-        if now > LARGE and now > TIMES * there[0] and now > RISEN * middle:
-            found[name] = (float(there[0]), now)
-    order = sorted(found, key=lambda name: -found[name][1])
+        now, middle = float(scores[-1]), float(scores[len(scores) // 2])
+        if now > LARGE and now > TIMES * scores[0] and now > RISEN * middle:
+            layers[name] = (float(scores[0]), now)
+    order = sorted(layers, key=lambda name: -layers[name][1])
     if order:
-        first, now = found[order[0]]
+        first, now = layers[order[0]]
         yield Finding(
             "attention scores grow",
             4.4,

@@ -17,26 +17,26 @@ FEWEST = 6  # samples
 
 def find(history: History) -> Iterator[Finding]:
     """Look at the moments of the optimizer: a row without any never had a gradient; places are left out."""
-    found = {}
+    shares = {}
     for name, series in history.of("unseen").items():
-        there = series[~np.isnan(series)]
+        samples = series[~np.isnan(series)]
         rows = history.facts["shapes"].get(name, [0])[0]
-        if rows <= BYTES or "pos" in name.lower() or len(there) < FEWEST:
+        if rows <= BYTES or "pos" in name.lower() or len(samples) < FEWEST:
             continue
-        if there[-1] > SHARE and there[len(there) // 2] - there[-1] < SAME:
-            found[name] = float(there[-1])
-    order = sorted(found, key=lambda name: -found[name])
+        if samples[-1] > SHARE and samples[len(samples) // 2] - samples[-1] < SAME:
+            shares[name] = float(samples[-1])
+    order = sorted(shares, key=lambda name: -shares[name])
     if order:
         rows = history.facts["shapes"].get(order[0], [0])[0]
         yield Finding(
             "rows of an embedding are never seen",
             2.6,
             tuple(order),
-            f"{found[order[0]]:.0%} of the {rows} rows of {order[0]} have had no gradient in {history.steps[-1]} "
+            f"{shares[order[0]]:.0%} of the {rows} rows of {order[0]} have had no gradient in {history.steps[-1]} "
             "steps, and since the middle of the run no new ones came.",
             leads="rows that stay as they were drawn, which answer a word of theirs by chance",
             otherwise=f"less than {SHARE:.0%}, or new rows in the second half",
-            margin=found[order[0]] / SHARE,
+            margin=shares[order[0]] / SHARE,
             remedies=(
                 Remedy(
                     "a smaller table", "as many rows as the tokenizer has words; or look at the tokenizer", runs=False

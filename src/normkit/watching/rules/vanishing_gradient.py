@@ -62,12 +62,12 @@ def _norms(history: History, functions: tuple[str, ...]) -> Remedy:
 def gradients_by_block(history: History) -> dict[str, float]:
     """Return the length of each block's gradient, in order of depth."""
     late = history.late("gradient")
-    found = {}
+    norms = {}
     for block in history.facts["blocks"]:
         own = [value for name, value in late.items() if name.startswith(f"{block}.") and math.isfinite(value)]
         if own:
-            found[block] = math.sqrt(sum(value**2 for value in own))
-    return found
+            norms[block] = math.sqrt(sum(value**2 for value in own))
+    return norms
 
 
 def _ratio(history: History) -> float:

@@ -42,14 +42,14 @@ def scores(
     if k.shape[1] != q.shape[1]:
         k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
     step = -(-q.shape[2] // QUERIES)
-    found = q[:, :, ::step] @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    logits = q[:, :, ::step] @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
         places = torch.arange(q.shape[2], device=q.device)[::step, None]
-        found = found.masked_fill(torch.arange(k.shape[2], device=q.device) > places, -math.inf)
+        logits = logits.masked_fill(torch.arange(k.shape[2], device=q.device) > places, -math.inf)
     if attn_mask is not None:
         mask = attn_mask.detach().expand(query.shape[0], q.shape[1], q.shape[2], k.shape[2])[:SAMPLES, :, ::step]
-        found = found.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else found + mask.float()
-    return found
+        logits = logits.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else logits + mask.float()
+    return logits
 
 
 def scores_of_torchs_module(*args: Any, **kwargs: Any) -> Tensor | None:
@@ -91,11 +91,11 @@ def read(scores: Tensor) -> Tensor:
     """
     weights = scores.softmax(-1)
     seen = (scores > -1e4).sum(-1)
-    told = seen > 1
+    mask = seen > 1
     entropy = attention_entropy(weights, reduce=False) / seen.clamp(min=2).log()
-    rows = told.sum((0, 2)).clamp(min=1)
-    by_head = torch.where(told, entropy, 0).sum((0, 2)) / rows
-    by_key, keys = (torch.where(told[..., None], weights, 0).sum((0, 2)) / rows[:, None]).max(-1)
+    rows = mask.sum((0, 2)).clamp(min=1)
+    by_head = torch.where(mask, entropy, 0).sum((0, 2)) / rows
+    by_key, keys = (torch.where(mask[..., None], weights, 0).sum((0, 2)) / rows[:, None]).max(-1)
     sink, holder = by_key.max(0)
     sizes = torch.where(scores > -1e4, scores, 0).abs().amax((0, 2, 3))
     least, head = by_head.min(0)

@@ -39,9 +39,9 @@ class Listener(TorchFunctionMode):
             try:
                 device = next(tensors_in((args, kwargs))).device.type
                 with torch.no_grad(), torch.autocast(device, enabled=False):
-                    found = self.hears[function](*args, **kwargs)
-                    if found is not None:
-                        self.take(found)
+                    reading = self.hears[function](*args, **kwargs)
+                    if reading is not None:
+                        self.take(reading)
             except Exception as error:
                 self.failed(error)
         return function(*args, **kwargs)

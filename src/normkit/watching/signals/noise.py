@@ -84,16 +84,16 @@ class Noise:
     def values(self) -> Tensor | None:
         """Return the mean of |G_b|², |G_B|² and B; None where no norm was heard, or one example."""
         parts: dict[tuple[int, str], list[Tensor]] = {}
-        for (_, module, name), found in self.gathered.items():
-            parts.setdefault((module, name), []).append(found)
+        for (_, module, name), grads in self.gathered.items():
+            parts.setdefault((module, name), []).append(grads)
         if not parts or len({sum(map(len, calls)) for calls in parts.values()}) > 1:
             return None
         whole = [torch.cat(calls) for calls in parts.values()]
         count = len(whole[0])
         if count < 2:
             return None
-        one = sum(found.square().sum() for found in whole) * count  # examples' own gradients are count times theirs
-        batch = sum(found.sum(0).square().sum() for found in whole)
+        one = sum(grads.square().sum() for grads in whole) * count  # examples' own gradients are count times theirs
+        batch = sum(grads.sum(0).square().sum() for grads in whole)
         return vector(one, batch, torch.tensor(float(count), device=batch.device))  # type: ignore[union-attr, arg-type]
 
 

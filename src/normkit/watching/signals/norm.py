@@ -13,9 +13,9 @@ from normkit.watching.store import MEAN
 def eps_of(module: nn.Module) -> float | None:
     """Return a norm's eps, by the names that it goes under."""
     for name in ("eps", "variance_epsilon", "epsilon"):
-        found = getattr(module, name, None)
-        if isinstance(found, int | float):
-            return float(found)
+        eps = getattr(module, name, None)
+        if isinstance(eps, int | float):
+            return float(eps)
     return None
 
 

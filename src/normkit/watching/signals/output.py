@@ -29,7 +29,7 @@ def scores_in(output: Any) -> Tensor | None:
         parts = [output["logits"]] if "logits" in output else list(output.values())
     else:
         parts = list(output) if isinstance(output, tuple | list) else []
-    return next((found for part in parts if (found := scores_in(part)) is not None), None)
+    return next((scores for part in parts if (scores := scores_in(part)) is not None), None)
 
 
 def loss_in(output: Any) -> Tensor | None:
@@ -87,8 +87,8 @@ class Outputs:
             return None
         read = torch.stack(self.read)
         mean = read.mean(0)
-        found = torch.cat([mean[:3], vector(read[:, 3].sum(), mean[4], self._rescaled(parameters))])
-        return torch.where((read == MISSING).any(), MISSING, found)
+        numbers = torch.cat([mean[:3], vector(read[:, 3].sum(), mean[4], self._rescaled(parameters))])
+        return torch.where((read == MISSING).any(), MISSING, numbers)
 
     def _rescaled(self, parameters: Mapping[str, nn.Parameter]) -> Tensor:
         """Return by what the gradient was multiplied before the optimizer got it, by the output's bias."""
@@ -126,8 +126,8 @@ def _of(z: Tensor, slope: Tensor, count: float) -> Tensor:
     loss = ((torch.logsumexp(scores, 1, keepdim=True) - scores.gather(1, target)) * live).sum() / rows
     right = ((z.argmax(1, keepdim=True) == target) * live).sum() / rows
     classes = torch.tensor(float(z.shape[1]), device=z.device)
-    found = vector(loss, right, classes, factor * count * live.mean(), twice)
-    return torch.where((rest < FITS) | twice, found, MISSING)
+    numbers = vector(loss, right, classes, factor * count * live.mean(), twice)
+    return torch.where((rest < FITS) | twice, numbers, MISSING)
 
 
 def _fit(slope: Tensor, form: Tensor) -> tuple[Tensor, Tensor]:

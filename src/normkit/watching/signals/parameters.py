@@ -55,22 +55,22 @@ def gradients(parameters: Named) -> list[Read]:
         for (name, p), slope, size, length in zip(having.items(), slopes, weights, lengths, strict=True)
         if p.dim() > 1
     ]
-    found: list[Read] = [(list(having), "gradient", lengths), (list(having), "weight", weights)]
+    readings: list[Read] = [(list(having), "gradient", lengths), (list(having), "weight", weights)]
     if along:
-        found.append(([name for name, _ in along], "radial", torch.stack([value for _, value in along])))
-    return found
+        readings.append(([name for name, _ in along], "radial", torch.stack([value for _, value in along])))
+    return readings
 
 
 def unseen_rows(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Read]:
     """Return the share of each embedding's rows that never had a gradient, by the moments that an optimizer keeps."""
-    found = {}
+    shares = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding):
             states = [optimizer.state.get(module.weight, {}) for optimizer in optimizers]
             kept = [state[key] for state in states for key in MOMENTS if isinstance(state.get(key), Tensor)]
             if kept and kept[0].shape == module.weight.shape and not hasattr(kept[0], "full_tensor"):
-                found[f"{name}.weight" if name else "weight"] = (kept[0].abs().amax(1) == 0).float().mean()
-    return [(list(found), "unseen", torch.stack(list(found.values())))] if found else []
+                shares[f"{name}.weight" if name else "weight"] = (kept[0].abs().amax(1) == 0).float().mean()
+    return [(list(shares), "unseen", torch.stack(list(shares.values())))] if shares else []
 
 
 def carried(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Read]:
@@ -79,16 +79,16 @@ def carried(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Read]:
     0: it began anew at this step.
     """
     names = {id(p): name for name, p in model.named_parameters()}
-    found: dict[str, Tensor] = {}
+    shares: dict[str, Tensor] = {}
     for optimizer in optimizers:
         for group in optimizer.param_groups if any(map(_averages, type(optimizer).__mro__)) else ():
             for p in group["params"]:
                 b, m = optimizer.state.get(p, {}).get("momentum_buffer"), group.get("momentum", 0.0)
                 usable = isinstance(b, Tensor) and p.grad is not None and p.dim() > 1 and id(p) in names and m > 0
-                if usable and len(found) < FEW and not hasattr(b, "full_tensor") and b.shape == p.grad.shape:
+                if usable and len(shares) < FEW and not hasattr(b, "full_tensor") and b.shape == p.grad.shape:
                     alone = p.grad.detach().float() * (1 - m)
-                    found[names[id(p)]] = (b.float() - alone).norm() / b.float().norm().clamp(min=TINY)
-    return [(list(found), "carried", torch.stack(list(found.values())))] if found else []
+                    shares[names[id(p)]] = (b.float() - alone).norm() / b.float().norm().clamp(min=TINY)
+    return [(list(shares), "carried", torch.stack(list(shares.values())))] if shares else []
 
 
 def _averages(kind: type) -> bool:
@@ -151,11 +151,11 @@ class Spectra:
 
     def read(self, parameters: Named) -> list[Read]:
         """Return largest singular values, and stable ranks: the sum of all squared ones over the largest's."""
-        found = {name: self._one(name, whole(p.detach())) for name, p in parameters.items() if self._is_matrix(p)}
-        if not found:
+        pairs = {name: self._one(name, whole(p.detach())) for name, p in parameters.items() if self._is_matrix(p)}
+        if not pairs:
             return []
-        spectral, stable = (torch.stack([pair[i] for pair in found.values()]) for i in (0, 1))
-        return [(list(found), "spectral", spectral), (list(found), "stable_rank", stable)]
+        spectral, stable = (torch.stack([pair[i] for pair in pairs.values()]) for i in (0, 1))
+        return [(list(pairs), "spectral", spectral), (list(pairs), "stable_rank", stable)]
 
     @staticmethod
     def _is_matrix(p: Tensor) -> bool:

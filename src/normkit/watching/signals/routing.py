@@ -36,8 +36,8 @@ def read(call: Call) -> Tensor | None:
 
 def selection_bias(module: nn.Module) -> Tensor | None:
     """Return what a module adds to scores before it chooses experts, by the names that are in use."""
-    found = [getattr(module, name, None) for name in BIASES]
-    return next((bias for bias in found if isinstance(bias, Tensor) and bias.numel()), None)
+    biases = [getattr(module, name, None) for name in BIASES]
+    return next((bias for bias in biases if isinstance(bias, Tensor) and bias.numel()), None)
 
 
 def choices_in(output: Any) -> Tensor | None:

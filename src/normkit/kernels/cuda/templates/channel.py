@@ -152,12 +152,12 @@ def measure(
     CENTER: tl.constexpr, SINGLE: tl.constexpr, LAST: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Mean and sum of squares about it (or about 0) of each cell; SINGLE: of a value whose square may be too large."""
-    n, c, piece, there = lanes(samples, channels, pieces, LAST, ROWS, BLOCK)
+    n, c, piece, mask = lanes(samples, channels, pieces, LAST, ROWS, BLOCK)
     STEP: tl.constexpr = ROWS if LAST else BLOCK
     AXIS: tl.constexpr = 0 if LAST else 1
     begin = piece * steps * STEP
     count = tl.minimum(space - begin, steps * STEP)
-    where, inside = tile(n, c, there, begin, channels, space, LAST, ROWS, BLOCK)
+    where, inside = tile(n, c, mask, begin, channels, space, LAST, ROWS, BLOCK)
     v = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
     if CENTER:
         few = tl.minimum(count, STEP) * 1.0
@@ -170,7 +170,7 @@ def measure(
         square = v * v
     taken = 1.0
     for step in range(STEP, count, STEP):
-        where, inside = tile(n, c, there, begin + step, channels, space, LAST, ROWS, BLOCK)
+        where, inside = tile(n, c, mask, begin + step, channels, space, LAST, ROWS, BLOCK)
         v = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
         if CENTER:
             taken += 1.0
@@ -188,11 +188,11 @@ def measure(
         middle = add_up(mean * (each * over(1.0, count * 1.0)), AXIS)
         off = tl.where(each > 0, mean - spread(middle, LAST), 0.0)
         square += each * (off * off)
-        tl.store(found + cell, pivot.to(tl.float64) + middle.to(tl.float64), mask=there)
+        tl.store(found + cell, pivot.to(tl.float64) + middle.to(tl.float64), mask=mask)
     total = add_up(square, AXIS).to(tl.float64)
     if SINGLE:
         total = pivot.to(tl.float64) * pivot.to(tl.float64)
-    tl.store(found + cells + cell, total, mask=there)
+    tl.store(found + cells + cell, total, mask=mask)
 
 
 @jit(do_not_specialize=["units", "outer", "pieces", "steps"])
@@ -202,17 +202,17 @@ def join(
 ):  # fmt: skip
     """Mean and variance of units, or with LENGTH the root of their squares."""
     u = tl.program_id(0).to(tl.int64) * UNITS + tl.arange(0, UNITS)
-    there = u < units
+    mask = u < units
     base = (u // groups) * sample_step + (u % groups) * group_step
     pivot = tl.full([UNITS], 0.0, tl.float64)
     if CENTER:
-        pivot = tl.load(found + base, mask=there, other=0.0)
+        pivot = tl.load(found + base, mask=mask, other=0.0)
     total = tl.full([UNITS], 0.0, tl.float64)
     square = tl.full([UNITS], 0.0, tl.float64)
     for begin in range(0, outer * pieces, MEMBERS):
         m = begin + tl.arange(0, MEMBERS).to(tl.int64)
         at = base[:, None] + ((m // pieces) * outer_step + (m % pieces) * piece_step)[None, :]
-        inside = there[:, None] & (m < outer * pieces)[None, :]
+        inside = mask[:, None] & (m < outer * pieces)[None, :]
         more = tl.load(found + cells + at, mask=inside, other=0.0)
         if CENTER:
             count = tl.minimum(space - (m % pieces) * steps * STEP, steps * STEP).to(tl.float64)[None, :]
@@ -222,12 +222,12 @@ def join(
         square += add_up(more, 1)
     values = outer.to(tl.float64) * space  # which may be more than 32 bits hold
     if LENGTH:
-        tl.store(moments + units + u, tl.sqrt(square), mask=there)
+        tl.store(moments + units + u, tl.sqrt(square), mask=mask)
     else:
         square -= total * (total / values)
         square = tl.where(square < 0, 0.0, square)
-        tl.store(moments + u, pivot + total / values, mask=there)
-        tl.store(moments + units + u, square / values, mask=there)
+        tl.store(moments + u, pivot + total / values, mask=mask)
+        tl.store(moments + units + u, square / values, mask=mask)
 
 
 @jit
@@ -251,20 +251,20 @@ def write(
     LAST: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """y, by moments that are known."""
-    n, c, piece, there = lanes(samples, channels, pieces, LAST, ROWS, BLOCK)
+    n, c, piece, mask = lanes(samples, channels, pieces, LAST, ROWS, BLOCK)
     STEP: tl.constexpr = ROWS if LAST else BLOCK
     begin = piece * steps * STEP
     unit = unit_of(n, c, groups, group, OVER)
-    mean, left, r, share = moments_of(moments, unit, units, there, eps, learned, STATISTIC)
-    w = spread(parameter(weight, c, there, 1.0), LAST)
-    b = spread(parameter(bias, c, there, 0.0), LAST)
-    e = spread(parameter(extra, c, there, 1.0), LAST)
+    mean, left, r, share = moments_of(moments, unit, units, mask, eps, learned, STATISTIC)
+    w = spread(parameter(weight, c, mask, 1.0), LAST)
+    b = spread(parameter(bias, c, mask, 0.0), LAST)
+    e = spread(parameter(extra, c, mask, 1.0), LAST)
     mean = spread(mean, LAST)
     left = spread(left, LAST)
     r = spread(r, LAST)
     share = spread(share, LAST)
     for step in range(0, tl.minimum(space - begin, steps * STEP), STEP):
-        where, inside = tile(n, c, there, begin + step, channels, space, LAST, ROWS, BLOCK)
+        where, inside = tile(n, c, mask, begin + step, channels, space, LAST, ROWS, BLOCK)
         v = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
         if ACTIVATION == SWISH:
             z = ((v * sigmoid(e * v)) * r) * w + b
@@ -288,15 +288,15 @@ def reduce(
     LAST: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Of each cell the sums of g', of g' times what the gain multiplies, and of the extra's derivative."""
-    n, c, piece, there = lanes(samples, channels, pieces, LAST, ROWS, BLOCK)
+    n, c, piece, mask = lanes(samples, channels, pieces, LAST, ROWS, BLOCK)
     STEP: tl.constexpr = ROWS if LAST else BLOCK
     AXIS: tl.constexpr = 0 if LAST else 1
     begin = piece * steps * STEP
     unit = unit_of(n, c, groups, group, OVER)
-    mean, left, r, _ = moments_of(moments, unit, units, there, eps, learned, STATISTIC)
-    w = spread(parameter(weight, c, there, 1.0), LAST)
-    b = spread(parameter(bias, c, there, 0.0), LAST)
-    e = spread(parameter(extra, c, there, 1.0), LAST)
+    mean, left, r, _ = moments_of(moments, unit, units, mask, eps, learned, STATISTIC)
+    w = spread(parameter(weight, c, mask, 1.0), LAST)
+    b = spread(parameter(bias, c, mask, 0.0), LAST)
+    e = spread(parameter(extra, c, mask, 1.0), LAST)
     mean = spread(mean, LAST)
     left = spread(left, LAST)
     r = spread(r, LAST)
@@ -304,7 +304,7 @@ def reduce(
     second = tl.full([ROWS, BLOCK], 0.0, tl.float32)
     third = tl.full([ROWS, BLOCK], 0.0, tl.float32)
     for step in range(0, tl.minimum(space - begin, steps * STEP), STEP):
-        where, inside = tile(n, c, there, begin + step, channels, space, LAST, ROWS, BLOCK)
+        where, inside = tile(n, c, mask, begin + step, channels, space, LAST, ROWS, BLOCK)
         v = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
         g = tl.load(grad + where, mask=inside, other=0.0).to(tl.float32)
         if ACTIVATION == SWISH:
@@ -323,10 +323,10 @@ def reduce(
             if ACTIVATION == THRESHOLD:  # NaN passes to both, as torch.maximum has it
                 third += tl.where(inside, tl.where(z > e, 0.0, tl.where(z == e, g * 0.5, g)), 0.0)
     cell = cell_of(n, c, piece, channels, pieces, LAST)
-    tl.store(sums + cell, add_up(first, AXIS), mask=there)
-    tl.store(sums + cells + cell, add_up(second, AXIS), mask=there)
+    tl.store(sums + cell, add_up(first, AXIS), mask=mask)
+    tl.store(sums + cells + cell, add_up(second, AXIS), mask=mask)
     if extra is not None:
-        tl.store(sums + cells + cells + cell, add_up(third, AXIS), mask=there)
+        tl.store(sums + cells + cells + cell, add_up(third, AXIS), mask=mask)
 
 
 @jit
@@ -345,7 +345,7 @@ def pulls(
 ):  # fmt: skip
     """How the gradients of units pull at mean and spread; ALONE: a unit is all of a channel, with its gradients."""
     u = tl.program_id(0).to(tl.int64) * UNITS + tl.arange(0, UNITS)
-    there = u < units
+    mask = u < units
     base = (u // groups) * sample_step + (u % groups) * group_step
     total = tl.full([UNITS], 0.0, tl.float64)
     along = tl.full([UNITS], 0.0, tl.float64)
@@ -353,7 +353,7 @@ def pulls(
     for begin in range(0, outer * pieces, MEMBERS):
         m = begin + tl.arange(0, MEMBERS).to(tl.int64)
         at = base[:, None] + ((m // pieces) * outer_step + (m % pieces) * piece_step)[None, :]
-        inside = there[:, None] & (m < outer * pieces)[None, :]
+        inside = mask[:, None] & (m < outer * pieces)[None, :]
         s0 = tl.load(sums + at, mask=inside, other=0.0).to(tl.float64)
         s1 = tl.load(sums + cells + at, mask=inside, other=0.0).to(tl.float64)
         if not ALONE:
@@ -366,21 +366,21 @@ def pulls(
         if EXTRA:
             third += add_up(tl.load(sums + cells + cells + at, mask=inside, other=0.0).to(tl.float64), 1)
     if ALONE:
-        w = parameter(weight, u, there, 1.0).to(tl.float64)
-        put(dbias, u, there, total)
-        put(dweight, u, there, along)
+        w = parameter(weight, u, mask, 1.0).to(tl.float64)
+        put(dbias, u, mask, total)
+        put(dweight, u, mask, along)
         if ACTIVATION == SWISH:
             third *= w
-        put(dextra, u, there, third)
+        put(dextra, u, mask, third)
         total *= w
         along *= w
     if ((STATISTIC != DEVIATION) and (STATISTIC != ONLINE)) or (ACTIVATION == SWISH):
         total = tl.full([UNITS], 0.0, tl.float64)
-    tl.store(pulled + u, along / values, mask=there)
-    tl.store(pulled + units + u, total / values, mask=there)
+    tl.store(pulled + u, along / values, mask=mask)
+    tl.store(pulled + units + u, total / values, mask=mask)
     if parts is not None:
-        _, _, r, _ = moments_of(moments, u, units, there, eps, learned, STATISTIC)
-        tl.store(parts + u, along * r.to(tl.float64) * r.to(tl.float64), mask=there)
+        _, _, r, _ = moments_of(moments, u, units, mask, eps, learned, STATISTIC)
+        tl.store(parts + u, along * r.to(tl.float64) * r.to(tl.float64), mask=mask)
 
 
 @jit
@@ -418,7 +418,7 @@ def parameters(
 ):  # fmt: skip
     """Gradients of the parameters of channels, from the sums of their samples."""
     c = tl.program_id(0).to(tl.int64) * UNITS + tl.arange(0, UNITS)
-    there = c < channels
+    mask = c < channels
     first = tl.full([UNITS], 0.0, tl.float64)
     second = tl.full([UNITS], 0.0, tl.float64)
     third = tl.full([UNITS], 0.0, tl.float64)
@@ -426,7 +426,7 @@ def parameters(
         m = begin + tl.arange(0, MEMBERS).to(tl.int64)
         n = m // pieces
         at = (c * outer_step)[:, None] + (n * sample_step + (m % pieces) * piece_step)[None, :]
-        inside = there[:, None] & (m < samples * pieces)[None, :]
+        inside = mask[:, None] & (m < samples * pieces)[None, :]
         first += add_up(tl.load(sums + at, mask=inside, other=0.0).to(tl.float64), 1)
         more = tl.load(sums + cells + at, mask=inside, other=0.0).to(tl.float64)
         if STATISTIC == SHARE:
@@ -436,11 +436,11 @@ def parameters(
         second += add_up(more, 1)
         if dextra is not None:
             third += add_up(tl.load(sums + cells + cells + at, mask=inside, other=0.0).to(tl.float64), 1)
-    put(dbias, c, there, first)
-    put(dweight, c, there, second)
+    put(dbias, c, mask, first)
+    put(dweight, c, mask, second)
     if ACTIVATION == SWISH:
-        third *= parameter(weight, c, there, 1.0).to(tl.float64)
-    put(dextra, c, there, third)
+        third *= parameter(weight, c, mask, 1.0).to(tl.float64)
+    put(dextra, c, mask, third)
 
 
 @jit(do_not_specialize=["samples", "steps", "pieces", "units"])
@@ -451,23 +451,23 @@ def write_back(
     LAST: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dx, by moments and pulls that are known."""
-    n, c, piece, there = lanes(samples, channels, pieces, LAST, ROWS, BLOCK)
+    n, c, piece, mask = lanes(samples, channels, pieces, LAST, ROWS, BLOCK)
     STEP: tl.constexpr = ROWS if LAST else BLOCK
     begin = piece * steps * STEP
     unit = unit_of(n, c, groups, group, OVER)
-    mean, left, r, share = moments_of(moments, unit, units, there, eps, learned, STATISTIC)
-    w = spread(parameter(weight, c, there, 1.0), LAST)
-    b = spread(parameter(bias, c, there, 0.0), LAST)
-    e = spread(parameter(extra, c, there, 1.0), LAST)
+    mean, left, r, share = moments_of(moments, unit, units, mask, eps, learned, STATISTIC)
+    w = spread(parameter(weight, c, mask, 1.0), LAST)
+    b = spread(parameter(bias, c, mask, 0.0), LAST)
+    e = spread(parameter(extra, c, mask, 1.0), LAST)
     if STATISTIC != GIVEN:
-        pull = spread(tl.load(pulled + unit, mask=there, other=0.0).to(tl.float32), LAST)
-        rest = spread(tl.load(pulled + units + unit, mask=there, other=0.0).to(tl.float32), LAST)
+        pull = spread(tl.load(pulled + unit, mask=mask, other=0.0).to(tl.float32), LAST)
+        rest = spread(tl.load(pulled + units + unit, mask=mask, other=0.0).to(tl.float32), LAST)
     mean = spread(mean, LAST)
     left = spread(left, LAST)
     r = spread(r, LAST)
     share = spread(share, LAST)
     for step in range(0, tl.minimum(space - begin, steps * STEP), STEP):
-        where, inside = tile(n, c, there, begin + step, channels, space, LAST, ROWS, BLOCK)
+        where, inside = tile(n, c, mask, begin + step, channels, space, LAST, ROWS, BLOCK)
         v = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
         g = tl.load(grad + where, mask=inside, other=0.0).to(tl.float32)
         h = normal(v, mean, left, r, STATISTIC)
@@ -493,47 +493,47 @@ def write_back(
 def run_on(moments, state, samples, channels, units, keep, most, BLOCK: tl.constexpr):
     """ONLINE: samples are normalized by the running moments before them, which then take in their own."""
     c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = c < channels
-    mean = tl.load(state + c, mask=there, other=0.0)
-    var = tl.load(state + channels + c, mask=there, other=0.0)
+    mask = c < channels
+    mean = tl.load(state + c, mask=mask, other=0.0)
+    var = tl.load(state + channels + c, mask=mask, other=0.0)
     u = c.to(tl.int64)
     for _ in range(0, samples):
-        own = tl.load(moments + u, mask=there, other=0.0)
-        own_var = tl.load(moments + units + u, mask=there, other=0.0)
+        own = tl.load(moments + u, mask=mask, other=0.0)
+        own_var = tl.load(moments + units + u, mask=mask, other=0.0)
         own_var = tl.where(own_var > most, most, own_var)  # an infinite one would stay for ever
-        tl.store(moments + units + units + u, own, mask=there)
-        tl.store(moments + units + units + units + u, own_var, mask=there)
-        tl.store(moments + u, mean, mask=there)
-        tl.store(moments + units + u, var, mask=there)
+        tl.store(moments + units + units + u, own, mask=mask)
+        tl.store(moments + units + units + units + u, own_var, mask=mask)
+        tl.store(moments + u, mean, mask=mask)
+        tl.store(moments + units + u, var, mask=mask)
         off = own - mean
         var = keep * var + (1.0 - keep) * (own_var + keep * off * off)
         mean += (1.0 - keep) * off
         u += channels
-    tl.store(state + c, mean, mask=there)
-    tl.store(state + channels + c, var, mask=there)
+    tl.store(state + c, mean, mask=mask)
+    tl.store(state + channels + c, var, mask=mask)
 
 
 @jit(do_not_specialize=["samples"])
 def control(pulled, moments, state, samples, channels, units, keep, eps, BLOCK: tl.constexpr):
     """ONLINE: the pulls are the running values u and v, which the means of g' and g' n then move."""
     c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = c < channels
+    mask = c < channels
     share = 1.0 - keep
-    low = tl.load(state + c, mask=there, other=0.0)
-    high = tl.load(state + channels + c, mask=there, other=0.0)
+    low = tl.load(state + c, mask=mask, other=0.0)
+    high = tl.load(state + channels + c, mask=mask, other=0.0)
     i = c.to(tl.int64)
     for _ in range(0, samples):
-        along = tl.load(pulled + i, mask=there, other=0.0)
-        total = tl.load(pulled + units + i, mask=there, other=0.0)
-        r = 1.0 / tl.sqrt(tl.load(moments + units + i, mask=there, other=1.0) + eps)
+        along = tl.load(pulled + i, mask=mask, other=0.0)
+        total = tl.load(pulled + units + i, mask=mask, other=0.0)
+        r = 1.0 / tl.sqrt(tl.load(moments + units + i, mask=mask, other=1.0) + eps)
         off = (
-            tl.load(moments + units + units + i, mask=there, other=0.0) - tl.load(moments + i, mask=there, other=0.0)
+            tl.load(moments + units + units + i, mask=mask, other=0.0) - tl.load(moments + i, mask=mask, other=0.0)
         ) * r
-        square = off * off + tl.load(moments + units + units + units + i, mask=there, other=0.0) * r * r
-        tl.store(pulled + i, share * high, mask=there)
-        tl.store(pulled + units + i, share * low, mask=there)
+        square = off * off + tl.load(moments + units + units + units + i, mask=mask, other=0.0) * r * r
+        tl.store(pulled + i, share * high, mask=mask)
+        tl.store(pulled + units + i, share * low, mask=mask)
         low += (total - share * high * off) * r - share * low
         high += along - share * high * square
         i += channels
-    tl.store(state + c, low, mask=there)
-    tl.store(state + channels + c, high, mask=there)
+    tl.store(state + c, low, mask=mask)
+    tl.store(state + channels + c, high, mask=mask)

@@ -37,8 +37,8 @@ def _rounding() -> Iterator[None]:
         data = x.handle.data
         if self.axis is None:
             return summed(self, x)
-        found = np.ascontiguousarray(np.moveaxis(data, self.axis, -1)).sum(-1, dtype=data.dtype)
-        return self.to_tensor(np.expand_dims(found, self.axis) if self.keep_dims else found, x.dtype)
+        total = np.ascontiguousarray(np.moveaxis(data, self.axis, -1)).sum(-1, dtype=data.dtype)
+        return self.to_tensor(np.expand_dims(total, self.axis) if self.keep_dims else total, x.dtype)
 
     interpreter._convert_float, interpreter.ReduceOps.sum = convert, add_up
     try:

@@ -65,11 +65,11 @@ def gains(weight, c, channels, otherwise):
 @jit(do_not_specialize=["blocks"])
 def forward(x, weight, bias, y, channels, space, blocks, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """y."""
-    first, there = vectors(channels, space, blocks, BLOCK)
-    pivot, middle, r = measure(x, first, there, channels, space, eps, ROWS, BLOCK)
+    first, mask = vectors(channels, space, blocks, BLOCK)
+    pivot, middle, r = measure(x, first, mask, channels, space, eps, ROWS, BLOCK)
     for begin in range(0, channels, ROWS):
         c = begin + tl.arange(0, ROWS)
-        v, where, inside = load(x, first, there, c, channels, space)
+        v, where, inside = load(x, first, mask, c, channels, space)
         n = ((v - pivot[None, :]) - middle[None, :]) * r[None, :]
         out = n * gains(weight, c, channels, 1.0) + gains(bias, c, channels, 0.0)
         tl.store(y + where, out.to(y.dtype.element_ty), mask=inside)
@@ -80,14 +80,14 @@ def backward(
     x, grad, weight, dx, dgain, dbias, channels, space, blocks, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     """dx, and the program's share in the gradients of gain and shift."""
-    first, there = vectors(channels, space, blocks, BLOCK)
-    pivot, middle, r = measure(x, first, there, channels, space, eps, ROWS, BLOCK)
+    first, mask = vectors(channels, space, blocks, BLOCK)
+    pivot, middle, r = measure(x, first, mask, channels, space, eps, ROWS, BLOCK)
     total = tl.full([ROWS, BLOCK], 0.0, tl.float32)
     along = tl.full([ROWS, BLOCK], 0.0, tl.float32)
     part = tl.program_id(0).to(tl.int64) * channels
     for begin in range(0, channels, ROWS):
         c = begin + tl.arange(0, ROWS)
-        v, where, inside = load(x, first, there, c, channels, space)
+        v, where, inside = load(x, first, mask, c, channels, space)
         g = tl.load(grad + where, mask=inside, other=0.0).to(tl.float32)
         n = tl.where(inside, ((v - pivot[None, :]) - middle[None, :]) * r[None, :], 0.0)
         h = tl.where(inside, g * gains(weight, c, channels, 1.0), 0.0)
@@ -103,7 +103,7 @@ def backward(
     if dx is not None:
         for begin in range(0, channels, ROWS):
             c = begin + tl.arange(0, ROWS)
-            v, where, inside = load(x, first, there, c, channels, space)
+            v, where, inside = load(x, first, mask, c, channels, space)
             g = tl.load(grad + where, mask=inside, other=0.0).to(tl.float32)
             n = ((v - pivot[None, :]) - middle[None, :]) * r[None, :]
             d = (g * gains(weight, c, channels, 1.0) - n * pull[None, :] - rest[None, :]) * r[None, :]

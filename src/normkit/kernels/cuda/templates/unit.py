@@ -30,9 +30,9 @@ def place(groups, group, space, MEMBERS: tl.constexpr, BLOCK: tl.constexpr):
     m = tl.arange(0, MEMBERS)
     at = tl.arange(0, BLOCK)
     line = unit * group + m
-    there = m < group
-    inside = there[:, None] & (at < space)[None, :]
-    return line[:, None] * space + at[None, :], inside, (unit % groups) * group + m, line, there
+    mask = m < group
+    inside = mask[:, None] & (at < space)[None, :]
+    return line[:, None] * space + at[None, :], inside, (unit % groups) * group + m, line, mask
 
 
 @jit
@@ -47,7 +47,7 @@ def forward(
     STATISTIC: tl.constexpr, ACTIVATION: tl.constexpr, MEMBERS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """y of a unit, and its mean and variance."""
-    where, inside, c, _, there = place(groups, group, space, MEMBERS, BLOCK)
+    where, inside, c, _, mask = place(groups, group, space, MEMBERS, BLOCK)
     v = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
     values = (group * space) * 1.0
     z = v
@@ -68,11 +68,11 @@ def forward(
     if learned is not None:
         eps = tl.load(learned).to(tl.float32)
     r = over(1.0, root(var + eps))
-    w = parameter(weight, c, there, 1.0)[:, None]
-    e = parameter(extra, c, there, 1.0)[:, None]
+    w = parameter(weight, c, mask, 1.0)[:, None]
+    e = parameter(extra, c, mask, 1.0)[:, None]
     if ACTIVATION == SWISH:
         z = v * sigmoid(e * v)
-    out = (z * r) * w + parameter(bias, c, there, 0.0)[:, None]
+    out = (z * r) * w + parameter(bias, c, mask, 0.0)[:, None]
     if ACTIVATION == THRESHOLD:
         out = tl.where((out >= e) | (out != out), out, e)
     elif ACTIVATION == CLAMP:
@@ -87,15 +87,15 @@ def backward(
     STATISTIC: tl.constexpr, ACTIVATION: tl.constexpr, MEMBERS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dx of a unit, its channels' sums for the parameters' gradients, and its part of that of a learned eps."""
-    where, inside, c, line, there = place(groups, group, space, MEMBERS, BLOCK)
+    where, inside, c, line, mask = place(groups, group, space, MEMBERS, BLOCK)
     unit = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
     mean, left, r, _ = moments_of(moments, unit, units, unit < units, eps, learned, STATISTIC)
     turned = r.to(tl.float64) * r.to(tl.float64)
     mean = mean[:, None]
     left = left[:, None]
     r = r[:, None]
-    w = parameter(weight, c, there, 1.0)[:, None]
-    e = parameter(extra, c, there, 1.0)[:, None]
+    w = parameter(weight, c, mask, 1.0)[:, None]
+    e = parameter(extra, c, mask, 1.0)[:, None]
     v = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
     g = tl.load(grad + where, mask=inside, other=0.0).to(tl.float32)
     h = tl.where(inside, normal(v, mean, left, r, STATISTIC), 0.0)
@@ -107,7 +107,7 @@ def backward(
         third = (t * (s * (1.0 - s))) * v
         d = (g * (s + (e * v) * s * (1.0 - s))) * w
     else:
-        z = h * w + parameter(bias, c, there, 0.0)[:, None]
+        z = h * w + parameter(bias, c, mask, 0.0)[:, None]
         first = tl.where(inside, behind(g, z, e, ACTIVATION), 0.0)
         second = first * h
         third = tl.where(inside, tl.where(z > e, 0.0, tl.where(z == e, g * 0.5, g)), 0.0)
@@ -115,11 +115,11 @@ def backward(
     total = add_up(first, 1)
     along = add_up(second, 1)
     if sums is not None:
-        tl.store(sums + line, total, mask=there)
-        tl.store(sums + cells + line, along, mask=there)
+        tl.store(sums + line, total, mask=mask)
+        tl.store(sums + cells + line, along, mask=mask)
         if extra is not None:
-            tl.store(sums + cells + cells + line, add_up(third, 1), mask=there)
-    gain = parameter(weight, c, there, 1.0).to(tl.float64)
+            tl.store(sums + cells + cells + line, add_up(third, 1), mask=mask)
+    gain = parameter(weight, c, mask, 1.0).to(tl.float64)
     pulled = add_up(along.to(tl.float64) * gain, 0) + tl.full([1], 0.0, tl.float64)
     if parts is not None:
         tl.store(parts + unit, pulled * turned)
