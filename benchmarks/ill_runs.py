@@ -227,6 +227,7 @@ class Run:
         self.scheduled = False
         self.model = self.seen = None
         self.each = lambda step, x, y: (x, y)
+        self.backward = lambda step, loss: loss.backward()
         self.before = lambda step, model, optimizer: None
         self.parameters = lambda model: model.parameters()
         self.loss = lambda z, y: F.cross_entropy(z.flatten(0, -2), y.flatten())
@@ -268,7 +269,7 @@ class Run:
             loss = self.loss(model(x), y)
             if self.seen is not None and self.tells_loss:
                 self.seen.loss(loss)
-            loss.backward()
+            self.backward(step, loss)
             if self.clip:
                 nn.utils.clip_grad_norm_(model.parameters(), self.clip)
             optimizer.step()
