@@ -68,6 +68,27 @@ def test_ignored_and_smoothed_targets_are_taken_into_account():
     assert series(smooth, "cross_entropy")[0] == pytest.approx(0.69, abs=0.3)
 
 
+@pytest.mark.parametrize("ignored", [0, 3])
+def test_rows_that_are_sure_beyond_rounding_count_as_right(ignored):
+    """Their slope is 0, or 0 at the target and tiny beside it; what is ignored has none either, and does not count."""
+    model = nn.Linear(12, 12, bias=False)
+    y = torch.arange(12)
+    scores = torch.where(torch.eye(12) > 0, 30.0, torch.linspace(-150.0, 10.0, 12))  # some of exp underflow
+    scores[:4] = torch.linspace(-2.0, 2.0, 12)
+    scores[0, 11] = 60.0  # sure and wrong
+    model.weight.data = scores.T.contiguous()
+    y[12 - ignored :] = -100
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    with nk.watch(model, optimizer) as seen:
+        loss = F.cross_entropy(model(torch.eye(12)), y)
+        loss.backward()
+        optimizer.step()
+    assert series(seen, "softmax_twice")[0] == 0
+    assert series(seen, "loss_scale")[0] == pytest.approx(1, rel=1e-4)
+    assert series(seen, "cross_entropy")[0] == pytest.approx(loss.item(), rel=1e-4)
+    assert series(seen, "accuracy")[0] == pytest.approx((8 - ignored) / (12 - ignored), rel=1e-4)
+
+
 def test_another_loss_is_not_taken_for_one():
     seen, _ = run(mlp(), loss=lambda z, y: F.mse_loss(z, F.one_hot(y, 2).float()))
     assert seen.history().was_read("loss", "cross_entropy").sum() == 0

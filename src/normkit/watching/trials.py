@@ -36,7 +36,7 @@ class Trial(NamedTuple):
 
     what: the number in words. read: takes it of the copy's history. ill: grows with how bad it is. write: writes it.
     steps: of the optimizer, before it is read. shows: whether a number shows the sign; where the copy does not show it
-    there is nothing to try.
+    there is nothing to try. against: what is added where a line does not help.
     """
 
     what: Callable[[History, Finding], str]
@@ -45,6 +45,7 @@ class Trial(NamedTuple):
     write: Callable[[float], str] = number
     steps: int = 0
     shows: Callable[[float], bool] = math.isfinite
+    against: str = ""
 
 
 def reading(history: History, place: str, *whats: str) -> float:
@@ -137,8 +138,9 @@ class Bench:
             changed = self.history(remedy.line, trial.steps)
             after = math.nan if changed is None else trial.read(changed, finding)
             if math.isfinite(after):
-                words = f"{trial.what(history, finding)} {_movement(before, after, trial)}"
                 gain = trial.ill(before) - trial.ill(after)
+                words = f"{trial.what(history, finding)} {_movement(before, after, trial)}"
+                words += f"; {trial.against}" if trial.against and gain <= 0 else ""
                 kept.append((math.copysign(1.0, gain) if gain else 0.0, remedy._replace(tried=words)))
         kept.sort(key=lambda pair: -pair[0])
         return dataclasses.replace(finding, remedies=tuple(remedy for _, remedy in kept))

@@ -17,7 +17,9 @@ SHARE = 0.25
 """Of the matrices: a single one with long steps has a rate, or a start, of its own, and that is another finding."""
 GROWN = 10.0  # times what blocks gave at the first sample; healthy trainings stay below five
 NEEDS = Needs("the learning rate is too high", ("update", LOSS), samples=large_updates.TIMES)
-TRIAL = LOSS_AFTER_STEPS
+TRIAL = LOSS_AFTER_STEPS._replace(
+    against="the weights are too far off to come back: begin anew, or from a checkpoint, with the lower rate"
+)
 
 
 def find(history: History) -> Iterator[Finding]:

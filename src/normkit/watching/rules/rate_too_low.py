@@ -34,7 +34,7 @@ def find(history: History) -> Iterator[Finding]:
     if not late or late_median(series) < (1 - FALLEN) * series[0]:
         return
     middle = float(np.median(list(late.values())))
-    reach = float(np.nanmax([np.nanmedian(history.series(name, "update")) for name in late]))
+    reach = float(np.nanmax([np.nanmean(history.series(name, "update")) for name in late]))  # early long steps count
     steps = history.steps[-1]
     if not 0 < middle < RATIO or reach * steps > MOVED:
         return

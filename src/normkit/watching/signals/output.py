@@ -75,8 +75,8 @@ class Outputs:
         def take(gradient: Tensor) -> None:
             with torch.no_grad():
                 slope = rows_of_scores(gradient).float()
-                self.read.append(_of(kept, slope, gradient.numel() / gradient.shape[-1]))
-                self.target = Target(slope.argmin(1), slope.abs().amax(1) > 0, self.read[-1])
+                self.target = _of(kept, slope, gradient.numel() / gradient.shape[-1])
+                self.read.append(self.target.read)
                 self.sums.append(gradient.detach().float().flatten(0, -2).sum(0))
 
         return scores.register_hook(take)
@@ -108,26 +108,34 @@ def rows_of_scores(x: Tensor) -> Tensor:
     return rows_of(x, -1, max(MOST // x.shape[-1], 1))
 
 
-def _of(z: Tensor, slope: Tensor, count: float) -> Tensor:
-    """Return loss, accuracy, classes, scale and whether a softmax stands upon a softmax, of (rows, classes)."""
-    z, live = z.float(), (slope.abs().amax(1, keepdim=True) > 0).float()
+def _of(z: Tensor, slope: Tensor, count: float) -> Target:
+    """Return the targets, and loss, accuracy, classes, scale and whether a softmax stands upon one, of (rows, classes).
+
+    A target's slope alone is below 0, or rounds to 0 where its probability rounds to 1. Of sure rows without any slope
+    as many count as right as make the scale 1: the others were left out of the loss.
+    """
+    target = torch.where(slope.amin(1, keepdim=True) < 0, slope.argmin(1, keepdim=True), z.argmax(1, keepdim=True))
+    z, sloped = z.float(), (slope.abs().amax(1, keepdim=True) > 0).float()
     if z.shape[1] < 2:
-        return torch.full((5,), MISSING, device=slope.device)
-    target = slope.argmin(1, keepdim=True)
+        return Target(target[:, 0], sloped[:, 0] > 0, torch.full((5,), MISSING, device=slope.device))
     one = torch.zeros_like(z).scatter_(1, target, 1.0)
     p = z.softmax(1)
-    factor, rest = _fit(slope, (p - one) * live)
+    factor, rest = _fit(slope, (p - one) * sloped)
     again = p.softmax(1) - one
-    _, rest_twice = _fit(slope, p * (again - (p * again).sum(1, keepdim=True)) * live)
+    _, rest_twice = _fit(slope, p * (again - (p * again).sum(1, keepdim=True)) * sloped)
     are_shares = ((z.sum(1) - 1).abs() < 1e-2).all() & (z > -1e-6).all()
     twice = (are_shares & (rest < FITS)) | ((rest_twice < 0.05) & (rest > 5 * rest_twice) & (rest > 0.1))
+    sure = (p.amax(1, keepdim=True) == 1) * (1 - sloped)
+    right = (len(z) / (factor * count).clamp(min=TINY) - sloped.sum()) / sure.sum().clamp(min=1)
+    live = sloped + sure * right.clamp(0, 1)
     scores = torch.where(twice & ~are_shares, p, z)
-    rows = live.sum().clamp(min=1)
+    rows = live.sum().clamp(min=TINY)
     loss = ((torch.logsumexp(scores, 1, keepdim=True) - scores.gather(1, target)) * live).sum() / rows
-    right = ((z.argmax(1, keepdim=True) == target) * live).sum() / rows
+    accuracy = ((z.argmax(1, keepdim=True) == target) * live).sum() / rows
     classes = torch.tensor(float(z.shape[1]), device=z.device)
-    numbers = vector(loss, right, classes, factor * count * live.mean(), twice)
-    return torch.where((rest < FITS) | twice, numbers, MISSING)
+    numbers = vector(loss, accuracy, classes, factor * count * live.mean(), twice)
+    known = ((rest < FITS) | twice) & (sloped.sum() > 0)
+    return Target(target[:, 0], live[:, 0] > 0.5, torch.where(known, numbers, MISSING))
 
 
 def _fit(slope: Tensor, form: Tensor) -> tuple[Tensor, Tensor]:
