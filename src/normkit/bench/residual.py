@@ -193,9 +193,9 @@ def activation_bytes(model: nn.Module, tokens: Tensor, dtype: str) -> int:
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         loss = loss_of(model, tokens, dtype)  # while it lives no storage is used again
-    found = sum(size for at, size in held.items() if at not in own)
+    total = sum(size for at, size in held.items() if at not in own)
     del loss
-    return found
+    return total
 
 
 def own(decoder: str, size: Size, placement: str) -> nn.Module:

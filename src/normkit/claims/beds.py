@@ -66,8 +66,8 @@ class Net(nn.Module):
 @functools.cache
 def digits() -> tuple[Tensor, Tensor]:
     """The images and their labels."""
-    found = images_of("digits", None)
-    return found.images.float(), found.labels
+    images = images_of("digits", None)
+    return images.images.float(), images.labels
 
 
 def batches(run: Run, seed: int) -> tuple[list[Tensor], Tensor]:
@@ -109,15 +109,15 @@ def accuracy(run: Run, seed: int, lr: float) -> float:
 @functools.cache
 def rate(run: Run) -> float:
     """The best rate of the search, which goes on where the best is the first or the last; NaN without an end."""
-    found = {lr: searched(run, lr) for lr in RATES}
+    losses = {lr: searched(run, lr) for lr in RATES}
     while True:
-        best = max(found, key=found.__getitem__)
-        if min(found) < best < max(found):
+        best = max(losses, key=losses.__getitem__)
+        if min(losses) < best < max(losses):
             return best
-        further = best / 3 if best == min(found) else best * 3
+        further = best / 3 if best == min(losses) else best * 3
         if not LOWEST <= further <= HIGHEST:
             return math.nan
-        found[further] = searched(run, further)
+        losses[further] = searched(run, further)
 
 
 def searched(run: Run, lr: float) -> float:

@@ -150,8 +150,8 @@ def verdict(entry: Entry, result: Result) -> Verdict:
 
 def seeing(bed: str) -> bool:
     """Whether a bed saw what is known, by stored results."""
-    found = [(entry, shelf.stored(entry)) for entry in shelf.beds() if entry.method == bed]
-    return bool(found) and all(kept is not None and verdict(entry, kept).word == HOLDS for entry, kept in found)
+    entries = [(entry, shelf.stored(entry)) for entry in shelf.beds() if entry.method == bed]
+    return bool(entries) and all(kept is not None and verdict(entry, kept).word == HOLDS for entry, kept in entries)
 
 
 def together(verdicts: Sequence[Verdict]) -> list[Verdict]:
@@ -160,7 +160,7 @@ def together(verdicts: Sequence[Verdict]) -> list[Verdict]:
     for verdict in verdicts:
         if not math.isnan(verdict.chance):
             kinds.setdefault(verdict.kind, []).append(verdict.chance)
-    edges = {kind: edge(found) for kind, found in kinds.items()}
+    edges = {kind: edge(group) for kind, group in kinds.items()}
     return [v._replace(alone=v.word in (HOLDS, FAILS) and v.chance > edges.get(v.kind, 1.0)) for v in verdicts]
 
 

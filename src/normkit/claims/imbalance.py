@@ -20,17 +20,17 @@ def rise(seed: int, many: int = 60 * RARE, normalized: bool = False) -> float:
     x = torch.cat([randn(count, DIM) + side * center for count, side in zip(counts, (1, -1), strict=True)])
     labels = torch.arange(2).repeat_interleave(torch.tensor(counts))
     model = nn.Sequential(nn.Linear(DIM, 32), nn.Tanh(), nn.Linear(32, 2)).double()
-    weights, found = list(model.parameters()), []
+    weights, curve = list(model.parameters()), []
     for _ in range(STEPS + 1):
         losses = F.cross_entropy(model(x), labels, reduction="none")
-        found.append(losses[labels == 1].mean().item())
+        curve.append(losses[labels == 1].mean().item())
         own = [losses[labels == label].sum() / len(labels) for label in (0, 1)]
         flat = torch.stack([flattened(torch.autograd.grad(loss, weights, retain_graph=True)) for loss in own])
         step = LENGTH * nk.per_class_gradient_normalization(flat) if normalized else RATE * flat.sum(0)
         with torch.no_grad():
             for weight, part in zip(weights, step.split([weight.numel() for weight in weights]), strict=True):
                 weight.sub_(part.view_as(weight))
-    return max(found) / found[0] - 1
+    return max(curve) / curve[0] - 1
 
 
 def flattened(parts: tuple[Tensor, ...]) -> Tensor:

@@ -46,10 +46,10 @@ def line(method: str) -> str:
 def write(path: Path, verdicts: Sequence[Verdict]) -> None:
     """Put what a page has marks for into it: ``claims``, ``counts`` or ``beds``."""
     page = path.read_text(encoding="utf-8")
-    found = [mark for mark in PARTS if f"<!-- {mark} -->" in page]
-    if not found:
+    marks = [mark for mark in PARTS if f"<!-- {mark} -->" in page]
+    if not marks:
         raise ValueError(f"--page: {path} has no lines <!-- claims --> and <!-- /claims -->")
-    for mark in found:
+    for mark in marks:
         replace(path, mark, PARTS[mark](verdicts))
 
 
@@ -107,10 +107,11 @@ def tally(verdicts: Sequence[Verdict]) -> str:
     alone = sum(verdict.alone for verdict in tried)
     trained = [v for v in tried if v.kind == "training" and "at least" in v.wanted]
     signs = sum(verdict.number > 0 for verdict in trained)
+    rest = f" {number_of(alone, 'verdict')} would not be kept where all claims are judged at once." if alone else ""
     lines += [
         "",
         f"{len(small)} of these {len(tried)} put a small model in the place of a large one, and {held} of them hold at "
-        f"this scale. {alone} words are those of a claim alone, and are not kept where all are judged at once.",
+        f"this scale.{rest}",
     ]
     if trained:
         lines += [
@@ -127,25 +128,25 @@ def beds(verdicts: Sequence[Verdict]) -> str:
     return "\n\n".join(
         "\n".join([
             f"### {bed.name.capitalize()}\n\n{bed.what}\n",
-            *(seen(entry) for entry in shelf.beds() if entry.method == bed.name),
-            *asked([verdict for verdict in verdicts if verdict.bed == bed.name]),
+            *(sight(entry) for entry in shelf.beds() if entry.method == bed.name),
+            *outcomes([verdict for verdict in verdicts if verdict.bed == bed.name]),
             f"- It is blind to: {bed.blind}",
         ])
         for bed in BEDS
     ) + "\n"  # fmt: skip
 
 
-def seen(entry: shelf.Entry) -> str:
+def sight(entry: shelf.Entry) -> str:
     """Say whether a bed saw what is known."""
     kept = shelf.stored(entry)
     if kept is None:
         return f"- Not asked: {entry.says}"
-    found = engine.verdict(entry, kept)
-    saw = "It saw" if found.word == engine.HOLDS else "It did not see"
-    return f"- {saw}: {entry.says} ({found.measured} {found.number:.2f}; {found.against}: {found.control:.2f})"
+    verdict = engine.verdict(entry, kept)
+    saw = "It saw" if verdict.word == engine.HOLDS else "It did not see"
+    return f"- {saw}: {entry.says} ({verdict.measured} {verdict.number:.2f}; {verdict.against}: {verdict.control:.2f})"
 
 
-def asked(verdicts: Sequence[Verdict]) -> list[str]:
+def outcomes(verdicts: Sequence[Verdict]) -> list[str]:
     """Say what came of the claims of a bed, and how small an effect it would have seen."""
     words = Counter(verdict.word for verdict in verdicts)
     least = sorted(verdict.least for verdict in verdicts if verdict.least == verdict.least)
@@ -153,7 +154,7 @@ def asked(verdicts: Sequence[Verdict]) -> list[str]:
         return []
     return [
         f"- Smallest effect that it would see four times in five: {least[0]:.1f} to {least[-1]:.1f} points, by claim.",
-        f"- Claims: {', '.join(f'{words[word]} {word}' for word in WORDS[2::-1] if words[word])}.",
+        f"- Verdicts: {', '.join(f'{word} {words[word]}' for word in WORDS[2::-1] if words[word])}.",
     ]
 
 

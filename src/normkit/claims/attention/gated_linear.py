@@ -24,10 +24,10 @@ def unsaturated(seed, refined=True):
     moved = [gate, refine] if refined else [gate]
     steps = torch.optim.SGD(moved, lr=RATE)
     q, k, v = (randn(4, HEADS, TOKENS, WIDTH) for _ in range(3))
-    wanted = core(q, k, v, torch.zeros_like(q), torch.zeros_like(q)).detach()
+    target = core(q, k, v, torch.zeros_like(q), torch.zeros_like(q)).detach()
     for _ in range(STEPS):
         y = core(q, k, v, gate.expand_as(q), refine.expand_as(q))
-        loss = (y - wanted).square().mean() / wanted.square().mean()
+        loss = (y - target).square().mean() / target.square().mean()
         steps.zero_grad()
         loss.backward()
         steps.step()

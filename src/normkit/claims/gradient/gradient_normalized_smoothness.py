@@ -38,15 +38,15 @@ def slowness(seed, adaptive=True):
     start, most = torch.zeros(DIM, dtype=torch.float64), 1000
     goal = 1e-6 * lengths(features, labels, start[None])[0]
     best = min(descent(features, labels, rate, goal, most) for rate in (1, 2, 4, 8, 16, 32))
-    found = []
+    counts = []
     for hessian in ("exact", "fisher", "zero"):
         solver = nk.GradientNormalizedSmoothness(
             gamma=1.0 if adaptive else 0.01, adaptive=adaptive, steps=min(2 * best + 1, most), hessian=hessian
         )
         iterates = solver.logistic(features, labels, start)[0]
         below_goal = (lengths(features, labels, iterates) <= goal).nonzero()
-        found.append(int(below_goal[0]) if len(below_goal) else torch.inf)
-    return max(found) / best
+        counts.append(int(below_goal[0]) if len(below_goal) else torch.inf)
+    return max(counts) / best
 
 
 def descent(features, labels, rate, goal, most):

@@ -17,8 +17,10 @@ def error(seed, weighted=True):
     """How many standard errors the mean weight is from the mass of the three allowed tokens of six."""
     log_probs, accept = torch.log_softmax(randn(6), 0), torch.tensor([1.0, 0.0, 1.0, 0.0, 0.0, 1.0])
     noise = -(-torch.rand(DRAWS, 6, dtype=torch.float64).log()).log()
-    found = torch.stack([nk.adaptive_weighted_rejection_sampling(log_probs, accept, row).log_weight for row in noise])
-    weights = found.exp() if weighted else 1 + 0.01 * randn(DRAWS)
+    log_weights = torch.stack(
+        [nk.adaptive_weighted_rejection_sampling(log_probs, accept, row).log_weight for row in noise]
+    )
+    weights = log_weights.exp() if weighted else 1 + 0.01 * randn(DRAWS)
     mass = (log_probs.exp() * accept).sum()
     return (weights.mean() - mass).abs() / (weights.std() / DRAWS**0.5)
 
@@ -31,11 +33,11 @@ def growth(seed, rare=False):
     calls = []
     for size in SIZES:
         law = torch.zeros(size, dtype=torch.float64) if rare else -torch.arange(1, size + 1, dtype=torch.float64).log()
-        found = []
+        counts = []
         for _ in range(15):
             allowed = torch.randperm(size) < (1 if rare else size // 2)
-            found.append(sample(torch.log_softmax(law, 0), allowed.tolist().__getitem__)[2])
-        calls.append(math.log(sum(found) / len(found)))
+            counts.append(sample(torch.log_softmax(law, 0), allowed.tolist().__getitem__)[2])
+        calls.append(math.log(sum(counts) / len(counts)))
     return slope([math.log(size) for size in SIZES], calls)
 
 

@@ -15,7 +15,7 @@ QUESTIONS, CHOICES = 2000, 4
 def rank_correlation(seed, competing=1.0):
     """Spearman's correlation of the choices' mass with the points of accuracy that PMI brings.
 
-    A model is unsure between four meanings. Each is shared by synonyms, of which the choice is one, with a part that
+    A model is unsure between four meanings. Words of one meaning share it, the choice among them, by a part that
     depends on the choice; the less of it goes to others, the larger the mass.
     """
     mass, gains = [], []
@@ -34,11 +34,11 @@ def rank_correlation(seed, competing=1.0):
 CLAIMS = [
     Measured(
         "pmi",
-        says="What PMI brings falls as the mass of the choices grows; synonyms are made, no model is asked.",
+        says="What PMI brings falls as the choices' mass grows; words of one meaning are made, no model is asked.",
         measure=rank_correlation,
         wanted=below(-0.5),
         control=partial(rank_correlation, competing=0.0),
-        against="synonyms that take the same part of each choice",
+        against="words of one meaning that take the same part of each choice",
         number="Spearman's correlation",
         rule="mean",
         reach="proxy",

@@ -14,8 +14,8 @@ def largest(seed, steps=8000, allowed=1.1):
     """The largest absolute cosine over Welch's bound, after descent on the objective."""
     made = nk.EquiangularBasis(D, K).double()
     for lr in (1e-2, 1e-3):
-        found = made.generate(threshold=allowed * WELCH - CLOSE, steps=steps, lr=lr) if steps else made._largest()
-    return found / WELCH
+        cosine = made.generate(threshold=allowed * WELCH - CLOSE, steps=steps, lr=lr) if steps else made._largest()
+    return cosine / WELCH
 
 
 CLAIMS = [

@@ -209,10 +209,10 @@ def _cores(module: nn.Module, size: int, sink: str | None) -> list[tuple[tuple[s
     """The arguments of a core that a module's numbers suggest: its scale, and the norm before a gate."""
     factors = factors_of(module)
     scales = dict.fromkeys([*(factor * size**-0.5 for factor in factors), *factors])
-    found: list[tuple[tuple[str, Any], ...]] = [(("scale", scale),) if i else () for i, scale in enumerate(scales)]
+    cores: list[tuple[tuple[str, Any], ...]] = [(("scale", scale),) if i else () for i, scale in enumerate(scales)]
     if sink is not None or all(isinstance(part, nn.Linear) for part in module.children()):
-        return found
-    return [*found, *((*core, ("norm", True), ("eps", eps)) for core in found for eps in epsilons(module, 1e-6))]
+        return cores
+    return [*cores, *((*core, ("norm", True), ("eps", eps)) for core in cores for eps in epsilons(module, 1e-6))]
 
 
 def _record(work: nn.Module, output: str, request: Request, given: Mapping[str, Any]) -> Record | None:

@@ -172,8 +172,8 @@ def _of_dialect(
     handed, tabled = isinstance(inner, Handed), isinstance(inner, Tabled)
 
     def read(made: list[Tensor], x: Tensor) -> list[Tensor] | None:
-        found = _routed(made, x, count, shared)
-        return None if found is None else [found[1], _dense(torch.ones_like(found[0]), found[0], count).to(x.dtype)]
+        routes = _routed(made, x, count, shared)
+        return None if routes is None else [routes[1], _dense(torch.ones_like(routes[0]), routes[0], count).to(x.dtype)]
 
     def ours_of(ours: nn.Module, x: Tensor) -> list[Tensor]:
         x = x.reshape(-1, dim)
