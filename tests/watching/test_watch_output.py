@@ -382,3 +382,32 @@ def test_scores_that_grow():
             for name in names:
                 model.get_parameter(name).data *= 1.08
     assert {"score-growth", "entropy-collapse"} & {finding.rule for finding in seen.diagnosis()}
+
+
+def on_digits(optimizer, steps=120):
+    """Train a perceptron on digits, and return its diagnosis."""
+    digits = pytest.importorskip("sklearn.datasets").load_digits()
+    x, y = torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    optimizer = optimizer(model.parameters())
+    with nk.watch(model, optimizer, every=5) as seen:
+        for _ in range(steps):
+            rows = torch.randint(len(x), (32,))
+            F.cross_entropy(model(x[rows]), y[rows]).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return seen.diagnosis()
+
+
+def test_short_steps_after_long_ones_are_no_rate_that_is_too_low():
+    rules = [finding.rule for finding in on_digits(lambda p: torch.optim.SGD(p, lr=10, momentum=0.9))]
+    assert rules[0] == "rate-too-high"
+    assert "rate-too-low" not in rules
+
+
+def test_a_lower_rate_that_comes_too_late_says_to_begin_anew(monkeypatch):
+    monkeypatch.setattr("normkit.watching.trials.SECONDS", math.inf)
+    first = on_digits(lambda p: torch.optim.AdamW(p, lr=1.0))[0]
+    assert first.rule == "rate-too-high"
+    assert "begin anew, or from a checkpoint" in first.remedies[0].tried
