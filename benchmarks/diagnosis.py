@@ -4,7 +4,7 @@ Every run is drawn by its seed: model, size, optimizer, illness. Even seeds are 
 them. Printed are the shares that are right, by illness and by kind of model, and every run that was judged wrongly.
 
     python benchmarks/diagnosis.py tuning --ill 112 --healthy 50 --log tuning.jsonl
-    python benchmarks/diagnosis.py judging --first 1000 --log judging.jsonl --out benchmarks/results/diagnosis.md
+    python benchmarks/diagnosis.py judging --first 5000 --log judging.jsonl --out benchmarks/results/diagnosis.md
 
 ``--log`` holds a line a run; a command that was broken off goes on behind the last one.
 """
