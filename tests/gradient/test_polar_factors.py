@@ -106,6 +106,13 @@ def drawn(shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
+def test_coefficients_may_be_lists():
+    x = torch.randn(8, 32, generator=torch.Generator().manual_seed(0)).bfloat16()
+    want = ops.polar(x, [MUON] * 5, gram=None)
+    assert torch.equal(ops.polar(x, [list(MUON)] * 5, gram=None), want)
+    assert torch.equal(want, ops.polar(x, [MUON] * 5, gram=True))
+
+
 def test_tall_matrices_are_the_transposed_of_wide_ones_and_lie_in_memory_as_they_came():
     x = drawn((3, 12, 5))
     tall, wide = ops.polar(x, [MUON] * 5), ops.polar(x.mT.contiguous(), [MUON] * 5)

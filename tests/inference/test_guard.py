@@ -209,6 +209,18 @@ def test_a_guarded_stream_that_is_saved_goes_on_to_the_same_bits(guard):
         assert adapter.guard.alarms == whole.guard.alarms
 
 
+def test_a_state_of_before_answers_had_how_sure_both_are_goes_on():
+    guard, other = Guard("Mine", "stop"), Guard("Mine", "stop")
+    state = other.get_extra_state() | {"answers": [[0.0, 1.0, 0.5, 0.1]] * 40, "evidence": 0.3, "calls": 9}
+    guard.set_extra_state(state)
+    other.evidence = 0.3
+    for one in (guard, other):
+        assert not one.look(logits([0.8, 0.1, 0.1]), logits([0.2, 0.5, 0.3]))
+    assert guard.evidence == other.evidence
+    assert guard.answers == other.answers
+    assert guard.calls == 10
+
+
 def test_the_reference_stays_the_source_in_training_mode_too():
     adapter = nk.create("note", classifier(), guard="stop", capacity=4)
     adapter.train()

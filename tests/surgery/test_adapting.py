@@ -100,6 +100,8 @@ def test_a_method_learns_at_test_time_as_it_does_by_its_own_name():
     [
         ({"method": "tnt"}, "adapt: method must be one of .*tent.*not 'tnt'"),
         ({"method": "tent", "where": "1"}, "tent has norms= for names of norms"),
+        ({"method": "t3a", "where": "1"}, "t3a moves no norms"),
+        ({"method": "lame", "guard": "halt"}, "lame: guard must be one of 'off', 'stop', 'reset', not 'halt'"),
         ({"lr": 0.1}, "lr is of a method, and none is named"),
     ],
 )
@@ -116,6 +118,8 @@ def test_t3a_and_lame_answer_from_what_goes_into_the_last_linear():
     t3a = nk.T3A(last.in_features, last.out_features, supports=2)
     t3a.weight.copy_(last.weight), t3a.bias.copy_(last.bias)
     adapter, near = (nk.adapt(model, method=name, inplace=False) for name in ("t3a:supports=2", "lame:affinity=knn"))
+    assert "(model): Sequential(" in str(near)
+    assert f"head={str(len(body))!r}" in str(near)
     for x, _ in stream():
         with torch.no_grad():
             p, z = model(x).softmax(1), body(x)
@@ -160,6 +164,7 @@ def test_a_head_that_does_not_make_the_answers_is_named():
 def test_memo_is_called_as_the_model_is_and_adapts_on_each_sample_alone():
     (x, _), *_ = stream(1)
     adapter, alone = nk.adapt(classifier(), method="memo"), nk.MEMO(classifier())
+    del vars(alone)["batched"]  # as one that was pickled before there was such an argument
     torch.manual_seed(0)
     got = adapter(x)
     torch.manual_seed(0)

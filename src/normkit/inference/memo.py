@@ -76,6 +76,8 @@ class MEMO(Adapter):
 
     wants = "any parameter"
 
+    batched = False  # pickles of before have none
+
     def __init__(
         self,
         model: nn.Module,

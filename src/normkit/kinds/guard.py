@@ -73,12 +73,13 @@ class Guard(nn.Module):
         sure, own_sure = p.gather(1, a), q.gather(1, b)
         loss, gain = sure - p.gather(1, b), own_sure - q.gather(1, a)
         rows = torch.cat([a, b, sure, own_sure, loss, gain], 1).tolist()
-        self.answers = (self.answers + rows)[-max(WINDOW, len(p)) :]
-        expected = float((loss - RATIO * self._surer() * gain).sum())
-        self.evidence = max(0.0, self.evidence + expected - DRIFT * len(p))
+        before = [one for one in self.answers if len(one) == len(rows[0])]  # older states lack how sure both were
+        self.answers = (before + rows)[-max(WINDOW, len(p)) :]
+        surer = self._surer()
+        self.evidence = max(0.0, self.evidence + float((loss - RATIO * surer * gain).sum()) - DRIFT * len(p))
         common, own, others = self._shares()
         self.excess = own - others
-        if self.evidence <= LIMIT and not self._swallowed():
+        if self.evidence <= LIMIT and not self._swallowed(surer):
             return False
         why = (
             f"its answers are {_mean_entropy(q):.2f} unsure, the source's {_mean_entropy(p):.2f} (evidence "
@@ -106,12 +107,12 @@ class Guard(nn.Module):
         agreed = [(sure, own) for theirs, mine, sure, own, _, _ in self.answers if theirs == mine]
         return (1 + sum(own for _, own in agreed)) / (1 + sum(sure for sure, _ in agreed))
 
-    def _swallowed(self) -> bool:
+    def _swallowed(self, surer: float) -> bool:
         """Whether one class has too many of the last answers."""
         if len(self.answers) < FEWEST:
             return False
         loss, gain = (sum(one[i] for one in self.answers) for i in (4, 5))
-        if loss <= self._surer() * gain:
+        if loss <= surer * gain:
             return self.excess > PLAIN
         changed = sum(theirs != mine for theirs, mine, *_ in self.answers)
         won = self.excess * len(self.answers)

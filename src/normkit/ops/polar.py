@@ -52,7 +52,7 @@ def polar(
     shape, tall = x.shape, x.shape[-2] > x.shape[-1]
     if gram is None:
         long = max(shape[-2:]) >= LONG * min(shape[-2:])
-        gram = long and x.dtype in (torch.bfloat16, torch.float16) and have_room(tuple(coefficients))
+        gram = long and x.dtype in (torch.bfloat16, torch.float16) and have_room(tuple(map(tuple, coefficients)))
     x = x.reshape(-1, *shape[-2:])
     x = x / (x.norm(dim=(-2, -1), keepdim=True) * safety + eps).clamp(min=torch.finfo(x.dtype).tiny)
     alone = len(x) == 1  # a plain product is the faster one on CPU

@@ -94,7 +94,8 @@ def _around(model: nn.Module, method: str, where: Where, options: dict[str, Any]
     """Return an adapter that has taken over the model."""
     make = adapter_of("adapt", "method", method)
     if where is not None:
-        raise ValueError(f"adapt: where is for batch norms that mix statistics; {method} has norms= for names of norms")
+        own = "moves no norms" if isinstance(make, functools.partial) else "has norms= for names of norms"
+        raise ValueError(f"adapt: where is for batch norms that mix statistics; {method} {own}")
     return make(model, **options)
 
 

@@ -12,6 +12,7 @@ from normkit.inference._norms import mode
 from normkit.inference.lame import LEAST, lame
 from normkit.inference.t3a import T3A
 from normkit.kinds.adapter import Adapter
+from normkit.kinds.guard import GUARDS
 from normkit.statistics import accurate
 
 
@@ -33,11 +34,16 @@ class OfFeatures(Adapter):
             raise ValueError(f"{self.name}: the model has no torch.nn.Linear that could be its head")
         if head is not None:
             check.choice(self.name, "head", head, linears)
+        check.choice(self.name, "guard", guard, GUARDS)
         super().__init__(model, torch.optim.SGD, guard)
         if self.guard is not None:
             self.guard.owner = self.name
         self.head = linears[-1] if head is None else head
         model.requires_grad_(False)
+
+    def extra_repr(self) -> str:
+        """Write which linear is the head."""
+        return f"head={self.head!r}"
 
     @torch.no_grad()
     def observe(self, x: Tensor) -> Tensor:
