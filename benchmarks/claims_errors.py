@@ -26,6 +26,7 @@ import normkit as nk
 from normkit.claims import engine, pages, shelf
 from normkit.claims.beds import digits
 from normkit.claims.kinds import Measured, above, below
+from normkit.files import replace_file
 
 ROOT = Path(__file__).parents[1]
 KEPT, PAGES = ROOT / "benchmarks/results/claims-errors.json", (ROOT / "docs/claims.md", ROOT / "docs/trust.md")
@@ -158,7 +159,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write them into the pages")
     write, text = parser.parse_args().write, table()
     for page in PAGES if write else ():
-        pages.replace(page, "errors", text)
+        replace_file(page, pages.with_part(page.read_text(encoding="utf-8"), "errors", text))
     print(text)
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from normkit import catalog
 from normkit.claims.imbalance import RARE, rise
-from normkit.claims.kinds import Bound, Measured, Trained, above, below
+from normkit.claims.kinds import Measured, Trained, above, below
 from normkit.lab.plan.data import chances, images_of
 from normkit.lab.plan.models import permuted, same_start
 
@@ -25,23 +25,20 @@ WIDTH, SAMPLES, SPLIT = 16, 3200, 1000
 RATES = (3e-3, 1e-2, 3e-2)
 LOWEST, HIGHEST = 1e-4, 1.0
 SEARCH = (1000, 1001, 1002)  # seeds, of which no verdict is
-ACTIVE = ("frn", "evonorm")  # norms with an activation of their own
 
 
 class Run(NamedTuple):
-    """A norm by name, with its options, the size of batches, how these are drawn, and what else is changed.
+    """A norm by name, the size of batches, how these are drawn, and what else is changed.
 
     stream: "iid", or "pairs" of classes. share: of the samples that are seen. permute: whether the start has other
-    numbers of the same law. active: what follows a norm without an activation of its own.
+    numbers of the same law.
     """
 
     norm: str
     batch: int = 32
-    options: tuple[tuple[str, object], ...] = ()
     stream: str = "iid"
     share: float = 1.0
     permute: bool = False
-    active: str = "relu"
 
 
 class Net(nn.Module):
@@ -50,12 +47,9 @@ class Net(nn.Module):
     def __init__(self, run: Run):
         super().__init__()
         layers: list[nn.Module] = []
-        options = dict(run.options)
         for place, (ins, outs) in enumerate(((1, WIDTH), (WIDTH, WIDTH), (WIDTH, 2 * WIDTH))):
             layers.append(nn.Conv2d(ins, outs, 3, stride=1 + (place == 1), padding=1, bias=False))
-            layers.append(catalog.create(run.norm, outs, **options))
-            if not run.norm.startswith(ACTIVE) or options.get("apply_act") is False:
-                layers.append(nn.SiLU() if run.active == "silu" else nn.ReLU())
+            layers += [catalog.create(run.norm, outs), nn.ReLU()]
         self.layers, self.output = nn.Sequential(*layers), nn.Linear(2 * WIDTH, 10)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -109,15 +103,15 @@ def accuracy(run: Run, seed: int, lr: float) -> float:
 @functools.cache
 def rate(run: Run) -> float:
     """The best rate of the search, which goes on where the best is the first or the last; NaN without an end."""
-    losses = {lr: searched(run, lr) for lr in RATES}
+    accuracies = {lr: searched(run, lr) for lr in RATES}
     while True:
-        best = max(losses, key=losses.__getitem__)
-        if min(losses) < best < max(losses):
+        best = max(accuracies, key=accuracies.__getitem__)
+        if min(accuracies) < best < max(accuracies):
             return best
-        further = best / 3 if best == min(losses) else best * 3
+        further = best / 3 if best == min(accuracies) else best * 3
         if not LOWEST <= further <= HIGHEST:
             return math.nan
-        losses[further] = searched(run, further)
+        accuracies[further] = searched(run, further)
 
 
 def searched(run: Run, lr: float) -> float:
@@ -138,7 +132,6 @@ def gain(seed: int, run: Run, over: Run) -> float:
 
 BATCHNORM = Run("batchnorm")
 PAIRS = BATCHNORM._replace(stream="pairs")
-SWISH = Run("groupnorm", 64, (("num_groups", 4),), active="silu")
 
 
 def lost(seed: int, run: Run = PAIRS) -> float:
@@ -162,37 +155,17 @@ def known(name: str, says: str, run: Run) -> Measured:
     )
 
 
-def better(name: str, says: str, run: Run, over: Run, by: float) -> Trained:
-    """A claim of being better by some points; the control is the other's twin."""
-    return compared(name, says, run, over, above(by), "mean", over._replace(permute=True), "beside its twin")
-
-
-def not_worse(name: str, says: str, run: Run, over: Run, by: float) -> Trained:
-    """A claim of losing no more than so many points; the control has half of the training."""
-    return compared(
-        name, says, run, over, above(0.0 - by), "mean", over._replace(share=0.5), "with half of its training"
-    )
-
-
 def as_good(name: str, says: str, run: Run, over: Run, by: float) -> Trained:
     """A claim of lying no farther apart than so many points; the control has half of the training."""
-    return compared(name, says, run, over, below(by), "within", over._replace(share=0.5), "with half of its training")
-
-
-def compared(
-    name: str, says: str, run: Run, over: Run, wanted: Bound, rule: str, control: Run, against: str
-) -> Trained:
-    """A claim of the points between two runs."""
     return Trained(
         name,
         says=says,
         measure=functools.partial(gain, run=run, over=over),
-        wanted=wanted,
-        control=functools.partial(gain, run=control, over=over),
-        against=f"{over.norm} {against}",
+        wanted=below(by),
+        control=functools.partial(gain, run=over._replace(share=0.5), over=over),
+        against=f"{over.norm} with half of its training",
         number="points",
-        rule=rule,
-        null=min(0.0, wanted.value),
+        rule="within",
         bed="digits",
     )
 

@@ -50,13 +50,14 @@ def write(path: Path, verdicts: Sequence[Verdict]) -> None:
     if not marks:
         raise ValueError(f"--page: {path} has no lines <!-- claims --> and <!-- /claims -->")
     for mark in marks:
-        replace(path, mark, PARTS[mark](verdicts))
+        page = with_part(page, mark, PARTS[mark](verdicts))
+    replace_file(path, page)
 
 
-def replace(path: Path, mark: str, text: str) -> None:
-    """Put a text between the two lines of a mark."""
+def with_part(page: str, mark: str, text: str) -> str:
+    """Return a page with a text between the two lines of a mark."""
     between = re.compile(f"(?<=<!-- {mark} -->\n).*(?=<!-- /{mark} -->)", re.DOTALL)
-    replace_file(path, between.sub(lambda _: text, path.read_text(encoding="utf-8")))
+    return between.sub(lambda _: text, page)
 
 
 def marked(verdicts: Sequence[Verdict]) -> str:

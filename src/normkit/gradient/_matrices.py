@@ -47,8 +47,8 @@ class MatrixOptimizer(Optimizer):
 
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group, its matrices and the others."""
-        for call, verdict in ((self.move, True), (self.move_others, False)):
-            own = [i for i, p in enumerate(params) if self.is_matrix(p, group) == verdict]
+        for call, matrices in ((self.move, True), (self.move_others, False)):
+            own = [i for i, p in enumerate(params) if self.is_matrix(p, group) == matrices]
             if own:
                 call([params[i] for i in own], [grads[i] for i in own], [states[i] for i in own], group)
 

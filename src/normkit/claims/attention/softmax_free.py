@@ -44,13 +44,13 @@ def rise(seed, back=False):
 def slope_of_time(seed, full=False):
     """How the time grows with the number of tokens, with 16 landmarks."""
 
-    def made(length):
+    def call_of(length):
         q, side = torch.randn(1, 1, length, WIDTH), math.isqrt(length)
         core = nk.SoftmaxFree(WIDTH, heads=1, size=(side, side), ratio=side // 4)
         return lambda: (-torch.cdist(q, q).square() / 2).exp() @ q if full else core(q, q, q)
 
     with torch.no_grad():
-        return growth(made, (1024, 2304, 4096))
+        return growth(call_of, (1024, 2304, 4096))
 
 
 CLAIMS = [
