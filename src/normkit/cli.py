@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 
 SURGERY = {
     "fold": "Fold norms into the layers beside them: the same numbers with fewer layers, proven or refused.",
-    "fuse": "Put the library's norms where a model has the same and they are faster: each kind of site is timed.",
+    "fuse": "Put faster norms where a model has the same: each kind of site is timed.",
     "swap": "Put other norms where a model's are, found by what they compute.",
     "convert": "Turn a pre-norm transformer's layer norms into RMS norms, exactly: proven or refused.",
-    "remove": "Take the layer norms out of a pre-norm transformer while it is fine-tuned, and tell what that costs.",
-    "average": "Average aligned networks; with data, give the average the activations' statistics of its parents.",
+    "remove": "Take the layer norms out of a pre-norm transformer, while it is fine-tuned, and tell what that costs.",
+    "average": "Average aligned networks, and with data give the average the activations' statistics of its parents.",
     "recalibrate": "Estimate a model's batch statistics anew, from one pass over data.",
-    "adapt": "Let batch norms mix their statistics with those of the batch at hand, or a model learn from a stream.",
+    "adapt": "Adapt a model at test time: by a method that learns from a stream, such as tent, or by batch norms that "
+    "mix their statistics with those of the batch at hand.",
 }
 QUANTIZE = """Put the weights of a model's linears on grids of few bits, each as many or as a budget allots, and tell
 what that takes and costs. nk.load reads the folder that -o names."""
@@ -118,33 +119,29 @@ def answer(words: Sequence[str] | None) -> int:
 def parser() -> Parser:
     """Name all commands."""
     top = Parser("normkit", description="Every normalization method of deep learning in one place.")
-    top.add_argument("--version", action="version", version=f"normkit {normkit.__version__}")
+    top.add_argument("-V", "--version", action="version", version=f"normkit {normkit.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
-    commands.add_parser("list", help="list the methods", description=LIST).describe = describe_list
-    commands.add_parser("show", help="describe one method", description=SHOW).describe = describe_show
-    commands.add_parser("bench", help="time methods on this machine").describe = describe_bench
-    commands.add_parser("check", help="hold methods to the contract", description=CHECK).describe = describe_check
-    commands.add_parser("claim", help="tell whether what papers claim holds").describe = describe_claim
-    entry = commands.add_parser("recognize", help="tell what a model's norms are", description=RECOGNIZE)
-    entry.describe = describe_recognize
-    entry = commands.add_parser("ready", help="say what an exact rewriting of a model would need", description=READY)
-    entry.describe = describe_ready
-    entry = commands.add_parser("rerank", help="retrieve with normalized scores between two tables of vectors")
-    entry.describe = describe_rerank
-    entry = commands.add_parser("inspect", help="tell how healthy a model is", description=INSPECT)
-    entry.describe = describe_inspect
-    entry = commands.add_parser("watch", help="show a training that is going on", description=WATCH)
-    entry.describe = describe_watch
-    entry = commands.add_parser("doctor", help="tell what is installed, or what to mend in a model", description=DOCTOR)
-    entry.describe = describe_doctor
-    entry = commands.add_parser("text", help="bring texts, columns and tables to their normal form")
-    entry.describe = describe_text
+
+    def add(name: str, does: str, describe: Callable[[Parser], None], description: str | None = None) -> None:
+        commands.add_parser(name, help=does, description=description).describe = describe
+
+    add("list", "list the methods", describe_list, LIST)
+    add("show", "describe one method", describe_show, SHOW)
+    add("bench", "time methods on this machine", describe_bench)
+    add("claim", "test what papers claim of their methods", describe_claim)
+    add("check", "test methods, your own too, against the contract", describe_check, CHECK)
     lab.add_commands(commands)
+    add("recognize", "find a model's norms by what they compute", describe_recognize, RECOGNIZE)
     for name, text in SURGERY.items():
-        entry = commands.add_parser(name, help=text.partition(",")[0].partition(":")[0].lower(), description=text)
-        entry.describe = functools.partial(describe_surgery, name)
-    entry = commands.add_parser("quantize", help="put the weights of linears in few bits", description=QUANTIZE)
-    entry.describe = describe_quantize
+        does = text.partition(",")[0].partition(":")[0]
+        add(name, does[0].lower() + does[1:], functools.partial(describe_surgery, name), text)
+    add("quantize", "put the weights of linears in few bits", describe_quantize, QUANTIZE)
+    add("ready", "show what an exact rewriting of a model would need", describe_ready, READY)
+    add("inspect", "show how healthy a model is", describe_inspect, INSPECT)
+    add("doctor", "show what is installed, or what to mend in a model", describe_doctor, DOCTOR)
+    add("watch", "show a training as it goes on", describe_watch, WATCH)
+    add("rerank", "retrieve with normalized scores between two tables of vectors", describe_rerank)
+    add("text", "bring texts, columns and tables to their normal form", describe_text)
     top.commands = commands.choices
     return top
 

@@ -7,10 +7,18 @@ import torch
 from torch import nn
 
 import normkit as nk
+from normkit.contract.subject import build
+from normkit.contract.test_ranks import takes_sync
 from processes import group_of, numbers
 
 COUNT = 2
 SHARES = (5, 2)  # samples of each process
+OVER_SAMPLES = [
+    name
+    for name in nk.methods(room="activation")
+    if nk.card(name).kind.name == "norm" and nk.card(name).spans_samples and takes_sync(name)
+    if all(layout.optional for layout in nk.card(name).inputs.values())
+]
 SUM = [{"all_reduce": 1}] * 2
 
 
@@ -134,6 +142,37 @@ def test_samples_of_a_dtensor_are_normalized_together(case, sync, four):
         assert off < 1e-12
         assert sent == [counts[0] | gathered, counts[1]]
         assert places == [True, copies, copies]
+
+
+def by_samples(name, mesh, axes):
+    """How far a norm of a DTensor's samples is from one process' after two steps, and whether it keeps its place."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor, init_device_mesh
+
+    samples = nk.card(name).shape.samples
+    mesh = init_device_mesh("cpu", mesh)
+    places = [Replicate() if axis is None else Shard(samples) for axis in axes]
+    one = build(name)
+    many, off = distribute_module(copy.deepcopy(one), mesh), []
+    for seed in range(2):
+        x = nk.card(name).draw(8, 6, trailing=(6, 4), dtype=torch.float64, seed=seed)[0]
+        cut, whole = distribute_tensor(x, mesh, places).requires_grad_(), x.clone().requires_grad_()
+        y, want = many(cut), one(whole)
+        y.backward(distribute_tensor(want.detach().sin(), mesh, places))
+        want.backward(want.detach().sin())
+        off += [(y, want.detach()), (cut.grad, whole.grad)]
+    off += [(a.grad, b.grad) for a, b in zip(many.parameters(), one.parameters(), strict=True) if b.grad is not None]
+    off += list(zip(many.buffers(), one.buffers(), strict=True))
+    gaps = [((a.full_tensor() - b).abs().max() / b.abs().max().clamp(min=1)).item() for a, b in off]
+    return max(gaps), y.placements == cut.placements == cut.grad.placements, bool(getattr(many, "sync", False))
+
+
+@pytest.mark.parametrize("mesh, axes", [((4,), (0,)), ((2, 2), (None, 0))], ids=["uneven", "copies"])
+@pytest.mark.parametrize("name", OVER_SAMPLES)
+def test_every_norm_over_samples_takes_those_of_a_dtensor(name, mesh, axes, four):
+    for off, kept, sync in four.ask("by_samples", name, mesh, axes):
+        assert off < 1e-9
+        assert kept
+        assert not sync, "it is as it was before the call"
 
 
 def beyond(named):

@@ -57,7 +57,19 @@ class ModuleKind(Kind):
         return Subject(made, inputs, made, dict(made.named_parameters()), dict(made.named_buffers()))
 
 
-NORM = ModuleKind("norm", "norm", "activation", MODULE_LINES | POINT_LINES | NORM_LINES)
+class NormKind(ModuleKind):
+    """A module in the place of a LayerNorm."""
+
+    def prepare(self, entry: type[nn.Module], card: Card) -> None:
+        """Let one that joins its statistics over processes take a DTensor whose samples are sharded."""
+        from normkit.ops.sharded import by_samples
+
+        super().prepare(entry, card)
+        if card.spans_samples and "sync" in card.signature.parameters:
+            entry.forward = by_samples(entry.forward, card.shape.samples)  # type: ignore[method-assign, arg-type]
+
+
+NORM = NormKind("norm", "norm", "activation", MODULE_LINES | POINT_LINES | NORM_LINES)
 LAYER = ModuleKind("layer", "layer", "activation", MODULE_LINES | POINT_LINES)
 CORE = ModuleKind("core", "core", "attention", MODULE_LINES)
 BLOCK = ModuleKind("block", "block", "residual", MODULE_LINES)

@@ -11,13 +11,15 @@ each process has its rows' or its entries' share in it, as with torch's own norm
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from normkit import check
 from normkit.statistics import accurate, processes, sum_over_processes
@@ -25,7 +27,9 @@ from normkit.statistics import accurate, processes, sum_over_processes
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-__all__ = ["Parts", "is_sharded", "parts"]
+_JOINING = ("sync", "process_group")
+
+__all__ = ["Parts", "by_samples", "is_sharded", "parts"]
 
 
 def is_sharded(x: Tensor) -> bool:
@@ -141,6 +145,61 @@ def parts(owner: object, x: DTensor) -> Parts | None:
     axes = tuple(place.dim % x.ndim if isinstance(place, Shard) else None for place in copied)
     _, begin = compute_local_shape_and_global_offset(x.shape, x.device_mesh, x.placements)
     return Parts(x, x.to_local(), tuple(begin), axes)
+
+
+def by_samples(forward: Callable[..., Any], samples: int) -> Callable[..., Any]:
+    """Let a norm with a statistic of samples work on this process' samples of a DTensor, joined as by ``sync``.
+
+    So nothing is sent but what ``sync`` sends for plain tensors. What is cut along other axes, lies on several axes of
+    the mesh, or is joined with processes beyond it, goes to ``forward`` as it is.
+    """
+
+    @functools.wraps(forward)
+    def run(self: nn.Module, x: Tensor, *others: Any, **named: Any) -> Any:
+        if type(x) is Tensor or others or named or not is_sharded(x):
+            return forward(self, x, *others, **named)
+        part = parts(self, x)  # type: ignore[arg-type]
+        if part is None or not _whole_but_for(part, samples % x.ndim, self):
+            return forward(self, x)
+        with _on_part(self, part, part.groups((samples % x.ndim,))):
+            y = forward(self, part.local)
+        return part.joined(y)
+
+    return run
+
+
+def _whole_but_for(part: Parts, samples: int, module: nn.Module) -> bool:
+    """Whether samples alone are cut, along one axis of the mesh, and nothing else is to be joined or is cut."""
+    others = any(getattr(m, "sync", False) for m in module.modules())
+    everyone = part.whole.device_mesh.size() == processes()
+    groups = {getattr(m, "process_group", None) for m in module.modules()}
+    placed = (getattr(b, "placements", ()) for b in module.buffers())
+    return (
+        set(part.axes) <= {samples, None}
+        and len(part.groups((samples,))) <= 1
+        and not (others and (not everyone or groups != {None}))
+        and all(place.is_replicate() for places in placed for place in places)
+    )
+
+
+@contextlib.contextmanager
+def _on_part(module: nn.Module, part: Parts, groups: tuple[Any, ...]) -> Iterator[None]:
+    """Put this process' tensors in the places of a module's DTensors, and let it join over the groups."""
+    before = [
+        (m, m._parameters, m._buffers, {k: m.__dict__[k] for k in _JOINING if k in m.__dict__})
+        for m in module.modules()
+    ]
+    try:
+        for m, parameters, buffers, joining in before:
+            own = {name: part.parameter(module, name, p, part.whole.ndim) for name, p in parameters.items()}
+            local = {name: b.to_local() if hasattr(b, "to_local") else b for name, b in buffers.items()}
+            m.__dict__.update(_parameters=own, _buffers=local)
+            if joining:
+                m.__dict__.update(sync=bool(groups), process_group=groups[0] if groups else None)
+        yield
+    finally:
+        for m, parameters, buffers, joining in before:
+            m.__dict__.update(joining, _parameters=parameters, _buffers=buffers)
 
 
 def beyond(owner: object, part: Parts, group: Any) -> Any:

@@ -134,7 +134,7 @@ class _PowerStep(torch.autograd.Function):
     def forward(ctx, x, weight, bias, phi, batch_phi, ema_gz, norm):
         z = x * (phi + norm.eps).rsqrt()
         ctx.save_for_backward(z, weight, batch_phi)
-        ctx.ema_gz, ctx.norm = ema_gz, norm
+        ctx.ema_gz, ctx.norm, ctx.joined = ema_gz, norm, {"group": norm.process_group, "sync": norm.sync}
         return z * weight + bias
 
     @staticmethod
@@ -143,7 +143,7 @@ class _PowerStep(torch.autograd.Function):
         (z, weight, batch_phi), norm = ctx.saved_tensors, ctx.norm
         tokens = tuple(range(grad.dim() - 1))
         projected = grad * weight - (1 - norm.alpha_bkw) * ctx.ema_gz * z
-        moved = statistics.mean_over(projected * z, tokens, group=norm.process_group, sync=norm.sync)
+        moved = statistics.mean_over(projected * z, tokens, **ctx.joined)
         ctx.ema_gz += moved.to(ctx.ema_gz.dtype)
         dx = projected * (batch_phi + norm.eps).rsqrt()
         dweight, dbias = (grad * z).sum(tokens), grad.sum(tokens)

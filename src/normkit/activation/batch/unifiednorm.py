@@ -160,6 +160,7 @@ class _UnifiedStep(torch.autograd.Function):
         z = x * (step.v + norm.eps).rsqrt()
         ctx.save_for_backward(z, weight, *step)
         ctx.buffer_gz, ctx.ema_gz, ctx.norm = buffer_gz, ema_gz, norm
+        ctx.joined = {"group": norm.process_group, "sync": norm.sync}
         return z * weight + bias
 
     @staticmethod
@@ -169,7 +170,7 @@ class _UnifiedStep(torch.autograd.Function):
         step = _Step(*rest)
         tokens = tuple(range(grad.dim() - 1))
         g = grad * weight * step.ratio
-        gz = statistics.mean_over(g * z, tokens, group=norm.process_group, sync=norm.sync).to(ema.dtype)
+        gz = statistics.mean_over(g * z, tokens, **ctx.joined).to(ema.dtype)
         window.copy_(torch.where(step.at, torch.where(step.skip, ema, gz), window))
         smoothed = torch.where(step.early, gz, window.mean(0))
         ema.copy_(norm.momentum * ema + (1 - norm.momentum) * smoothed)
