@@ -24,9 +24,14 @@ def rounded(x: Tensor) -> Tensor:
     return x + (x.round() - x).detach()
 
 
+def clipped(x: Tensor, low: float, high: float) -> Tensor:
+    """Clamp, with a gradient of 1 at both ends as well, where torch 2.14 has none."""
+    return torch.where((x >= low) & (x <= high), x, x.detach().clamp(low, high))
+
+
 def quantize(x: Tensor, span: Tensor, zero_point: Tensor, bits: int) -> Tensor:
     """Return ``x`` on a grid of 2^bits points; everything but the rounding is differentiated."""
     most = 2**bits - 1
     scale = span.clamp(LEAST, MOST) / most
-    start = -rounded(-zero_point / scale).clamp(0, most) * scale
-    return rounded(((x - start) / scale).clamp(0, most)) * scale + start
+    start = -clipped(rounded(-zero_point / scale), 0, most) * scale
+    return rounded(clipped((x - start) / scale, 0, most)) * scale + start

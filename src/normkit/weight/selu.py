@@ -41,7 +41,7 @@ class SELU(Method):
         """Bend each number of ``x``."""
         check.floating(self, x)
         wide = accurate(x)
-        negative = SCALE * ALPHA * torch.expm1(wide.clamp(max=0))
+        negative = SCALE * ALPHA * torch.expm1(torch.where(wide > 0, 0, wide))
         return torch.where(wide > 0, SCALE * wide, negative).to(x.dtype)
 
 
