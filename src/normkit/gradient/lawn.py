@@ -84,14 +84,14 @@ class LAWN(Based):
         """What stays in float32: the base's, and the length of a weight that is held."""
         return super().exact | {"norm"}
 
-    def held(self, p: Tensor, group: dict) -> bool:
+    def holds_length(self, p: Tensor, group: dict) -> bool:
         """Whether the length of a parameter is held by now."""
         return group["constrained"] and p.dim() >= group["min_ndim"] and group["steps"] >= group["free_steps"]
 
     def changed(self, p: Tensor, group: dict) -> Tensor:
         """The gradient, without its share along a weight that is held."""
         assert p.grad is not None
-        if not self.held(p, group):
+        if not self.holds_length(p, group):
             return p.grad
         square = whole(accurate(p * p).sum())
         along = whole(accurate(p * p.grad).sum())
@@ -99,7 +99,7 @@ class LAWN(Based):
 
     def base_step(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
         """Take the base's step, at the rate that warming up leaves; before the first one held, keep the lengths."""
-        self.lengths = {p: length(p) for params, group in work for p in params if self.held(p, group)}
+        self.lengths = {p: length(p) for params, group in work for p in params if self.holds_length(p, group)}
         rates = [group["lr"] for group in self.param_groups]
         try:
             for group in self.param_groups:

@@ -37,8 +37,8 @@ class Spectrum(NamedTuple):
         """The same without a derivative."""
         return self._replace(is_still=True)
 
-    def held(self) -> Spectrum:
-        """The same with eigenvalues held above the least."""
+    def above_least(self) -> Spectrum:
+        """The same with no eigenvalue below the least."""
         return self._replace(values=_above(self.values)[0])
 
 

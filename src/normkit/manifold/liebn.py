@@ -102,7 +102,7 @@ class LieBN(DefiniteNorm):
     def _normalize(self, points: Tensor, weight: Tensor) -> Tensor:
         mean = self._batch_mean(points.detach()) if self.training else accurate(self.running_mean).to(points.dtype)
         centered = self._center(points, mean)
-        of = _symmetric.spectrum(centered).held() if self.metric == "AIM" else None
+        of = _symmetric.spectrum(centered).above_least() if self.metric == "AIM" else None
         if self.training:
             var = self._batch_var(centered.detach() if of is None else _symmetric.log(of.still()))
             self._keep_moments(points, mean, var)

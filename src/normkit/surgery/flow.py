@@ -334,7 +334,7 @@ def moved(node: fx.Node, source: fx.Node, marks: Tensor, model: nn.Module) -> Te
     if name not in MOVES:
         raise Stays(f"it is read by {name}")
 
-    def given(value: Any) -> Any:
+    def substitute(value: Any) -> Any:
         if value is source:
             return marks
         known = value.meta.get("val")
@@ -344,8 +344,8 @@ def moved(node: fx.Node, source: fx.Node, marks: Tensor, model: nn.Module) -> Te
 
     if node.op == "call_module":
         return model.get_submodule(str(node.target))(marks)
-    args: Any = fx.map_arg(node.args, given)
-    named: Any = fx.map_arg(node.kwargs, given)
+    args: Any = fx.map_arg(node.args, substitute)
+    named: Any = fx.map_arg(node.kwargs, substitute)
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **named)
     return node.target(*args, **named)  # type: ignore[operator]

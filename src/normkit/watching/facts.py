@@ -32,7 +32,7 @@ def plain(name: str) -> str:
     return name
 
 
-def named(model: nn.Module) -> dict[str, nn.Parameter]:
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters that are trained, by plain names."""
     return {plain(name): p for name, p in model.named_parameters() if p.requires_grad}
 
@@ -79,14 +79,14 @@ def of(model: nn.Module, optimizers: Sequence[Optimizer], every: int) -> dict[st
         "clips": can_clip(model),
         "eps": {plain(s.name): eps for s in site_list if (eps := eps_of(s.module)) is not None and s.what != BLOCK},
         "momenta": {plain(s.name): m for s in site_list if isinstance(m := getattr(s.module, "momentum", None), float)},
-        "shapes": {name: list(p.shape) for name, p in named(model).items()},
+        "shapes": {name: list(p.shape) for name, p in trainable(model).items()},
         "groups": [_group(optimizer, group) for optimizer, group in groups],
-        "group_of": {name: place[id(p)] for name, p in named(model).items() if id(p) in place},
+        "group_of": {name: place[id(p)] for name, p in trainable(model).items() if id(p) in place},
         "orthogonalized": {name: role for name, (role, _) in steps.items()},
         "step_lengths": {name: length for name, (_, length) in steps.items() if length},
-        "dtypes_of": {name: str(p.dtype).removeprefix("torch.") for name, p in named(model).items()},
+        "dtypes_of": {name: str(p.dtype).removeprefix("torch.") for name, p in trainable(model).items()},
         "frozen": list(_frozen(model)),
-        "left_out": [name for name, p in named(model).items() if groups and id(p) not in place],
+        "left_out": [name for name, p in trainable(model).items() if groups and id(p) not in place],
     }
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from normkit.watching import taps
 from normkit.watching.batch import Batch, copy_call
-from normkit.watching.facts import named, plain
+from normkit.watching.facts import plain, trainable
 from normkit.watching.history import DATA, LOSS, NOISE
 from normkit.watching.hook import Hook
 from normkit.watching.signals import attention, data, noise, parameters, routing
@@ -95,7 +95,7 @@ class Sample:
             return catch
 
         if "gradients" in self.families:
-            for name, p in named(self.model).items():
+            for name, p in trainable(self.model).items():
                 self.handles.append(p.register_post_accumulate_grad_hook(catches(name)))
 
     def detach(self) -> None:
@@ -213,7 +213,7 @@ class Sample:
     def gradients(self) -> None:
         """Read the gradients, unless they were."""
         if "gradients" in self.families and "gradient" not in self.tensors:
-            for read in parameters.gradients(named(self.model)):
+            for read in parameters.gradients(trainable(self.model)):
                 self.tensors[read[1]] = read
 
     def last_batch(self) -> Batch | None:
@@ -225,14 +225,14 @@ class Sample:
     def before_step(self) -> None:
         """Read what is there before the optimizer's step."""
         self.gradients()
-        self.output = self.outputs.values(named(self.model))
+        self.output = self.outputs.values(trainable(self.model))
         self.noises = self.noise.values()
         if "updates" in self.families:
-            self.updates.keep(named(self.model))
+            self.updates.keep(trainable(self.model))
 
     def row(self, spectra: parameters.Spectra, rates: list[Tensor]) -> Row:
         """Return all that was read, with what is read after the step."""
-        row, model = Row(), named(self.model)
+        row, model = Row(), trainable(self.model)
         for (where, _), (values, numbers, _) in self.calls.items():
             row.add([(where, what) for what in numbers], numbers.values(), values)
         if self.output is not None:

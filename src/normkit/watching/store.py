@@ -25,10 +25,10 @@ class Sign(NamedTuple):
     bound: float
     above: bool = True
 
-    def seen(self, value: float) -> bool:
-        """Whether a number shows it.
+    def shows(self, value: float) -> bool:
+        """Whether a number is such a sign.
 
-        >>> Sign("dead", 0.3).seen(0.5), Sign("update", 1e-7, above=False).seen(0.5)
+        >>> Sign("dead", 0.3).shows(0.5), Sign("update", 1e-7, above=False).shows(0.5)
         (True, False)
         """
         return value > self.bound if self.above else value < self.bound

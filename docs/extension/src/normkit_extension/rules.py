@@ -12,7 +12,7 @@ QUIET = Sign("rms", 1e-6, above=False)
 
 def find(history: History) -> Iterator[Finding]:
     """Look at what all layers give."""
-    quiet = {name: rms for name, rms in history.late("rms").items() if QUIET.seen(rms)}
+    quiet = {name: rms for name, rms in history.late("rms").items() if QUIET.shows(rms)}
     if quiet:
         worst = min(quiet, key=quiet.__getitem__)
         yield Finding(

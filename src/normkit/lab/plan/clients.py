@@ -42,9 +42,9 @@ class Client:
 
     def train(self, seed: int, step: int) -> Any:
         """Return the batch of a step, as this client sees it."""
-        return self.seen(self.data.train(seed, step))
+        return self.view_of(self.data.train(seed, step))
 
-    def seen(self, batch: Any) -> Any:
+    def view_of(self, batch: Any) -> Any:
         """Return a batch as this client sees it."""
         return batch if self.view is None else self.view(batch)
 
@@ -171,11 +171,11 @@ def look(deviation: float, seed: int, client: int) -> Callable[[Any], Any]:
     gain, offset = (deviation * torch.randn(2, generator=generator(seed, LOOKS, client))).tolist()
     gain = math.exp(gain)
 
-    def seen(batch: Any) -> Any:
+    def distort(batch: Any) -> Any:
         if not (isinstance(batch, tuple | list) and len(batch) == 2 and batch[0].is_floating_point()):
             raise ValueError(
                 f"{typed('split')} looks: batches must be pairs of inputs, which are real numbers, and labels"
             )
         return gain * batch[0] + offset, batch[1]
 
-    return seen
+    return distort

@@ -156,7 +156,7 @@ class Federated(Training):
         table = torch.zeros(count, 3, dtype=torch.float64)
         for batch in self.validation:
             with self.accelerator.autocast():
-                scores, labels = self.task.scored(self.model, client.seen(batch) if client else batch)  # type: ignore[misc]
+                scores, labels = self.task.scored(self.model, client.view_of(batch) if client else batch)  # type: ignore[misc]
             losses = F.cross_entropy(scores.float(), labels, reduction="none")
             stats = torch.stack([torch.ones_like(losses), losses, (scores.argmax(-1) == labels).float()], 1)
             known = labels < count
@@ -171,7 +171,7 @@ class Federated(Training):
                 self.plain.load_state_dict({**self.server, **kept})
                 sizes = [self.task.size(batch) for batch in self.validation]
                 with self.accelerator.autocast():
-                    losses = [float(self.task.loss(self.model, client.seen(batch))) for batch in self.validation]
+                    losses = [float(self.task.loss(self.model, client.view_of(batch))) for batch in self.validation]
                 means.append(sum(n * loss for n, loss in zip(sizes, losses, strict=True)) / sum(sizes))
         return {measures.LOSS: statistics.fmean(means)}
 

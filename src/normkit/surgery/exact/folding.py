@@ -20,10 +20,10 @@ from normkit.surgery.edits import replaced
 from normkit.surgery.edits.changes import Change, Report, tied
 from normkit.surgery.edits.layers import ThresholdNeuron, Zeros
 from normkit.surgery.exact.pairs import (
-    asked,
     fold_beside,
     fold_scale,
     is_plain,
+    measure_affine,
     plain_layer,
     scale_and_shift,
     width,
@@ -244,7 +244,7 @@ def _recognized(name: str, norm: nn.Module, match: Match) -> Site | None:
         raise Stays("its width is not known")
     own = match.module.norm if isinstance(match.module, Followed) else match.module
     if next(own.buffers(), None) is not None:
-        scale, offset = asked(own)
+        scale, offset = measure_affine(own)
         left = nn.Sequential(*match.module.layers) if isinstance(match.module, Followed) else nn.Identity()
         return Site(name, type(norm).__name__, _axis(own), scale, offset, left.eval(), False, "gone")
     if match.behind:

@@ -112,10 +112,10 @@ def scale_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
     if type(norm) in TORCHS and own.running_var is not None:
         scale = (own.running_var.double() + own.eps).rsqrt() * (1 if own.weight is None else own.weight.double())
         return scale, (0 if own.bias is None else own.bias.double()) - own.running_mean.double() * scale
-    return asked(norm)
+    return measure_affine(norm)
 
 
-def asked(norm: Any) -> tuple[Tensor, Tensor]:
+def measure_affine(norm: Any) -> tuple[Tensor, Tensor]:
     """The scale and shift of a norm by what it makes of numbers, or a ValueError where it has none."""
     name, exact, layout = type(norm).__name__, copy.deepcopy(norm).double(), _layout(norm)
     channels = getattr(norm, "num_features", None) or next(iter(norm.arguments.values()))
