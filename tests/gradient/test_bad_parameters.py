@@ -1,4 +1,8 @@
-"""Parameters that are no dense matrices of real numbers, in the hands of optimizers of matrices."""
+"""Parameters that are no dense real matrices, and states of another dialect, in the hands of optimizers of matrices."""
+
+import copy
+import json
+import re
 
 import pytest
 import torch
@@ -78,25 +82,107 @@ def test_a_state_whose_blocks_do_not_divide_is_named_and_nothing_changes():
     one, other = nk.Muon([p], blocks=(3, 3), ns_dtype=None), nk.Muon([q], ns_dtype=None)
     p.grad = torch.ones_like(p)
     one.step()
-    with pytest.raises(ValueError, match=r"blocks of \[3, 3\] rows do not divide|momentum_buffer of shape"):
+    with pytest.raises(ValueError, match=r"group 0 has blocks=\(3, 3\), and this optimizer blocks=None"):
         other.load_state_dict(one.state_dict())
     assert other.param_groups[0]["blocks"] is None
     assert not other.state
 
 
-def test_a_state_of_another_dialect_goes_on_as_that():
-    """The settings are in the groups, as with torch's: what is loaded is the run that was saved."""
+DIALECTS = {
+    "scale": ("muon", {}, {"adjust_lr": "match_rms"}),
+    "no scale": ("muon", {}, {"adjust_lr": None}),
+    "coefficients": ("muon", {}, {"ns_coefficients": (2.0, -1.5, 0.5)}),
+    "rounds": ("muon", {}, {"ns_steps": 7}),
+    "decay": ("muon", {}, {"cautious_decay": True}),
+    "nesterov": ("muon", {}, {"nesterov": False}),
+    "type": ("muon", {"ns_dtype": torch.float32}, {"ns_dtype": "bfloat16"}),
+    "safety": ("muon", {}, {"ns_safety": 1.02}),
+    "missing": ("muon", {}, {"skip_missing": True}),
+    "uphill": ("muon", {}, {"maximize": True}),
+    "two words": ("muon", {}, {"ns_eps": 0.0, "flatten_shape": True}),
+    "normuon": ("normuon", {}, {"adjust_lr": "match_rms"}),
+    "muon-plus": ("muon-plus", {}, {"normalize": "row"}),
+    "muoneq": ("muoneq", {}, {"nesterov": False}),
+    "muonclip": ("muonclip", {}, {"ns_steps": 7}),
+    "hyperball": ("hyperball", {}, {"base": "normuon"}),
+    "scion": ("scion", {"norm": "spectral"}, {"norm": "sign"}),
+    "dion": ("dion", {}, {"start": "identity"}),
+    "soap": ("soap", {}, {"correct_bias": False}),
+    "cautious": ("cautious", {"lr": 0.1}, {"amsgrad": True}),
+}
+
+
+@pytest.mark.parametrize("case", DIALECTS)
+def test_a_state_of_another_dialect_is_refused_by_its_words_and_nothing_changes(case):
+    name, mine, theirs = DIALECTS[case]
     p, q = matrix(), matrix()
-    one = nk.Muon.like("moonlight", [p], ns_dtype=None)
-    other = nk.Muon.like("keller-jordan", [q], ns_dtype=None)
-    for step in range(3):
-        p.grad = torch.full_like(p, step + 1.0).cos()
-        one.step()
-        if step == 0:
-            q.data.copy_(p)
-            other.load_state_dict(one.state_dict())
-        else:
-            q.grad = p.grad.clone()
-            other.step()
-    torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-7)
-    assert other.param_groups[0]["adjust_lr"] == "match_rms_adamw"
+    one, other = nk.create(name, [p], **{**mine, **theirs}), nk.create(name, [q], **mine)
+    p.grad = torch.ones_like(p)
+    one.step()
+    before = copy.deepcopy(other.state_dict())
+    with pytest.raises(ValueError, match=r"another dialect.*nothing has changed\. Build the") as error:
+        other.load_state_dict(one.state_dict())
+    saved, present = str(error.value).split(", and this optimizer ")
+    words = [word for word in theirs if one.param_groups[0][word] != other.param_groups[0][word]]
+    for group, text in ((one.param_groups[0], saved), (other.param_groups[0], present)):
+        assert re.findall(r"(\w+)=", text) == [word for word in one.param_groups[0] if word in words]
+        assert all(f"{word}={group[word]!r}" in text for word in words)
+    assert other.state_dict() == before
+    assert torch.equal(q, matrix())
+    nk.create(name, [q], **{**mine, **theirs}).load_state_dict(one.state_dict())
+
+
+def test_a_state_with_this_optimizers_words_written_into_it_goes_on():
+    p, q = matrix(), matrix()
+    one, other = nk.Muon.like("moonlight", [p], ns_dtype=None), nk.Muon.like("keller-jordan", [q], ns_dtype=None)
+    p.grad = torch.ones_like(p)
+    one.step()
+    saved = one.state_dict()
+    saved["param_groups"] = [{**g, **other.dialect(other.param_groups[0])} for g in saved["param_groups"]]
+    other.load_state_dict(saved)
+    assert other.param_groups[0]["adjust_lr"] == "original"
+    assert other.param_groups[0]["weight_decay"] == 0.1
+    assert torch.equal(other.state[q]["momentum_buffer"], one.state[p]["momentum_buffer"])
+
+
+RATES = {
+    "muon": {"lr": 0.5, "momentum": 0.8, "weight_decay": 0.3, "betas": (0.8, 0.9), "gram": True, "foreach": False},
+    "normuon": {"beta2": 0.5},
+    "dynmuon": {"p": 0.2},
+    "pmuon": {"gamma": 0.1, "beta": 0.9},
+    "dion": {"rank": 2},
+    "muoneq": {"clip": 3.0},
+    "muonclip": {"bound": 50.0},
+    "scion": {"scale": 3.0},
+    "lamb": {"max_grad_norm": 2.0},
+}
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_rates_that_schedules_move_load(name):
+    p, q = matrix(), matrix()
+    one, other = nk.create(name, [p], **RATES[name]), nk.create(name, [q])
+    other.load_state_dict(one.state_dict())
+    for word, value in RATES[name].items():
+        assert other.param_groups[0][word] == value
+
+
+def test_the_largest_scores_of_muonclip_load():
+    p, q = matrix(), matrix()
+    one, other = (nk.MuonClip([{"params": [x], "qk_clip": "query"}]) for x in (p, q))
+    one.param_groups[0]["largest"] = [200.0, 50.0]
+    other.load_state_dict(one.state_dict())
+    assert other.param_groups[0]["largest"] == [200.0, 50.0]
+    with pytest.raises(ValueError, match="has qk_clip='query', and this optimizer qk_clip=None"):
+        nk.MuonClip([matrix()]).load_state_dict(one.state_dict())
+
+
+def test_a_state_through_json_is_of_the_same_dialect():
+    p, q = matrix(), matrix()
+    one, other = (nk.Muon.like("dion", [x], ns_dtype=word) for x, word in ((p, "float32"), (q, torch.float32)))
+    saved = {**one.state_dict(), "param_groups": json.loads(json.dumps(one.state_dict()["param_groups"]))}
+    other.load_state_dict(saved)
+    for x in (p, q):
+        x.grad = torch.ones_like(x)
+    one.step(), other.step()
+    assert torch.equal(p, q)

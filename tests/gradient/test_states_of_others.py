@@ -39,20 +39,25 @@ def after_loading(theirs, ours):
 
 
 @pytest.mark.parametrize("rule", [None, "original", "match_rms_adamw"])
-def test_torchs_muon_goes_on_whatever_ours_was_built_with(rule):
-    built = {
-        "lr": 0.5,
-        "weight_decay": 0.3,
-        "nesterov": False,
-        "ns_dtype": None,
-        "adjust_lr": "match_rms",
-        "gram": True,
-    }
+def test_torchs_muon_goes_on_at_its_rates(rule):
+    built = {"lr": 0.5, "weight_decay": 0.3, "gram": True, "adjust_lr": rule or "original"}
     got, want = after_loading(
-        lambda ps: torch.optim.Muon(ps, lr=0.02, adjust_lr_fn=rule), lambda ps: nk.Muon(ps, **built)
+        lambda ps: torch.optim.Muon(ps, lr=0.02, adjust_lr_fn=rule), lambda ps: nk.Muon.like("torch", ps, **built)
     )
     for p, q in zip(got, want, strict=True):
         torch.testing.assert_close(p, q, rtol=0, atol=1e-12)
+
+
+def test_torchs_muon_into_another_dialect_is_refused_by_the_words():
+    with pytest.raises(ValueError, match="Muon: the state that is loaded is of another dialect") as error:
+        after_loading(
+            lambda ps: torch.optim.Muon(ps, nesterov=False, adjust_lr_fn="match_rms_adamw"), lambda ps: nk.Muon(ps)
+        )
+    saved, present = str(error.value).split(", and this optimizer ")
+    for word in ("nesterov=False", "adjust_lr='match_rms_adamw'", "ns_eps=0.0", "skip_missing=True"):
+        assert word in saved
+    for word in ("nesterov=True", "adjust_lr='original'", "ns_eps=1e-07", "skip_missing=False"):
+        assert word in present
 
 
 def test_torchs_adafactor_goes_on():

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.gradient._matrices import Hidden, matrix_shape, newton_schulz
-from normkit.gradient._optimizer import MOMENTS, entrywise, keep
+from normkit.gradient._optimizer import MOMENTS, entrywise, keep, plain_word
 from normkit.gradient._sharded import like, local
 from normkit.ops.polar import Triple
 
@@ -30,7 +30,7 @@ class Momentum(Hidden):
         """Require sound settings of a group, and matrices."""
         super().check(group)
         check.size(self, "ns_steps", group["ns_steps"], least=0)
-        check.choice(self, "ns_dtype", _word(group["ns_dtype"]), (None, *DTYPES))
+        check.choice(self, "ns_dtype", plain_word(group["ns_dtype"]), (None, *DTYPES))
         check.eps(self, group.get("ns_eps", 0.0), "ns_eps")
         check.number(self, "ns_safety", group.get("ns_safety", 1.0), 0.0, open_low=True)
         triples(self, group["ns_coefficients"], 1)
@@ -42,7 +42,7 @@ class Momentum(Hidden):
     def averaged(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> list[Tensor]:
         """Move the momentum, an average, and return what is orthogonalized, in the type for that."""
         (buffers,) = keep(params, states, "momentum_buffer")
-        dtype = _word(group["ns_dtype"])
+        dtype = plain_word(group["ns_dtype"])
         updates = [torch.empty_like(local(p), dtype=getattr(torch, dtype) if dtype else p.dtype) for p in params]
 
         def work(updates, grads, buffers):
@@ -65,7 +65,7 @@ class Momentum(Hidden):
     def polar(self, x: Tensor, group: dict) -> Tensor:
         """Bring singular values near 1, as the group's settings have it; the result has the type of ``x``."""
         coefficients = triples(self, group["ns_coefficients"], group["ns_steps"])
-        dtype, options = _word(group["ns_dtype"]), {"eps": group.get("ns_eps", 1e-7)}
+        dtype, options = plain_word(group["ns_dtype"]), {"eps": group.get("ns_eps", 1e-7)}
         options |= {"safety": group.get("ns_safety", 1.0), "gram": group.get("gram")}
         return newton_schulz(x.to(getattr(torch, dtype)) if dtype else x, coefficients, **options).to(x.dtype)
 
@@ -177,7 +177,3 @@ def unit(x: Tensor, rule: str | None) -> Tensor:
 def wideness(p: Tensor) -> float:
     """Muon's factor for the shape: the root of rows over columns where there are more rows, of the last two axes."""
     return max(1.0, p.shape[-2] / max(1, p.shape[-1])) ** 0.5
-
-
-def _word(dtype: Any) -> Any:
-    return str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else dtype

@@ -28,8 +28,9 @@ class Optimizer(torch.optim.Optimizer):
     gradients that hold a NaN or an infinity are refused before anything moves; a loss scaler, which leaves such steps
     out, comes before. A gradient of another type than its parameter's is cast to that.
 
-    A state that is loaded must be of the same optimizer, and one of another is refused before anything changes. One
-    that lacks ``maximize`` or ``foreach`` keeps those that this optimizer was built with.
+    A state that is loaded must be of the same optimizer in the same dialect (:meth:`dialect`), and one of another is
+    refused before anything changes. Rates, decay and momenta are those of the state. A state that lacks ``maximize`` or
+    ``foreach`` keeps those that this optimizer was built with.
 
     Every optimizer takes ``maximize``, and ``foreach``: whether the parameters of a group are worked on together; None
     lets the device decide. The numbers are the same to the last rounding.
@@ -39,6 +40,7 @@ class Optimizer(torch.optim.Optimizer):
     finite = True  # whether each step looks for NaN and infinities first, which waits for an accelerator
     state_names: ClassVar[frozenset[str] | None] = None  # what a parameter's state may hold; None: not checked
     exact: frozenset[str] = frozenset()  # of those, what stays in float32 where the parameter is of half precision
+    free: ClassVar[frozenset[str]] = frozenset({"foreach", "differentiable", "capturable", "fused"})  # for one result
     later: ClassVar[frozenset[str]] = frozenset()  # settings that groups saved by earlier versions do not have
 
     def __init__(self, params: Groups, **defaults: Any):
@@ -73,6 +75,7 @@ class Optimizer(torch.optim.Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "defaults" not in state:  # of a file; a copy of an optimizer brings its defaults
             groups = list(map(self.complete, state["param_groups"], self.param_groups))
+            self._refuse_dialect(groups)
             for group in groups:
                 self.check({**self.defaults, **group})
             for p, own in state["state"].items():
@@ -93,6 +96,31 @@ class Optimizer(torch.optim.Optimizer):
                 f"its groups have no {', '.join(sorted(missing))}"
             )
         return group
+
+    def dialect(self, group: dict[str, Any]) -> dict[str, Any]:
+        """The settings of a group that say what a step is, and that no schedule moves.
+
+        They are words, flags and lists, and the numbers of Muon's polynomial; other numbers are rates.
+
+        >>> optimizer = Optimizer([torch.ones(2)], lr=0.1, betas=(0.9, 0.99), ns_steps=5, nesterov=True)
+        >>> optimizer.dialect(optimizer.param_groups[0])
+        {'maximize': False, 'ns_steps': 5, 'nesterov': True}
+        """
+        names = [name for name in ("use_muon", *self.defaults) if name in group and name not in self.free]
+        rates = {name for name in names if _is_rate(group[name]) or isinstance(self.defaults.get(name), tuple)}
+        return {name: plain_word(group[name]) for name in names if name.startswith("ns_") or name not in rates}
+
+    def _refuse_dialect(self, groups: Sequence[dict[str, Any]]) -> None:
+        for place, (group, own) in enumerate(zip(groups, self.param_groups, strict=True)):
+            saved, present = self.dialect(group), self.dialect(own)
+            names = [name for name in own if saved.get(name) != present.get(name)]
+            if names:
+                theirs, ours = (", ".join(f"{name}={g[name]!r}" for name in names) for g in (group, own))
+                raise ValueError(
+                    f"{type(self).__name__}: the state that is loaded is of another dialect: its group {place} has "
+                    f"{theirs}, and this optimizer {ours}; nothing has changed. Build the optimizer with the words "
+                    "of the state, or write those of this optimizer into the state's param_groups"
+                )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state as torch's optimizers do; what is kept in float32 stays so, for the same bits as before."""
@@ -203,6 +231,21 @@ def plain_rate(owner: object, lr: Any) -> Any:
     if isinstance(lr, Tensor) and lr.numel() != 1:
         raise ValueError(f"{type(owner).__name__}: lr must be one number, not a tensor of shape {tuple(lr.shape)}")
     return lr.item() if isinstance(lr, Tensor) else lr
+
+
+def _is_rate(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float | Tensor) and not isinstance(value, bool))
+
+
+def plain_word(value: Any) -> Any:
+    """A setting as it compares: types by their names, lists as tuples.
+
+    >>> plain_word(torch.float32), plain_word([[1, 2.0], [3, 4]])
+    ('float32', ((1, 2.0), (3, 4)))
+    """
+    if isinstance(value, list | tuple):
+        return tuple(map(plain_word, value))
+    return str(value).removeprefix("torch.") if isinstance(value, torch.dtype) else value
 
 
 def below_one(owner: object, name: str, value: Any) -> None:

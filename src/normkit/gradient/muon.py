@@ -84,13 +84,15 @@ class Muon(Momentum):
         foreach: work on matrices of one shape in one product; None: yes.
 
     State of a parameter: ``momentum_buffer``; of Adam's: ``step``, ``exp_avg``, ``exp_avg_sq``. A state of
-    ``torch.optim.Muon`` loads, and its steps go on.
+    ``torch.optim.Muon`` loads into ``Muon.like("torch", params)``, and its steps go on; a state of another dialect than
+    the optimizer's is refused.
 
     Distributed tensors need no argument: their matrices are shared out over their mesh.
 
     Muon (Jordan et al., 2024), https://kellerjordan.github.io/posts/muon.
     """
 
+    free = Momentum.free | {"gram"}
     later = frozenset(
         {"adjust_lr", "flatten_shape", "ns_safety", "ns_eps", "gram", "cautious_decay", "skip_missing"}
         | {"blocks", "block_repeats", "block_axis"}

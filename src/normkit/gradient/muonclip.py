@@ -66,6 +66,8 @@ class MuonClip(Kin):
     Kimi K2 (2025), arXiv 2507.20534.
     """
 
+    free = Kin.free | {"largest"}
+
     def __init__(
         self,
         params: Groups,
