@@ -12,7 +12,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -241,12 +241,15 @@ def describe_claim(command: Parser) -> None:
     commands.add_arguments(command)
 
 
+BATCHES = "module:loader, or digits, mnist1d, spd or python-docs"
+
+
 def describe_doctor(command: Parser) -> None:
     """Describe ``normkit doctor``."""
     command.add_argument(
         "model", nargs="?", metavar="MODEL", help="look at a model before a long training, named as for 'inspect'"
     )
-    command.add_argument("--data", metavar="DATA", help="module:loader, batches of the training, for MODEL")
+    command.add_argument("--data", metavar="DATA", help=f"batches of the training: {BATCHES}")
     command.add_argument("--rate", type=float, metavar="RATE", help="the learning rate that is planned")
     command.add_argument("--seconds", type=float, default=60.0, metavar="S", help="about how long it may take (60)")
     command.add_argument("--json", action="store_true", help="print the findings as JSON")
@@ -294,7 +297,7 @@ def describe_inspect(command: Parser) -> None:
     command.add_argument(
         "model", metavar="MODEL", help="a folder or hub name of transformers, timm:NAME, module:factory"
     )
-    command.add_argument("--data", metavar="DATA", help="module:loader, batches that it is fed (random numbers)")
+    command.add_argument("--data", metavar="DATA", help=f"what it is fed: {BATCHES} (random numbers)")
     command.add_argument("--passes", type=int, default=2, metavar="N", help="how many batches are taken (2)")
     command.add_argument("--json", action="store_true", help="print the diagnosis as JSON")
     own = command.add_argument_group("the coordinate check")
@@ -318,7 +321,7 @@ def run_inspect(options: argparse.Namespace) -> int:
     from normkit.surgery import models
     from normkit.watching import inspecting
 
-    batches = inspecting.batches_of(options.data) if options.data else None
+    batches = batches_named(options.data) if options.data else None
     if options.widths:
         return run_widths(options, batches)
     if options.plot:
@@ -398,15 +401,23 @@ def run_doctor(options: argparse.Namespace) -> int:
     return 0
 
 
+def batches_named(word: str) -> Iterable[Any]:
+    """Return batches of built-in data by its name, or of ``module:loader``."""
+    from normkit.lab.plan.data import own_batches
+    from normkit.watching.inspecting import batches_of
+
+    own = own_batches(word)
+    return batches_of(word) if own is None else own
+
+
 def run_checkup(options: argparse.Namespace) -> int:
     """Print what to mend in a model before it is trained; 1 where there is something."""
     from normkit.surgery import models
     from normkit.watching.checkup import checkup
-    from normkit.watching.inspecting import batches_of
 
     if options.data is None:
         raise ValueError("a model is looked at on the batches of its training: name them, --data module:loader")
-    model, batches = models.load(options.model), batches_of(options.data)
+    model, batches = models.load(options.model), batches_named(options.data)
     report = checkup(model, batches, rate=options.rate, seconds=options.seconds)
     say(json.dumps(report.to_dict(), indent=2) if options.json else report)
     return 1 if report.mend else 0

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 
 import pytest
 import torch
@@ -113,11 +114,18 @@ def test_the_command_prints_it_and_tells_by_its_status(capsys, tmp_path, monkeyp
         "x = torch.randn(64, 8)\ndata = [(x, (x[:, 0] > 0).long())]\n"
         "def well():\n    torch.manual_seed(0)\n"
         "    return nn.Sequential(nn.Linear(8, 32), nn.LayerNorm(32), nn.ReLU(), nn.Linear(32, 2))\n"
+        "def seeing():\n    torch.manual_seed(0)\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.LayerNorm(32), nn.ReLU(), nn.Linear(32, 10))\n"
         "def ill():\n    model = well()\n    model[1].bias.data -= 90\n    return model\n"
     )
     assert cli.main(["doctor", "doctored:well", "--data", "doctored:data"]) == 0
     assert "Nothing to mend" in capsys.readouterr().out
     assert cli.main(["doctor", "doctored:ill", "--data", "doctored:data", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["findings"][0]["rule"] == "dead-units"
+    assert cli.main(["doctor", "doctored:seeing", "--data", "digits", "--json"]) in (0, 1)
+    losses = [v for k, v in json.loads(capsys.readouterr().out)["numbers"].items() if k.startswith("loss of ")]
+    assert float(losses[0].split(" to ")[0]) == pytest.approx(math.log(10), abs=0.4)
+    assert cli.main(["doctor", "doctored:well", "--data", "numbers"]) == 2
+    assert "built-in data or package.module:name" in capsys.readouterr().err
     assert cli.main(["doctor", "doctored:ill"]) == 2
     assert "--data" in capsys.readouterr().err

@@ -112,7 +112,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert told["findings"][0]["rule"] == "eps-dominates"
     assert told["seen"].startswith("3 samples")
     assert cli.main(["inspect", "inspected:model", "--data", "inspected"]) == 2
-    assert "data must be package.module:name" in capsys.readouterr().err
+    assert "data must be built-in data or package.module:name" in capsys.readouterr().err
 
 
 def test_within_the_trainer_of_transformers(tmp_path):

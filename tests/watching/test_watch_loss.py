@@ -241,3 +241,15 @@ def test_no_norm_is_proposed_where_one_stands():
         seen = run(model, points, torch.optim.Adam(model.parameters(), lr=1e-3), steps=10)
         [found] = seen.diagnosis().of("dead-units")
         assert [remedy.name for remedy in found.remedies] == proposed
+
+
+@pytest.mark.parametrize(("layers", "words"), [(1, "this holds for 1 layer."), (3, "this holds for 3 layers.")])
+def test_scores_that_grow_name_how_many_layers(layers, words):
+    store, names = Store(), [f"blocks.{at}" for at in range(layers)]
+    for step in range(1, 9):
+        scores = torch.tensor([30.0 * step + at for at in range(layers)])
+        store.add(step, [(name, "logit") for name in names], [LARGEST] * layers, scores)
+    [finding] = all_rules()["score-growth"](History(store, {**FACTS, "attends": True}))
+    assert finding.evidence == f"the largest score of {names[-1]} grew from {29 + layers} to {239 + layers}, " + (
+        f"and still grows; {words}"
+    )

@@ -163,7 +163,7 @@ def batches_of(word: str) -> Iterable[Any]:
     """Return batches by ``package.module:name``: an iterable, or a function that returns one."""
     module, colon, name = word.partition(":")
     if not colon:
-        raise ValueError(f"data must be package.module:name, an iterable of batches or a function, not {word!r}")
+        raise ValueError(f"data must be built-in data or package.module:name, batches or a function, not {word!r}")
     sys.path.insert(0, os.getcwd())
     try:
         batches = getattr(importlib.import_module(module), name, None)

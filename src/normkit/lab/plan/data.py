@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import itertools
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -287,6 +288,24 @@ def signals_of(source: str) -> Pictures:
         dataset = made.make_dataset(made.get_dataset_args())
     values, classes = (numpy.concatenate([dataset[part], dataset[f"{part}_test"]]) for part in ("x", "y"))
     return Pictures(torch.from_numpy(values).float().unsqueeze(1), torch.from_numpy(classes), list("0123456789"))
+
+
+def bytes_of(text: str) -> Tensor:
+    """Return the bytes of a text, of which each is a token."""
+    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).long()
+
+
+def own_batches(source: str, batch: int = 64, length: int = 64) -> Iterator[tuple[Tensor, Tensor]] | None:
+    """Batches without end of built-in data: inputs and classes, or bytes and those that follow; None of other data."""
+    if source == "python-docs":
+        tokens = Tokens(bytes_of(text_of(source)), batch, length, 1, source)
+        return ((rows[:, :-1], rows[:, 1:]) for rows in (tokens.train(0, step) for step in itertools.count(1)))
+    read = {"digits": lambda source: images_of(source, None), "mnist1d": signals_of, "spd": matrices_of}.get(source)
+    if read is None:
+        return None
+    pictures = read(source)
+    images = Images(pictures.images, pictures.labels, batch, source)
+    return (images.train(0, step) for step in itertools.count(1))
 
 
 def _digits() -> Path:

@@ -291,7 +291,7 @@ def _apart(settings: Settings) -> str | None:
 
 
 def _bytes(settings: Settings) -> data.Tokens:
-    return _tokens(lambda text: torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).long(), settings)
+    return _tokens(data.bytes_of, settings)
 
 
 def _tokens(encode: Callable[[str], Tensor], settings: Settings) -> data.Tokens:

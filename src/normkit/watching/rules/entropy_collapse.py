@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from normkit.columns import number_of
 from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
@@ -40,7 +41,7 @@ def find(history: History) -> Iterator[Finding]:
         4.5,
         tuple(order),
         f"head {head} of {name}: entropy {number(entropy[name])} of the largest possible, and scores up to "
-        f"{number(logit[name])}; {len(order)} of {len(entropy)} layers are so.",
+        f"{number(logit[name])}; this holds for {len(order)} of {number_of(len(entropy), 'layer')}.",
         since=history.since(name, SIGN),
         leads="no gradient through the scores, and spikes of the loss",
         otherwise=f"an entropy above {ENTROPY:g}, or scores below {LOGIT:g}",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from normkit.columns import number_of
 from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, number
 from normkit.watching.history import History
@@ -41,7 +42,7 @@ def find(history: History) -> Iterator[Finding]:
             4.4,
             tuple(order),
             f"the largest score of {order[0]} grew from {number(first)} to {number(now)}, and still grows; "
-            f"{len(order)} layers are so.",
+            f"this holds for {number_of(len(order), 'layer')}.",
             since=history.since_when(order[0], "logit", lambda value: value > TIMES * first),
             leads="heads that look at one key, without a gradient, and spikes of the loss",
             otherwise=f"scores below {LARGE:g}, or scores that stand still",
