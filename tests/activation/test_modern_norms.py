@@ -60,6 +60,36 @@ def test_adaln_continuous_without_bias_has_none_anywhere():
     }
 
 
+@pytest.mark.parametrize("each", [(), (5,)])
+@pytest.mark.parametrize("activation", [True, False])
+@pytest.mark.parametrize("vectors", ["both", "scale", "shift"])
+def test_adaln_continuous_takes_scale_or_shift_alone_from_samples_or_tokens(vectors, activation, each):
+    options = {"affine": False, "eps": 1e-6, "activation": activation, "vectors": vectors}
+    module = moved(nk.create("adaln-continuous", 4, condition_features=6, **options))
+    x, condition = rand(2, 5, 4), rand(2, *each, 6, seed=1)
+    made = module.modulation(F.silu(condition) if activation else condition)
+    made = made if each else made.unsqueeze(1)
+    h, zero = F.layer_norm(x, (4,), eps=1e-6), torch.zeros_like(x)
+    scale, shift = {"both": made.chunk(2, -1), "scale": (made, zero), "shift": (zero, made)}[vectors]
+    torch.testing.assert_close(module(x, condition), h * (1 + scale) + shift)
+
+
+def test_a_condition_of_each_token_has_as_many_tokens():
+    module = nk.create("adaln-continuous", 4, condition_features=6, dtype=D)
+    with pytest.raises(ValueError, match="condition"):
+        module(rand(2, 5, 4), rand(2, 4, 6))
+
+
+def test_adaptive_rmsnorm_zero_without_a_gain_takes_any_condition():
+    module = moved(nk.create("MochiRMSNormZero", 4, condition_features=6))
+    assert set(module.state_dict()) == {"modulation.weight", "modulation.bias"}
+    x, condition = rand(2, 5, 4), rand(2, 6, seed=1)
+    scale, *rest = module.modulation(F.silu(condition)).chunk(4, -1)
+    y, *others = module(x, condition)
+    torch.testing.assert_close(y, F.rms_norm(x, (4,), eps=1e-5) * (1 + scale.unsqueeze(1)))
+    torch.testing.assert_close(others, rest)
+
+
 def test_a_block_of_adaln_zero_dual_starts_as_the_identity():
     x = rand(2, 3, 4)
     y, gate, _, _, gate2, y3, gate3 = nk.create("adaln-zero-dual", 4, dtype=D)(x, rand(2, 4, seed=1))

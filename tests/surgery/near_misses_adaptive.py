@@ -149,6 +149,114 @@ class Groups(nn.Module):
         return F.group_norm(x, self.num_groups, eps=1e-5) * (1 + scale) + shift
 
 
+@true("adaln-continuous", dim=DIM, condition_features=FEATURES, affine=False, activation=False)
+class ContinuousWithoutSilu(Adaptive):
+    def vectors(self, emb):
+        return self.linear(emb)[:, None].chunk(self.pieces, -1)
+
+    def forward(self, x, emb):
+        scale, shift = self.vectors(emb)
+        return self.normalized(x) * (1 + scale) + shift
+
+
+@true("adaln-continuous", dim=DIM, norm="rmsnorm", affine=False, bias=False, vectors="scale")
+class ScaleAlone(Adaptive):
+    pieces = 1
+
+    def __init__(self):
+        super().__init__(bias=False)
+        self.norm = nn.RMSNorm(DIM, eps=1e-6, elementwise_affine=False)
+
+    def forward(self, x, emb):
+        (scale,) = self.vectors(emb)
+        return self.normalized(x) * (1 + scale)
+
+
+@true("adaln-continuous", dim=DIM, norm="layernorm", affine=True, vectors="shift")
+class ShiftAlone(Adaptive):
+    pieces = 1
+
+    def __init__(self):
+        super().__init__(affine=True)
+
+    def forward(self, x, emb):
+        (shift,) = self.vectors(emb)
+        return self.normalized(x) + shift
+
+
+@true("adaln-continuous", dim=DIM, condition_features=FEATURES, affine=False)
+class OfEachToken(Adaptive):
+    def vectors(self, emb):
+        return self.linear(self.silu(emb)).chunk(self.pieces, -1)
+
+    def forward(self, x, emb):
+        scale, shift = self.vectors(emb)
+        return self.normalized(x) * (1 + scale) + shift
+
+
+@true("adaptive-rmsnorm-zero", dim=DIM, condition_features=FEATURES, affine=False)
+class ZeroOfAnyCondition(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(FEATURES, 4 * DIM)
+
+    def forward(self, x, emb):
+        scale, gate, scale2, gate2 = self.linear(F.silu(emb)).chunk(4, 1)
+        return F.rms_norm(x, (DIM,), eps=1e-5) * (1 + scale[:, None]), gate, scale2, gate2
+
+
+@near
+class ScaleWithoutTheOne(ScaleAlone):
+    def forward(self, x, emb):
+        (scale,) = self.vectors(emb)
+        return self.normalized(x) * scale
+
+
+@near
+class ShiftBehindTheNorm(ShiftAlone):
+    def forward(self, x, emb):
+        (shift,) = self.vectors(emb)
+        return self.normalized(x + shift)
+
+
+@near
+class ShiftOfOtherSign(ShiftAlone):
+    def forward(self, x, emb):
+        return 2 * self.normalized(x) - super().forward(x, emb)
+
+
+@near
+class TokensInReverse(OfEachToken):
+    def vectors(self, emb):
+        return super().vectors(emb.flip(1))
+
+
+@near
+class MeanOverTokens(OfEachToken):
+    def vectors(self, emb):
+        return super().vectors(emb.mean(1, keepdim=True).expand_as(emb))
+
+
+@near
+class SiluOfTheScale(ContinuousWithoutSilu):
+    def vectors(self, emb):
+        scale, shift = super().vectors(emb)
+        return F.silu(scale), shift
+
+
+@near
+class SiluBehindTheLinear(ContinuousWithoutSilu):
+    def vectors(self, emb):
+        return F.silu(self.linear(emb))[:, None].chunk(self.pieces, -1)
+
+
+@near
+class GatesInTanh(ZeroOfAnyCondition):
+    def forward(self, x, emb):
+        y, gate, scale2, gate2 = super().forward(x, emb)
+        return y, gate.tanh(), scale2, gate2.tanh()
+
+
 @near
 class CentredInPlace(Adaptive):
     def normalized(self, x):

@@ -54,7 +54,8 @@ def inputs_of(name):
     context = [torch.randn(3, 5, 8)] if name == "TwoStreams" else []
     width = 6 if name in ("Dual", "Lumina") else 8
     x = torch.randn(3, width, 4, 5) if name in ("Film", "Groups") else torch.randn(3, 7, width)
-    return [x, *context, torch.randn(3, 48 if name == "Single" else 6)]
+    tokens = (7,) if name == "OfEachToken" else ()
+    return [x, *context, torch.randn(3, *tokens, 48 if name == "Single" else 6)]
 
 
 @pytest.mark.parametrize("name", NORMS)

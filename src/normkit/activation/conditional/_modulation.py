@@ -49,12 +49,23 @@ class ModulatedNorm(Norm):
         check.values(self, name, x, (samples, None, self.dim), x)
         return ops.row_norm(accurate(x), self.weight, self.bias, self.rule)
 
-    def _vectors(self, condition: Tensor, x: Tensor) -> tuple[Tensor, ...]:
-        """The vectors that the linear layer makes for the samples of ``x``, each (N, dim)."""
-        check.values(self, "condition", condition, (x.shape[0], self.condition_features), x)
-        return run(self.modulation, F.silu(condition)).to(accurate(x[:0]).dtype).chunk(self.pieces, dim=-1)
+    def _vectors(self, condition: Tensor, x: Tensor, activation: bool = True, each: bool = False) -> tuple[Tensor, ...]:
+        """The vectors that the linear layer makes for the samples of ``x``, each (N, dim).
+
+        With ``each`` a condition of each token is taken too, and they are (N, L, dim).
+        """
+        tokens = each and isinstance(condition, Tensor) and condition.dim() == 3
+        samples = x.shape[:2] if tokens else x.shape[:1]
+        check.values(self, "condition", condition, (*samples, self.condition_features), x)
+        made = run(self.modulation, F.silu(condition) if activation else condition)
+        return made.to(accurate(x[:0]).dtype).chunk(self.pieces, dim=-1)
+
+
+def of_tokens(vectors: Tensor) -> Tensor:
+    """The numbers (N, dim) of samples with an axis of tokens; those of each token have it."""
+    return vectors if vectors.dim() == 3 else vectors.unsqueeze(1)
 
 
 def modulate(h: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Scale and shift the tokens (N, L, dim) of each sample by its own numbers (N, dim)."""
-    return torch.addcmul(shift.unsqueeze(1), h, 1 + scale.unsqueeze(1))
+    """Scale and shift the tokens (N, L, dim) of each sample by its own numbers (N, dim), or those of each token."""
+    return torch.addcmul(of_tokens(shift), h, 1 + of_tokens(scale))

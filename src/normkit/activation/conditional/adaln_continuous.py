@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from normkit import check, ops
-from normkit.activation.conditional._modulation import ModulatedNorm, modulate
+from normkit.activation.conditional._modulation import ModulatedNorm, modulate, of_tokens
 from normkit.catalog import method
 
 
@@ -44,8 +44,11 @@ class AdaLNContinuous(ModulatedNorm):
         affine: learn the norm's own ``weight``, and for a layer norm its ``bias``.
         bias: of the norm and of ``modulation``, both; without effect on the norm when ``affine`` is off.
         eps: added under the root.
+        activation: take the SiLU of the condition; CogView 4 and GLM-Image do not.
+        vectors: ``"both"``, or ``"scale"`` alone (Lumina 2, Mochi) or ``"shift"`` alone (HunyuanDiT).
 
-    Input x ``(N, L, C)`` and condition ``(N, condition_features)``. ``modulation`` starts as linear layers of torch do.
+    Input x ``(N, L, C)`` and condition ``(N, condition_features)``, or ``(N, L, condition_features)`` for one of each
+    token (Flux 3). ``modulation`` starts as linear layers of torch do.
 
     Scalable Diffusion Models with Transformers (Peebles, Xie, 2022), arXiv 2212.09748; the order is diffusers'.
     """
@@ -59,13 +62,22 @@ class AdaLNContinuous(ModulatedNorm):
         affine: bool = True,
         bias: bool = True,
         eps: float = 1e-5,
+        activation: bool = True,
+        vectors: str = "both",
     ):
         center = check.choice(self, "norm", norm, ("layernorm", "rmsnorm")) == "layernorm"
         rule = ops.Row(center=center, eps=check.eps(self, eps))
-        super().__init__(dim, 2, rule, condition_features, gain=affine, shift=affine and bias and center, bias=bias)
+        self.vectors = check.choice(self, "vectors", vectors, ("both", "scale", "shift"))
+        pieces = 2 if vectors == "both" else 1
+        shift = affine and bias and center
+        super().__init__(dim, pieces, rule, condition_features, gain=affine, shift=shift, bias=bias)
+        self.activation = bool(activation)
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """Normalize ``x`` and modulate it with ``condition``."""
         h = self._normalize(x)
-        scale, shift = self._vectors(condition, x)
-        return modulate(h, scale, shift).to(x.dtype)
+        made = self._vectors(condition, x, self.activation, each=True)
+        if self.vectors == "both":
+            return modulate(h, *made).to(x.dtype)
+        vectors = of_tokens(made[0])
+        return (h * (1 + vectors) if self.vectors == "scale" else h + vectors).to(x.dtype)

@@ -17,9 +17,10 @@ MOST = 1024  # features of a condition
     evidence="library",
     shape="N L C",
     over="C",
-    inputs={"condition": "N C"},
+    inputs={"condition": "N condition_features"},
+    example={"condition_features": 6},
     replaces=("adaln-zero",),
-    aliases=("LuminaRMSNormZero",),
+    aliases={"LuminaRMSNormZero": {}, "MochiRMSNormZero": {"affine": False}},
     exempt={
         "batches rows": "the order of sums in a linear layer's product follows the number of its rows",
         "batches order": "the order of sums in a linear layer's product follows the number of its rows",
@@ -37,18 +38,21 @@ class AdaptiveRMSNormZero(ModulatedNorm):
     RMSNorms of its own: the tanh is the block's. ``modulation`` starts as linear layers of torch do.
 
     Args:
-        dim: C; the condition has as many features, but no more than 1024.
+        dim: C.
+        condition_features: size of the condition, C by default, but no more than 1024.
         eps: added to the mean square under the root.
+        affine: learn ``weight``; Mochi does not.
 
-    ``norm(x, condition)``: x (N, L, C), condition (N, min(C, 1024)) -> (y, gate, scale2, gate2); all but y are (N, C).
+    ``norm(x, condition)``: x (N, L, C), condition (N, condition_features) -> (y, gate, scale2, gate2); all but y are
+    (N, C).
 
     Lumina-Image 2.0: A Unified and Efficient Image Generative Framework (Qin et al., 2025), arXiv 2503.21758, as in
     diffusers.
     """
 
-    def __init__(self, dim: int, *, eps: float = 1e-5):
-        condition_features = min(check.size(self, "dim", dim), MOST)
-        super().__init__(dim, 4, ops.Row(eps=check.eps(self, eps)), condition_features, gain=True)
+    def __init__(self, dim: int, *, condition_features: int | None = None, eps: float = 1e-5, affine: bool = True):
+        features = min(check.size(self, "dim", dim), MOST) if condition_features is None else condition_features
+        super().__init__(dim, 4, ops.Row(eps=check.eps(self, eps)), features, gain=affine)
 
     def forward(self, x: Tensor, condition: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Normalize ``x``, scale it by ``condition``, and return what the block needs further."""

@@ -42,7 +42,7 @@ Way = Callable[..., Any]
 class Kind(NamedTuple):
     """A method: the vectors that its matrix makes, what it is called with, and the arguments that are tried.
 
-    image: it takes images, channels first, not tokens.
+    image: it takes images, channels first, not tokens. each: it takes a condition of each token.
     """
 
     name: str
@@ -50,20 +50,24 @@ class Kind(NamedTuple):
     takes: tuple[str, ...] = ("condition",)
     choices: Mapping[str, Sequence[Any]] = {}
     image: bool = False
+    each: bool = False
 
 
 BOTH = (False, True)
+CONTINUOUS = {"norm": ("layernorm", "rmsnorm"), "affine": BOTH, "bias": BOTH, "activation": BOTH}
 KINDS = (
     Kind("adaptive-layernorm", 2, choices={"scale_first": (False,), "affine": BOTH}),
-    Kind("adaln-continuous", 2, choices={"norm": ("layernorm", "rmsnorm"), "affine": BOTH, "bias": BOTH}),
+    Kind("adaln-continuous", 2, choices=CONTINUOUS),
+    Kind("adaln-continuous", 2, choices=CONTINUOUS, each=True),
     Kind("adaln-zero", 6, choices={"sublayers": (2,)}),
     Kind("adaln-zero", 3, choices={"sublayers": (1,)}),
     Kind("adaln-zero-two-stream", 6, ("context", "condition"), {"affine": BOTH}),
     Kind("adaln-zero-dual", 9),
-    Kind("adaptive-rmsnorm-zero", 4),
+    Kind("adaptive-rmsnorm-zero", 4, choices={"affine": BOTH}),
     Kind("adaln-single", 6, ("shared",)),
     Kind("film", 2, image=True),
     Kind("adaptive-groupnorm", 2, choices={"affine": BOTH, "activation": BOTH}, image=True),
+    *(Kind("adaln-continuous", 1, choices={**CONTINUOUS, "vectors": ("scale", "shift")}, each=each) for each in BOTH),
 )
 
 
@@ -88,7 +92,7 @@ def _sizes(kind: Kind, matrix: Tensor) -> tuple[int, int] | None:
         return (columns, rows * columns) if rows == kind.pieces else None
     dim = rows // kind.pieces
     free = "condition_features" in catalog.card(kind.name).signature.parameters
-    fits = rows % kind.pieces == 0 and dim > 1 and (free or columns in (dim, min(dim, 1024)))
+    fits = rows % kind.pieces == 0 and dim > 1 and (free or columns == dim)
     return (dim, columns) if fits else None
 
 
@@ -132,7 +136,8 @@ def _inputs(kind: Kind, dim: int, features: int, dtype: torch.dtype) -> Iterator
         made = [numbers(seed + 1, *own, size=size, dtype=dtype)]
         if "context" in kind.takes:
             made.append(numbers(seed + 2, n, length + 2, dim, size=2.0, dtype=dtype))
-        yield [*made, numbers(seed + 3, n, features, size=(1.0, 3.0, 0.3)[i % 3], dtype=dtype)]
+        samples = (n, length) if kind.each else (n,)
+        yield [*made, numbers(seed + 3, *samples, features, size=(1.0, 3.0, 0.3)[i % 3], dtype=dtype)]
 
 
 def _candidates(
@@ -159,12 +164,18 @@ def _candidates(
 
 
 def _carried(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], matrix: str) -> dict[str, str] | None:
-    """Give each tensor one of its size, by its last name where there are several; None where some are left."""
+    """Give each tensor one of its size, by its last name where there are several; None where some are left.
+
+    Of two of one name the matrix's own bias is the one beside it.
+    """
     left, mapping = dict(theirs), {}
+    own = {name.rpartition(".")[0] for name, tensor in ours.items() if is_matrix(tensor)}
+    home = matrix.rpartition(".")[0]
     for name, tensor in sorted(ours.items(), key=lambda item: -item[1].dim()):
         fitting = [key for key, t in left.items() if t.numel() == tensor.numel() and is_matrix(t) == is_matrix(tensor)]
-        last = name.rpartition(".")[2]
-        fitting.sort(key=lambda key: key.rpartition(".")[2] != last)
+        place, _, last = name.rpartition(".")
+        beside = place in own
+        fitting.sort(key=lambda key: (key.rpartition(".")[2] != last, (key.rpartition(".")[0] == home) != beside))
         if not fitting:
             return None
         mapping[name] = fitting[0]
