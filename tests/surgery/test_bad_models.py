@@ -173,3 +173,27 @@ def test_a_model_in_half_precision_gives_the_same_to_what_it_rounds(call):
     assert CALLS[call](made, TOKENS).done
     assert next(made.parameters()).dtype is torch.bfloat16
     torch.testing.assert_close(made(TOKENS).float(), wanted, rtol=0.05, atol=0.05)
+
+
+class OneLess(nn.Module):
+    """A block whose last copy has one norm less, as Stable Diffusion 3's."""
+
+    def __init__(self, last):
+        super().__init__()
+        self.first, self.linear = nn.LayerNorm(8), nn.Linear(8, 8)
+        self.last, self.second = last, None if last else nn.LayerNorm(8)
+
+    def forward(self, x):
+        y = self.linear(self.first(x))
+        if not self.last:
+            x = x + y
+            y = self.linear(self.second(x))
+        return x + y
+
+
+def test_a_block_without_one_of_its_class_s_norms_is_fused_elsewhere():
+    model, x = nn.Sequential(OneLess(False), OneLess(True)).eval(), torch.randn(2, 5, 8)
+    before = model(x)
+    report = nk.fuse(model, x)
+    assert {change.site for change in report} == {"0.first", "0.second", "1.first"}
+    torch.testing.assert_close(model(x), before)

@@ -143,8 +143,10 @@ class _Plan:
     def _added(self, prefix: str, inner: Collection[str], source: Source) -> Iterator[rewriting.Word]:
         taken: list[Any] = []
         for own, made in adding.find_sums(source).items():
+            if own not in inner:  # its class has it, and this one may not
+                continue
             new, size = self._new(prefix + own), self.sizes.get(prefix + own)
-            if own not in inner or size is None or not hasattr(new, "add_norm") or made.addition in taken:
+            if size is None or not hasattr(new, "add_norm") or made.addition in taken:
                 continue
             now = self._now(prefix + own)
             race = functools.partial(race_addition, now, new, size, self.training)
@@ -155,9 +157,10 @@ class _Plan:
     def _turned(self, prefix: str, inner: Collection[str], source: Source) -> Iterator[rewriting.Word]:
         for pair, turn in turning.find_turns(source).items():
             sites = [prefix + own for own in pair]
-            new, sizes = [self._new(site) for site in sites], [self.sizes.get(site, ()) for site in sites]
+            sizes = [self.sizes.get(site, ()) for site in sites]
             if not set(pair) <= set(inner) or any(len(size) != 4 for size in sizes):
                 continue
+            new = [self._new(site) for site in sites]
             if not all(hasattr(norm, "norm_rotate") for norm in new):
                 continue
             now = [self._now(site) for site in sites]
