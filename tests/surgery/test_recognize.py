@@ -6,6 +6,7 @@ import random
 
 import near_misses_formula
 import near_misses_gradients
+import near_misses_series
 import near_misses_shapes
 import near_misses_state
 import near_misses_types
@@ -26,10 +27,10 @@ from normkit.surgery.recognition.recognize import examine
 
 LISTS = (
     *(near_misses_values, near_misses_shapes, near_misses_types, near_misses_state),
-    *(near_misses_gradients, near_misses_formula),
+    *(near_misses_gradients, near_misses_formula, near_misses_series),
 )
 NEAR = {name: cls for one in LISTS for name, cls in one.NEAR.items()}
-TRUE = norms_in_other_words.TRUE
+TRUE = norms_in_other_words.TRUE | near_misses_series.TRUE
 
 
 @pytest.mark.parametrize("name", NEAR)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from normkit.surgery.recognition import effects, specimen
 from normkit.surgery.recognition.inputs import Shape, batches, draw, larger, smaller
-from normkit.surgery.recognition.pair import Compared, Differs, Pair, difference, draw_inputs, fitting, named
+from normkit.surgery.recognition.pair import Compared, Differs, Pair, cancels, difference, draw_inputs, fitting, named
 from normkit.surgery.recognition.specimen import Specimen
 
 CALLS = 12
@@ -143,6 +143,8 @@ class Going(Compared):
                 except Exception:  # a size that one of them does not take
                     continue
                 for at, (their, our) in enumerate(zip(*made, strict=True)):
+                    if (at or not learns) and not our.any() and cancels(their, down, self.unit):
+                        continue
                     axes = shape.axes if at == 0 and learns else tuple(range(our.ndim))
                     where = f"a gradient, {named(shape, True)}"
                     slack = (usual.setdefault((at, learns), our).abs().amax() * self.unit).expand_as(our)

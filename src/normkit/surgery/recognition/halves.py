@@ -73,7 +73,8 @@ def in_half(
         if theirs.dtype != ours.dtype:
             raise Differs(f"in {str(dtype)[6:]} it returns {str(theirs.dtype)[6:]}")
         theirs, ours = theirs.double(), ours.double()
-        row = ours.abs().nan_to_num(0, 0, 0).amax(shape.axes, keepdim=True)
+        pair.measure_idle(inputs)
+        row = ours.abs().nan_to_num(0, 0, 0).amax(shape.axes, keepdim=True) + pair.idle
         close = (theirs - ours).abs() <= max(HALF_STEPS[0], 2 * found.units) * UNIT[dtype] * row
         close |= theirs.isnan() & ours.isnan()  # a product that both round to infinity
         held = theirs.isfinite() & (_true(pair, inputs).abs() > 1.5 * most)
@@ -92,13 +93,14 @@ def _half(
         theirs = pair.theirs(*inputs)
     except Exception:
         return None
+    pair.measure_idle(inputs)
     ours = pair.ours(*inputs)
     true = Pair(module, explained, carried, torch.float64, seed=seed)
     _copy(pair, true)
     true.train(False)
     want = true.ours(*[t.double() for t in inputs])
     unit, got = UNIT[dtype], theirs.double()
-    off = (got - want).abs() / (unit * want.abs().clamp(min=float(want.abs().mean()) / 4))
+    off = (got - want).abs() / (unit * (want.abs().clamp(min=float(want.abs().mean()) / 4) + pair.idle))
     drift = float((got * want).sum() / want.square().sum() - 1) / unit
     other = float((theirs.to(ours.dtype) != ours).double().mean())
     far = float(off.max()) if off.isfinite().all() else float("inf")

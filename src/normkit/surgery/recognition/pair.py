@@ -47,7 +47,7 @@ class Pair:
     ):
         self.theirs = Specimen(module, dtype, **drawing)
         self.ours = Specimen(explained, dtype, drawn=False)
-        self.carried, self.type = carried, dtype
+        self.carried, self.type, self.idle = carried, dtype, 0.0  # idle: see :meth:`measure_idle`
         carry(self.ours.tensors, self.theirs.tensors, carried)
         carry_counts(self.ours.module, self.theirs.module)
         self._start = [
@@ -59,6 +59,15 @@ class Pair:
         for side, start in zip((self.theirs, self.ours), self._start, strict=True):
             for name, buffer in side.module.named_buffers():
                 buffer.data.copy_(start[name])
+
+    def measure_idle(self, inputs: Sequence[Tensor]) -> None:
+        """Measure the parameters that enter nothing: one that adds and subtracts such a number rounds by its size."""
+        own = [t for name in self.carried if isinstance(t := self.ours.tensors[name], nn.Parameter)]
+        y = self.ours(*inputs)
+        slopes = torch.autograd.grad(y.sum(), own, allow_unused=True) if own and y.requires_grad else own
+        self.idle = max(
+            (float(t.abs().max()) for t, slope in zip(own, slopes, strict=True) if slope is None), default=0.0
+        )
 
     def train(self, mode: bool) -> None:
         """Set the mode of both."""
@@ -153,6 +162,11 @@ def difference(theirs: Tensor, ours: Tensor, slack: Tensor, axes: tuple[int, ...
         raise Differs(f"{theirs[tuple(at)].item():.6g}, not {ours[tuple(at)].item():.6g}, {where}")
     share = (apart / most.clamp(min=1e-300))[known & (most > 0)]
     return float(share.max()) if share.numel() else 0.0
+
+
+def cancels(slope: Tensor, sent: Tensor, unit: float) -> bool:
+    """Whether a parameter's gradient is what rounding leaves of the numbers sent, whose sum cancels."""
+    return bool(slope.abs().max() <= STEPS * unit * sent.abs().sum() / slope.numel())
 
 
 def _all_close(theirs: Tensor, ours: Tensor, slack: Tensor, axes: tuple[int, ...], unit: float) -> float | None:

@@ -158,6 +158,9 @@ def _try_all(probe: Probe) -> Match | Nearest:
         except Differs as difference:
             if far < nearest.far:
                 nearest = Nearest(far, f"{candidate.card.name} differs: {difference}")
+        except ValueError as refusal:  # of a shape that the module takes
+            if far < nearest.far:
+                nearest = Nearest(far, f"{candidate.card.name} refuses what it takes: {refusal}")
     return nearest
 
 
