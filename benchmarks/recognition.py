@@ -1,15 +1,17 @@
 """Which norms the world's models use, and which of them are recognized: every class of transformers, every one in timm.
 
 And every router of experts, form of residual streams, and attention with a gate or a sink in transformers
-(``--library wholes``).
+(``--library wholes``), every class of diffusers (``--library diffusers``), and every norm in its models
+(``--library denoisers``), where it is installed.
 
     python benchmarks/recognition.py --json benchmarks/results/recognition.json --page docs/world.md
     python benchmarks/recognition.py --library timm --only resnet
     python benchmarks/recognition.py --read benchmarks/results/recognition.json --page docs/world.md
+    python benchmarks/recognition.py --library diffusers --read OLD.json --json NEW.json
 
-Classes of transformers are built from the names of what they take, or from their model's own configuration; those that
-are written and built alike are examined once. timm's models are all built, without memory for their numbers; of
-each class of norm and what it was built with, one is given numbers and recognized.
+Classes are built from the names of what they take, or from their model's own configuration; those of transformers that
+are written and built alike are examined once. Models are built as they are by default, without memory for their
+numbers; of each class of norm and what it was built with, one is given numbers and recognized.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import copy
 import datetime
 import importlib
 import importlib.metadata
+import importlib.util
 import inspect
 import json
 import pkgutil
@@ -34,7 +37,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from normkit.optional import library
+from normkit import catalog
+from normkit.optional import let_torchvision_load, library
 from normkit.surgery.recognition import effects, gates, specimen
 from normkit.surgery.recognition.recognize import Match, examine, is_model, table
 from normkit.surgery.recognition.wholes import examine_whole
@@ -53,7 +57,9 @@ NUMBERS = {
     "dropout_prob": 0.1,
     "padding_idx": 0,
     "layer_idx": 0,
+    "norm_type": "layer_norm",
 }
+AXES = range(-2, 3)  # a ``dim`` that is such by default is an axis, no width
 SIZES = ("num_features", "normalized_shape", "num_channels", "dim")
 SECOND = ("gate", "emb", "condition", "quant_states", "single_states")  # what a norm's gate or condition is called
 NAMED = re.compile("norm(?!al(?!i[sz]))")  # a normal estimation is none
@@ -64,6 +70,8 @@ SAYS_SO = re.compile("sinks|sigmoid")  # the source of attention with a gate or 
 RARE = {"choose_by": "logits", "shared": 2, "input_norm": True, "expert_scale": True, "norm": True, "iterations": 0}
 WHOLES = re.compile("router$|topkgate$|moegate$|moev1gate$|hyperconnection$|hyperhead$|attention$")
 CALLED = ("norm", "evo", "affine", "response", "inplaceabn")
+NO_METHOD = "no method of the catalogue gives its numbers"
+TIME, GATES = "embeds a time step, and has no tensor to normalize", "makes gates of a condition alone"
 # what has the word in its name, and is no norm of one tensor
 OTHERS = {
     "mobilebert.NoNorm": "a gain and a shift alone",
@@ -76,6 +84,16 @@ OTHERS = {
     "glm5_next.Glm5NextTextHyperHead": "the mean of the streams, without numbers of its own",
     "granite_docling.GraniteDoclingDensityRouter": "estimates how dense an image is; there are no experts",
     "vibevoice.VibeVoiceDiffusionHeadAdaLayerNorm": "a block with a feedforward within",
+    "normalization.AdaLayerNormSingle": TIME,
+    "transformer_ltx2.LTX2AdaLayerNormSingle": TIME,
+    "transformer_sana_wm_refiner.SanaWMLTX2AdaLayerNormSingle": TIME,
+    "transformer_hunyuan_video.HunyuanVideoAdaNorm": GATES,
+    "transformer_hunyuan_video15.HunyuanVideo15AdaNorm": GATES,
+    "transformer_hunyuanimage.HunyuanImageAdaNorm": GATES,
+    "transformer_motif_video.MotifVideoAdaNorm": GATES,
+    "transformer_minimax_h3.MiniMaxH3AdaLayerNormModulation": "makes vectors of a condition alone",
+    "resnet.ResnetBlockCondNorm2D": "a residual block with norms within",
+    "autoencoder_same.SoftNormBottleneck": "a gain and a shift, with a running deviation, and no forward",
 }
 # what has a norm within that is not its own
 UNSEEN = {"esmfold2.EsmFold2AdaptiveLayerNorm": "its norm is a function, no module; the one within is the condition's"}
@@ -132,7 +150,9 @@ def _built(cls: type[nn.Module], config: object, width: object) -> nn.Module:
         name = parameter.name
         if name == "config":
             arguments[name] = config
-        elif parameter.default is parameter.empty or name in ("hidden_size", "dim", "layer_idx"):
+        elif parameter.default is parameter.empty or (
+            name in ("hidden_size", "dim", "layer_idx") and parameter.default not in AXES
+        ):
             if name in NUMBERS:
                 arguments[name] = NUMBERS[name]
             elif parameter.annotation in ("float", float):
@@ -203,6 +223,52 @@ def transformers_norms(only: str) -> dict[str, dict[str, Any]]:
     return known
 
 
+def diffusers_parts(only: str) -> Iterator[tuple[str, type[nn.Module], object]]:
+    """Every module class under ``diffusers.models``, and the file that it is written in."""
+    let_torchvision_load()
+    models = importlib.import_module("diffusers.models")
+    for found in pkgutil.walk_packages(models.__path__, "diffusers.models."):
+        if only in found.name and "flax" not in found.name:
+            module = importlib.import_module(found.name)
+            for name, cls in list(vars(module).items()):
+                if isinstance(cls, type) and issubclass(cls, nn.Module) and cls.__module__ == module.__name__:
+                    yield f"{found.name.rpartition('.')[2]}.{name}", cls, module
+
+
+def diffusers_norms(only: str) -> dict[str, dict[str, Any]]:
+    """Recognize every class of diffusers that is called a norm, adaptive ones as wholes; a verdict each."""
+    known: dict[str, dict[str, Any]] = {}
+    for name, cls, module in diffusers_parts(only):
+        if not NAMED.search(name.rpartition(".")[2].lower()):
+            continue
+        start = time.perf_counter()
+        try:
+            made = built(cls, module)
+        except Exception as error:
+            known[name] = {"built": False, "why_not": f"{type(error).__name__}: {str(error)[:80]}", "gated": True}
+        else:
+            matrices = is_model(made)
+            several = matrices or specimen.further(made)[1] > 0
+            known[name] = {"built": True, "matrices": matrices, "gated": several, **verdict(made, name)}
+        tell(start, name, known[name])
+    return known
+
+
+def diffusers_models(only: str) -> dict[str, dict[str, Any]]:
+    """Recognize every kind of norm that occurs in a model of diffusers, as timm_norms does."""
+    mixin = importlib.import_module("diffusers.models.modeling_utils").ModelMixin
+    kinds: dict[Any, dict[str, Any]] = {}
+    for name, cls, _ in diffusers_parts(only):
+        if not issubclass(cls, mixin) or cls is mixin:
+            continue
+        try:
+            with torch.device("meta"), torch.no_grad():
+                collect(cls(), name, kinds)
+        except Exception as error:
+            print(f"{name} is not built: {type(error).__name__}: {str(error)[:80]}", flush=True)
+    return of_kinds(kinds)
+
+
 def transformers_wholes(only: str) -> dict[str, dict[str, Any]]:
     """Recognize every router, residual form, gate and sink of transformers; a verdict each."""
     library("transformers")
@@ -221,7 +287,7 @@ def transformers_wholes(only: str) -> dict[str, dict[str, Any]]:
                 continue  # whether it has a gate or a sink is not known
             known[name] = {"built": False, "why_not": f"{type(error).__name__}: {str(error)[:80]}"}
         else:
-            why_not = UNGIVEN.get(name, "no method of the catalogue gives its numbers") if match is None else None
+            why_not = UNGIVEN.get(name, NO_METHOD) if match is None else None
             known[name] = {"built": True, "name": match and match.name, "why_not": why_not}
             if match is not None:
                 known[name] |= {"kwargs": match.kwargs, "error": match.error}
@@ -246,7 +312,7 @@ def written(made: nn.Module) -> Any:
 
 def verdict(made: nn.Module, name: str) -> dict[str, Any]:
     """What a module is found to be; where it is none, what its parts are, and whether it is a norm at all."""
-    match = (examine_whole(made) or Match(type(made).__name__)) if is_model(made) else examine(made)
+    match = (examine_whole(made) or Match(type(made).__name__, why_not=NO_METHOD)) if is_model(made) else examine(made)
     found = {key: value for key, value in match.to_dict().items() if key not in ("evidence", "sized")}
     if not match and name in OTHERS:
         return {**found, "other": True, "why_not": OTHERS[name]}
@@ -265,6 +331,11 @@ def timm_norms(only: str) -> dict[str, dict[str, Any]]:
             collect(timm.create_model(name), name, kinds)
         if at % 100 == 0:
             print(f"{at} of {len(names)} models, {len(kinds)} kinds of norms", flush=True)
+    return of_kinds(kinds)
+
+
+def of_kinds(kinds: dict[Any, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Recognize one norm of each kind, the frequent ones first."""
     known: dict[str, dict[str, Any]] = {}
     for kind in sorted(kinds.values(), key=lambda kind: -kind["sites"]):
         start, module = time.perf_counter(), kind.pop("module")
@@ -322,13 +393,22 @@ def tell(start: float, name: str, row: dict[str, Any]) -> None:
     print(f"{time.perf_counter() - start:4.1f} {name:60} {row.get('name') or '-':12} {what}", flush=True)
 
 
+WAYS = {
+    "transformers": ("transformers", transformers_norms),
+    "timm": ("timm", timm_norms),
+    "diffusers": ("diffusers", diffusers_norms),
+    "denoisers": ("diffusers", diffusers_models),
+    "wholes": ("transformers", transformers_wholes),
+}
+
+
 def main() -> None:
     """Print a line a class, and the share."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", choices=("transformers", "timm", "wholes"), help="one of them alone")
+    parser.add_argument("--library", choices=tuple(WAYS), help="one of them alone")
     parser.add_argument("--only", default="", help="classes or models whose name has this")
     parser.add_argument("--json", help="write all verdicts here")
-    parser.add_argument("--read", nargs="+", default=[], help="take the verdicts of files that were written before")
+    parser.add_argument("--read", nargs="+", default=[], help="verdicts of before; --library measures its own anew")
     parser.add_argument("--page", help="write the page of the documentation here")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -336,12 +416,15 @@ def main() -> None:
     known: dict[str, Any] = {}
     for file in options.read:
         known |= json.loads(Path(file).read_text())
-    ways = {"transformers": transformers_norms, "timm": timm_norms, "wholes": transformers_wholes}
-    for name, way in {} if options.read else ways.items():
-        if options.library in (None, name):
+    for name, (source, way) in WAYS.items():
+        if options.library == name or not (options.library or options.read):
+            if source == "diffusers" and importlib.util.find_spec(source) is None:
+                print(f"{name}: diffusers is not installed")
+                continue
             verdicts = way(options.only)
-            source = "transformers" if name == "wholes" else name
             version, today = importlib.metadata.version(source), datetime.date.today().isoformat()
+            if options.only and known.get(name, {}).get("version") == version:
+                verdicts = known[name]["verdicts"] | verdicts
             known[name] = {"version": version, "date": today, "verdicts": verdicts}
     for name, part in known.items():
         print(f"{name}: {share(part['verdicts'])}")
@@ -399,7 +482,11 @@ def page(known: dict[str, Any]) -> str:
     if "transformers" in known:
         lines += of_transformers(**known["transformers"])
     if "timm" in known:
-        lines += of_timm(**known["timm"])
+        lines += of_models("timm", **known["timm"])
+    if "diffusers" in known:
+        lines += of_diffusers(**known["diffusers"])
+    if "denoisers" in known:
+        lines += of_models("diffusers", **known["denoisers"])
     if "wholes" in known:
         lines += of_wholes(**known["wholes"])
     return "\n".join(lines).rstrip() + "\n"
@@ -482,7 +569,33 @@ def of_wholes(version: str, date: str, verdicts: dict[str, dict[str, Any]]) -> l
     ]
 
 
-def of_timm(version: str, date: str, verdicts: dict[str, dict[str, Any]]) -> list[str]:
+def of_diffusers(version: str, date: str, verdicts: dict[str, dict[str, Any]]) -> list[str]:
+    """Classes by dialect, with their names, and what is left."""
+    by_dialect = collections.defaultdict(list)
+    for name, row in verdicts.items():
+        if row.get("name"):
+            takes = catalog.card(row["name"]).signature.parameters
+            kwargs = {k: v for k, v in row["kwargs"].items() if k != "condition_features" and v != takes[k].default}
+            by_dialect[dialect({**row, "kwargs": kwargs})].append(name.rpartition(".")[2])
+    alone = {name: row for name, row in verdicts.items() if not row.get("gated")}
+    return [
+        "## diffusers, by class",
+        "",
+        f'Every class of diffusers {version} that has "norm" in its name, on {date}: of those that take one tensor and '
+        f"hold no matrices {share(alone)}. Of the others, which take a condition or hold matrices, "
+        f"{gated_share(verdicts)}.",
+        "",
+        "| method and dialect | classes | which |",
+        "| --- | ---: | --- |",
+        *families_of(by_dialect),
+        "",
+        "What is left:",
+        "",
+        *reasons((name, row) for name, row in verdicts.items() if not row.get("name")),
+    ]
+
+
+def of_models(source: str, version: str, date: str, verdicts: dict[str, dict[str, Any]]) -> list[str]:
     """Norms by what they are, how many stand in the models, and what is left."""
     rows = list(verdicts.values())
     sites, classes_of = collections.Counter(), collections.defaultdict(set)
@@ -495,13 +608,13 @@ def of_timm(version: str, date: str, verdicts: dict[str, dict[str, Any]]) -> lis
     every = sum(row["sites"] for row in rows if not row.get("other"))
     left = [(where, row) for where, row in verdicts.items() if not row.get("name")]
     return [
-        "## timm",
+        "## timm" if source == "timm" else f"## {source}, by model",
         "",
-        f"Every norm in all models of timm {version}, on {date}: {every} of them, of {len(rows)} kinds that differ in "
-        f"class or in what they were built with besides width. {known} sites ({known / every:.2%}) are recognized; "
+        f"Every norm in all models of {source} {version}, on {date}: {every} of them, of {len(rows)} kinds that differ "
+        f"in class or in what they were built with besides width. {known} sites ({known / every:.2%}) are recognized; "
         f"of the kinds {share(verdicts)}.",
         "",
-        "| what it is | norms in all models | timm's classes |",
+        f"| what it is | norms in all models | {source}'s classes |",
         "| --- | ---: | --- |",
         *(f"| {what} | {count} | {', '.join(sorted(classes_of[what]))} |" for what, count in sites.most_common()),
         "",
