@@ -134,6 +134,8 @@ def _sublayer_plan(name: str, module: Any, kind: Sublayer, among: int) -> Mappin
 
     children: dict[str, Any] = dict(module.named_children())
     columns = [key for key in kind.columns if key in children]
+    if getattr(module, "quantile", None) is not None:
+        raise ValueError(f"parallel_plan: {name} has a sparsity, by statistics of all hidden features, which are cut")
     for key in (*columns, kind.row):
         if not isinstance(children[key], nn.Linear) or parametrize.is_parametrized(children[key]):
             raise ValueError(f"parallel_plan: {name}.{key} must be a Linear, not {type(children[key]).__name__}")

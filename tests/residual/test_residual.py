@@ -41,6 +41,7 @@ def equations(name, p, x, f, layer, depth):
         "post-norm": lambda: norm(x + f(x)),
         "res-post-norm": lambda: x + p.output_norm(f(x)),
         "peri-norm": lambda: x + p.output_norm(f(norm(x))),
+        "laurel": lambda: x + p.output_norm(f(norm(x))),
         "depth-scaled-sandwich": lambda: x + p.output_norm(f(norm(x))),
         "deepnorm": lambda: norm((2 * depth) ** 0.25 * x + f(x)),
         "layernorm-scaling": lambda: x + f(norm(x) / math.sqrt(layer + 1)),

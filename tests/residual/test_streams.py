@@ -27,6 +27,7 @@ WIDE = [
     "mhc",
     "mhc-lite:streams=3",
 ]
+LAYERS = ["altup:streams=3", "altup:streams=2,rank=3", "laurel:rank=3"]  # what is wired across a whole layer
 OTHERS = ["gpas", "gpas:placement=peri-norm", "gpas:placement=deepnorm"]
 
 
@@ -56,7 +57,7 @@ def block(name, dim=6, **options):
 # whole models
 
 
-@pytest.mark.parametrize("placement", [*WIDE, *OTHERS])
+@pytest.mark.parametrize("placement", [*WIDE, *LAYERS, *OTHERS])
 def test_a_cache_gives_the_numbers_of_the_full_pass_and_so_does_generation(placement):
     model = decoder(placement)
     cache = model.empty_cache()
@@ -66,7 +67,7 @@ def test_a_cache_gives_the_numbers_of_the_full_pass_and_so_does_generation(place
     assert torch.equal(model.generate(TOKENS, 3, temperature=0), want)
 
 
-@pytest.mark.parametrize("placement", [*WIDE, *OTHERS])
+@pytest.mark.parametrize("placement", [*WIDE, *LAYERS, *OTHERS])
 def test_one_graph_and_checkpoints_of_layers_change_nothing(placement):
     model = decoder(placement)
     want = model(TOKENS)
@@ -86,7 +87,7 @@ def test_one_graph_and_checkpoints_of_layers_change_nothing(placement):
         torch.testing.assert_close(parameter.grad, gradients[name])
 
 
-@pytest.mark.parametrize("placement", WIDE)
+@pytest.mark.parametrize("placement", [*WIDE, *LAYERS])
 def test_a_copy_of_a_model_gives_the_same_bits(placement):
     model = decoder(placement)
     other = decoder(placement)
@@ -283,6 +284,78 @@ def test_the_size_of_a_source_does_not_change_its_share():
     torch.testing.assert_close(made(larger), (shares * larger).sum(0), rtol=1e-4, atol=0)
 
 
+# altup
+
+
+def predicted(part, h):
+    """What a layer makes of the streams before it runs, stream by stream."""
+    n = h.shape[-2]
+    weights = torch.tanh(part.norm(h[..., 0, :]) @ part.router.T / h.shape[-1]) @ part.prediction.T
+    return torch.stack(
+        [h[..., s, :] + sum(weights[..., n * s + t, None] * h[..., t, :] for t in range(n)) for s in range(n)], -2
+    )
+
+
+def corrected(part, p, x):
+    gain = 1 + torch.tanh(part.norm(x) @ part.router.T / x.shape[-1]) @ part.correction.T
+    return torch.stack([p[..., s, :] + gain[..., s, None] * (x - p[..., 0, :]) for s in range(p.shape[-2])], -2)
+
+
+def of_size(y, like):
+    return y * (like.square().mean(-1, keepdim=True) / y.square().mean(-1, keepdim=True).clamp(min=1e-5)).sqrt()
+
+
+def test_altup_in_a_decoder_is_its_equations():
+    model = decoder("altup", streams=3)
+    e, angles = model.embedding(TOKENS), model._angles(torch.arange(6))
+    h = torch.stack([e, *(of_size(e @ w.T, e) for w in model.expansion.weight)], -2)
+    for layer in model.layers:
+        p = predicted(layer.altup, h)
+        x = p[..., 0, :]
+        for name, f in sublayers(layer, angles):
+            norm, output_norm = getattr(layer, f"{name}_norm"), getattr(layer, f"{name}_output_norm")
+            x = x + output_norm(f(norm(x)))
+        h = corrected(layer.altup, p, x)
+    others = [of_size(h[..., s + 1, :] @ w.T, h[..., 0, :]) for s, w in enumerate(model.collapse.weight)]
+    x = model.norm((h[..., 0, :] + sum(others)) / 3)
+    torch.testing.assert_close(model(TOKENS), x @ model.embedding.weight.T)
+
+
+def test_altup_around_one_sublayer_predicts_and_corrects_around_it():
+    for sublayer in ("attention", "feedforward"):
+        around, f = shaken(nk.Placement("altup", 6, streams=3, sublayer=sublayer).double()), nn.Linear(6, 6).double()
+        h = randn(2, 3, 6)
+        p = predicted(around.altup, h)
+        x = p[..., 0, :] + around.output_norm(f(around.norm(p[..., 0, :])))
+        torch.testing.assert_close(around(h, f), corrected(around.altup, p, x))
+
+
+def test_altup_between_three_sublayers_predicts_and_corrects_once():
+    model = shaken(
+        nk.TransformerLayer(placement="altup:streams=2", dim=8, heads=2, hidden=12, cross="softmax").double()
+    )
+    h, memory = randn(2, 3, 2, 8), randn(2, 5, 8, seed=1)
+    p = predicted(model.altup, h)
+    x = p[..., 0, :]
+    x = x + model.attention_output_norm(model.attention(model.attention_norm(x)))
+    x = x + model.cross_attention_output_norm(model.cross_attention(model.cross_attention_norm(x), memory=memory))
+    x = x + model.feedforward_output_norm(model.feedforward(model.feedforward_norm(x)))
+    torch.testing.assert_close(model(h, memory=memory), corrected(model.altup, p, x))
+
+
+def test_laurel_around_one_sublayer_adds_its_map_and_shrinks_the_sum():
+    around, f, x = shaken(nk.Placement("laurel:rank=2", 6, sublayer="attention").double()), nn.Linear(6, 6), randn(2, 6)
+    f, h = f.double(), around.norm(x)
+    mapped = around.laurel.norm(h @ around.laurel.down.T @ around.laurel.up.T)
+    torch.testing.assert_close(around(x, f), (x + around.output_norm(f(h)) + h + mapped) / math.sqrt(2))
+
+
+def test_laurel_without_a_rank_is_peri_norm():
+    made, other = block("laurel", rank=None), block("peri-norm")
+    other.load_state_dict(made.state_dict())
+    torch.testing.assert_close(made(randn(2, 6)), other(randn(2, 6)))
+
+
 # gpas
 
 
@@ -338,6 +411,12 @@ def test_a_placement_of_one_sublayer_carries_a_wider_stream(placement):
         (lambda: block("hyper-connections")(randn(4, 5)), r"HyperConnections: x must end in .*\(4, 6\).*\(4, 5\)"),
         (lambda: block("mhc-lite", streams=7), "streams must be .*6.*7"),
         (lambda: block("mhc", streams=0), "streams must be"),
+        (lambda: block("altup", streams=1), "altup: streams must be at least 2, not 1"),
+        (lambda: block("laurel", rank=0), "laurel: rank must be at least 1, not 0"),
+        (
+            lambda: block("altup", streams=3)(randn(2, 4, 6)),
+            r"AltUp: x must end in axes of sizes \(3, 6\).*\(2, 4, 6\)",
+        ),
         (lambda: block("mhc", iterations=-1), "iterations must be"),
         (lambda: nk.MHCHead(6, streams=3)(torch.zeros(2, 6)), r"MHCHead: x must end in .*\(3, 6\).*\(2, 6\)"),
         (lambda: nk.DepthAttention(6)(torch.zeros(0, 2, 6)), r"sources must be one or more.*\(0, 2, 6\)"),
@@ -364,7 +443,7 @@ def test_a_layer_names_a_stream_of_another_form():
 
 # over processes
 
-SHARDED = ["mhc", "hyper-connections", "mhc-lite:streams=3", "siamese-norm", "attention-residuals"]
+SHARDED = ["mhc", "hyper-connections", "mhc-lite:streams=3", "siamese-norm", "attention-residuals", "altup:rank=3"]
 
 
 def trained(model, tokens):

@@ -135,6 +135,8 @@ REFUSED = {
     "experts": lambda: nk.Decoder(**SHAPE, feedforward="moe", router="router:experts=4,top_k=2"),
     "parametrized": parametrized,
     "scales": lambda: nk.Decoder(**SHAPE, placement="ngpt"),
+    "sparsity": lambda: nk.Decoder(**SHAPE, feedforward_options={"sparsity": 0.5}),
+    "layer inputs": lambda: nk.Decoder(**SHAPE, placement="peri-norm", layer_inputs=4),
     "positions": MODELS["decoder"],
     "versions": MODELS["decoder"],
 }
@@ -145,6 +147,8 @@ SAID = {
     "experts": "ValueError: parallel_plan: layers.0.feedforward.up must be a Linear, not Stack",
     "parametrized": "ValueError: parallel_plan: layers.1.attention.query must be a Linear, not ParametrizedLinear",
     "scales": "ValueError: parallel_plan: layers.0.",
+    "sparsity": "ValueError: parallel_plan: layers.0.feedforward has a sparsity, by statistics of all hidden features",
+    "layer inputs": "ValueError: parallel_plan: layers.0.layer_input is LayerInput, neither a norm nor a sublayer",
     "positions": "ValueError: parallel_plan: 5 positions cannot be cut for 2 processes",
     "versions": "RuntimeError: parallel_plan: all processes must run the same software, but process 0 has torch 2",
 }

@@ -33,7 +33,7 @@ class Blocks(Form):
         check.values(owner, "blocks", blocks, (None, *partial.shape), partial)
         return partial
 
-    def expand(self, x: Tensor, place: At) -> Any:
+    def expand(self, x: Tensor, place: At, expansion: nn.Module | None = None) -> Any:
         """Return no block, and the embedding."""
         return x.new_empty((0, *x.shape)), x
 

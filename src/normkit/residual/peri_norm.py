@@ -41,4 +41,9 @@ class PeriNorm(Block):
     Peri-LN: Revisiting Layer Normalization in the Transformer Architecture (Kim et al., 2025), arXiv 2502.02732.
     """
 
-    wiring = Wiring(Branch(norm="input", output_norm=True), defaults={"norm": "rmsnorm"}, embedding_norm=True)
+    wiring = Wiring(
+        Branch(norm="input", output_norm=True),
+        defaults={"norm": "rmsnorm"},
+        layer_input=Branch(output_norm=True),
+        embedding_norm=True,
+    )

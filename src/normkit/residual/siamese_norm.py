@@ -38,7 +38,7 @@ class Pair(Form):
         check.values(owner, "identity", identity, post.shape, post)
         return post
 
-    def expand(self, x: Tensor, place: At) -> Any:
+    def expand(self, x: Tensor, place: At, expansion: nn.Module | None = None) -> Any:
         """Return the embedding twice."""
         return x, x
 

@@ -309,7 +309,7 @@ class Placement(Stream):
             )
         check.choice(self, "sublayer", sublayer, ("attention", "feedforward"))
         self.shown = f"{placement!r}, {dim}, layer={layer}, depth={depth}"
-        self.wire("", wiring.branches(self.place)[sublayer], norm)
+        self.wire("", wiring.branches(self.place)[sublayer].alone(), norm)
 
     def extra_repr(self) -> str:
         """Name the placement and where it stands."""

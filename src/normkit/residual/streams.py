@@ -37,10 +37,12 @@ def collapse(x: Tensor) -> Tensor:
 class Several(Form):
     """As many vectors as the placement's option ``streams`` says: (..., streams, dim).
 
-    head: builds what makes one of them after the last layer, of their size and number; None: it is their sum.
+    start: builds what makes them of the embedding, of their size and number; None: they are copies of it.
+    head: builds what makes one of them after the last layer, likewise; None: it is their sum.
     norm_each: the model's last norm is for each stream, before they are one.
     """
 
+    start: Callable[[int, int], nn.Module] | None = None
     head: Callable[[int, int], nn.Module] | None = None
     norm_each: bool = False
 
@@ -48,9 +50,13 @@ class Several(Form):
         """Require the streams."""
         return self.check_part(owner, "x", stream, (place.options["streams"], place.dim), leading)
 
-    def expand(self, x: Tensor, place: At) -> Any:
-        """Return copies of the embedding."""
-        return expand(x, place.options["streams"])
+    def expansion(self, place: At) -> nn.Module | None:
+        """Build the start."""
+        return None if self.start is None else self.start(place.dim, place.options["streams"])
+
+    def expand(self, x: Tensor, place: At, expansion: nn.Module | None = None) -> Any:
+        """Return what the start makes of the embedding, or copies of it."""
+        return expand(x, place.options["streams"]) if expansion is None else expansion(x)
 
     def collapse(self, place: At, make: NormMaker) -> nn.Module | None:
         """Build the head."""

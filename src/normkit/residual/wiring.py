@@ -96,7 +96,11 @@ class Form:
             raise TypeError(f"{check.whose(owner)}: x must be {expected}, not {type(stream).__name__}")
         return stream
 
-    def expand(self, x: Tensor, place: At) -> Any:
+    def expansion(self, place: At) -> nn.Module | None:
+        """Build what a model learns to make the stream of its embedding; None: nothing."""
+        return None
+
+    def expand(self, x: Tensor, place: At, expansion: nn.Module | None = None) -> Any:
         """Return the stream that a model begins with, of the embedding ``x`` (..., dim)."""
         raise NotImplementedError
 
@@ -129,7 +133,7 @@ class OneVector(Form):
         """Require the vector."""
         return self.check_part(owner, "x", stream, (place.dim,), leading)
 
-    def expand(self, x: Tensor, place: At) -> Any:
+    def expand(self, x: Tensor, place: At, expansion: nn.Module | None = None) -> Any:
         """Return the embedding."""
         return x
 
@@ -166,6 +170,10 @@ class Connection:
 
     def at(self, place: At) -> Any:
         """Return the connection of one sublayer."""
+        return self
+
+    def alone(self) -> Any:
+        """Return the connection of a sublayer that has no others beside it."""
         return self
 
     def parts(self, place: At, make: NormMaker) -> dict[str, Part]:
@@ -296,6 +304,7 @@ class Wiring:
     hidden: what acts on the feedforward's hidden features: ``"norm"``, ``"shift"`` or ``"scale"``.
     activation: the only one that the placement takes.
     init: how the sublayers' matrices start, called with their names and At; None leaves them alone.
+    layer_input: how what a layer makes of an input of its own, after its feedforward, is connected; None: it has none.
     embedding_norm, final_norm: whether a model normalizes before its first and after its last layer.
     """
 
@@ -312,6 +321,7 @@ class Wiring:
     hidden: str | None = None
     activation: str | None = None
     init: Callable[[Matrices, At], None] | None = None
+    layer_input: Connection | None = None
     embedding_norm: bool = False
     final_norm: bool = True
 

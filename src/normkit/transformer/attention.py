@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import statistics
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from normkit.layers import Linear
 from normkit.ops.rope import PAIRINGS, Turns, rotate
 from normkit.residual.norms import NormName, make_norm, show, watched
 from normkit.residual.wiring import unit
+from normkit.statistics import accurate, root
 from normkit.transformer.gate import GATES, gated
 
 LinearName = str | Callable[..., nn.Module]
@@ -147,18 +149,21 @@ class Attention(nn.Module):
         head_dim: features of a head, dim / heads by default.
         causal: position t sees positions s <= t.
         core, core_options: a method of the attention room by name, and its further arguments.
-        place: where the layer stands, for cores that want to know: ``layer`` and ``depth``.
+        place: the place of the layer, for cores that need it: ``layer`` and ``depth``.
         norms: which of query, key and value are normalized. norm: by which norm. norm_over: each ``"head"`` by
             itself, or the full ``"width"`` before it is cut.
+        value_norm: by which norm the values are normalized too, over the same; None: by none.
         head_scale: a learned number multiplies each head's slice of the result.
         window: how many positions back a query sees, itself included; None for all.
         rotary: ``"halves"`` or ``"pairs"``: which features the rotary embedding turns together.
         rotary_dim: how many features of a head it turns, the first ones; None for all.
         bias, linear: the projections have a bias; are of another kind than torch's.
         crossed: keys and values come from a memory, the states of another sequence.
+        keys_of: keys and values are those of an earlier layer of this number, and none are projected here.
     """
 
     rotary_dim: int | None = None
+    keys_of: int | None = None
 
     def __init__(
         self,
@@ -174,6 +179,7 @@ class Attention(nn.Module):
         norms: tuple[str, ...] = (),
         norm: NormName = "layernorm",
         norm_over: str = "head",
+        value_norm: NormName | None = None,
         head_scale: bool = False,
         window: int | None = None,
         rotary: str = "halves",
@@ -182,6 +188,7 @@ class Attention(nn.Module):
         output_bias: bool | None = None,
         linear: LinearName = "linear",
         crossed: bool = False,
+        keys_of: int | None = None,
     ):
         super().__init__()
         self.heads = check.size(self, "heads", heads)
@@ -203,6 +210,10 @@ class Attention(nn.Module):
         self.cut = self._cut(kind)
         if kind.keys_are_queries:
             del widths["key"]
+        if keys_of is not None:
+            self.keys_of = check.size(self, "keys_of", keys_of, least=0)
+            require(kind, keeps_keys, "keys of an earlier layer, as keys_of wants")
+            widths = {"query": widths["query"]}
         widths |= dict.fromkeys(kind.further, self.heads * self.head_dim)
         for name, width in widths.items():
             self.add_module(name, make_linear(self, linear, dim, width, bias))
@@ -211,9 +222,11 @@ class Attention(nn.Module):
             self.rotary_dim = check.size(self, "rotary_dim", rotary_dim, most=self.cut["query"])
             if rotary_dim % 2:
                 raise ValueError(f"Attention: rotary_dim must be even, since features turn in pairs, not {rotary_dim}")
-        self.norms = tuple(name for name in norms if name in widths)
+        normalized = dict.fromkeys(norms, norm) | ({} if value_norm is None else {"value": value_norm})
+        self.norms = tuple(name for name in normalized if name in widths)
         for name in self.norms:
-            self.add_module(f"{name}_norm", make_norm(self, norm, (self.cut if norm_over == "head" else widths)[name]))
+            size = (self.cut if norm_over == "head" else widths)[name]
+            self.add_module(f"{name}_norm", make_norm(self, normalized[name], size))
         self.head_scale = nn.Parameter(torch.ones(self.heads)) if head_scale else None
         self.causal = bool(causal)
         if self.window is not None:
@@ -245,17 +258,23 @@ class Attention(nn.Module):
         angles: Turns | None = None,
         sphere: Tensor | None = None,
         memory: Tensor | None = None,
+        lent: KeysValues | None = None,
     ) -> Tensor:
         """Attend from every position of ``x`` (B, T, dim) to those it sees, of ``cache`` also, or to ``memory``.
 
         ``mask`` is True where a key is seen, (B, S) or what broadcasts to (B, heads, T, S). ``angles`` turn queries
         and keys. With ``sphere`` (heads, head_dim) they then get unit length and are multiplied by it. The keys and
-        values of ``memory`` (B, S, dim) are worked out once where there is a cache.
+        values of ``memory`` (B, S, dim) are worked out once where there is a cache. ``lent`` holds the keys and values
+        that layers share: with ``keys_of`` they are read from it, else written to it.
         """
         gates = {name: self._heads(name, x) for name in type(self.core).further}
         if memory is not None:
             return self._read(self._heads("query", x), memory, mask, cast("KeysValues | None", cache), gates)
-        q, v = self._heads("query", x, angles), self._heads("value", x)
+        q = self._heads("query", x, angles)
+        if self.keys_of is not None:
+            k, v = self._borrowed(lent)
+            return self._join(self._attend(q, self._shared(k), self._shared(v), mask, k.shape[2] - q.shape[2], gates))
+        v = self._heads("value", x)
         k = self._heads("key", x, angles) if hasattr(self, "key") else q
         if sphere is not None:
             q, k = (unit(z) * sphere[:, None].to(z.dtype) for z in (q, k))
@@ -263,7 +282,17 @@ class Attention(nn.Module):
             return self._join(self._go_on(q, self._shared(k), self._shared(v), mask, cache))
         past = 0 if cache is None else len(cache)
         k, v = (k, v) if cache is None else cache.extend(k, v)
+        if lent is not None:
+            lent.keys, lent.values = k, v
         return self._join(self._attend(q, self._shared(k), self._shared(v), mask, past, gates))
+
+    def _borrowed(self, lent: KeysValues | None) -> tuple[Tensor, Tensor]:
+        """The keys and values that an earlier layer left."""
+        if lent is None or lent.keys is None or lent.values is None:
+            raise ValueError(
+                f"Attention: keys_of={self.keys_of}, but lent is empty; that layer must write to it before"
+            )
+        return lent.keys, lent.values
 
     def empty_cache(self) -> KeysValues | State:
         """Return a cache for :meth:`forward`: of keys and values, or of the core's state where it has one."""
@@ -362,6 +391,13 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def gaussian_top_k(x: Tensor, quantile: float) -> Tensor:
+    """Return what of each feature lies above the mean of all by ``quantile`` deviations, or 0."""
+    held = accurate(x)
+    bound = held.mean(-1, keepdim=True) + quantile * root(held.var(-1, correction=0, keepdim=True))
+    return F.relu(x - bound.to(x.dtype))
+
+
 def limited_swiglu(h: Tensor) -> Tensor:
     """DeepSeek-V4's gate, for h = (u, gate): u silu(gate), the gate at most 10 and u within 10 of 0."""
     u, gate = h.chunk(2, -1)
@@ -384,13 +420,26 @@ class FeedForward(nn.Module):
         dim, hidden: features of the stream, and in between.
         activation: a name; an unknown one gets the list.
         bias, linear: the linears have a bias; are of another kind than torch's.
+        sparsity: about this share of what is activated becomes 0 first: what lies below that quantile of a normal law
+            of the token's own mean and deviation, which is subtracted from the rest (Gemma 3n).
     """
 
+    quantile: float | None = None  # pickles of before sparsity came have none
+
     def __init__(
-        self, dim: int, hidden: int, *, activation: str = "gelu", bias: bool = False, linear: LinearName = "linear"
+        self,
+        dim: int,
+        hidden: int,
+        *,
+        activation: str = "gelu",
+        bias: bool = False,
+        linear: LinearName = "linear",
+        sparsity: float = 0.0,
     ):
         super().__init__()
         hidden = check.size(self, "hidden", hidden)
+        if check.number(self, "sparsity", sparsity, 0.0, 1 - 2**-24):
+            self.quantile = statistics.NormalDist().inv_cdf(sparsity)
         self.activation = check.choice(self, "activation", activation, (*ACTIVATIONS, *HALVES))
         self.up = make_linear(self, linear, dim, hidden * (2 if activation in HALVES else 1), bias)
         self.down = make_linear(self, linear, hidden, dim, bias)
@@ -402,4 +451,7 @@ class FeedForward(nn.Module):
         return self.down(h if after is None else after(h))
 
     def _activate(self, h: Tensor) -> Tensor:
+        if self.quantile is not None:
+            *u, gate = h.chunk(2, -1) if self.activation in HALVES else (h,)
+            h = torch.cat([*u, gaussian_top_k(gate, self.quantile)], -1)
         return HALVES.get(self.activation, ACTIVATIONS.get(self.activation))(h)  # type: ignore[misc]

@@ -16,11 +16,12 @@ from normkit.layers import Linear
 from normkit.ops.rope import Frequencies, Turns, turns
 from normkit.residual.norms import NormName, make_norm
 from normkit.transformer import like
-from normkit.transformer.attention import LayerCache, cores, find_core, reads_others
+from normkit.transformer.attention import Attention, KeysValues, LayerCache, cores, find_core, reads_others
+from normkit.transformer.layer_input import LayerInputs
 from normkit.transformer.transformer_layer import TransformerLayer, to_sphere
 
 COMMON = {"placement", "dim", "layer", "depth"}
-SUBLAYER_NAMES = ("attention", "cross_attention", "feedforward")
+SUBLAYER_NAMES = ("attention", "cross_attention", "feedforward", "layer_input")
 Cache = list[LayerCache]
 Window = int | None | Sequence[int | None]
 
@@ -40,13 +41,16 @@ class Transformer(nn.Module):
         window: how many positions back a query sees, None for all; several are dealt out to the layers in turn.
         scale_embedding: multiply embeddings by sqrt(dim).
         embedding_norm, final_norm: normalize before the first, after the last layer; None leaves it to the placement.
+        layer_inputs: each layer has an input of so many features of each token by itself, made of its embedding, and
+            of a table with ``layer_vocab`` rows (default: vocab), row 0 for tokens beyond (Gemma 3n).
         each: arguments of layers, dealt out to them in turn in the place of the shared ones.
         std: all matrices start normal with it, biases zero; None leaves the linears as torch starts them.
         scale_outputs: with ``std``, the last matrix of each sublayer starts smaller, by sqrt(2 depth).
         **layer: further arguments of :class:`TransformerLayer`, the placement's options among them.
 
     State: ``embedding.weight`` (vocab, dim), ``positions.weight`` (length, dim), ``embedding_norm``, ``layers.I``,
-        ``norm``; ``collapse`` where a placement learns to make one vector of a wider stream.
+        ``norm``; ``expansion`` and ``collapse`` where a placement learns to make a wider stream, and one vector of it;
+        ``layer_inputs`` with ``embedding``, ``projection`` and ``norm``.
     """
 
     frequencies: tuple[Frequencies, ...] | None = None  # pickles of before it came have none
@@ -66,6 +70,8 @@ class Transformer(nn.Module):
         rotary_base: float = 10000.0,
         frequencies: Sequence[Frequencies] | None = None,
         window: Window = None,
+        layer_inputs: int | None = None,
+        layer_vocab: int | None = None,
         each: Sequence[Mapping[str, Any]] | None = None,
         scale_embedding: bool = False,
         embedding_norm: bool | None = None,
@@ -87,7 +93,7 @@ class Transformer(nn.Module):
             "heads": heads,
             "hidden": 4 * dim if hidden is None else hidden,
         }
-        shared |= {"norm": norm, **layer}
+        shared |= {"norm": norm, "layer_inputs": layer_inputs, **layer}
         own = [{}] if each is None else self._each(each)
         self.layers = nn.ModuleList(
             TransformerLayer(
@@ -96,6 +102,7 @@ class Transformer(nn.Module):
             for i in range(check.size(self, "depth", depth))
         )
         last = self.layer(-1)
+        self._check_keys()
         self.rope = check.choice(self, "positions", positions, ("rope", "learned", None)) == "rope"
         self.frequencies = None if frequencies is None else self._frequencies(frequencies)
         if self.rope and self._turned() % 2:
@@ -109,11 +116,32 @@ class Transformer(nn.Module):
         collapse = last.form.collapse(last.place, functools.partial(make_norm, self, norm, dim))
         if collapse is not None:
             self.collapse = collapse
+        expansion = last.form.expansion(last.place)
+        if expansion is not None:
+            self.expansion = expansion
+        if layer_inputs is not None:
+            rows = None if vocab is None else vocab if layer_vocab is None else layer_vocab
+            self.layer_inputs = LayerInputs(dim, depth, layer_inputs, rows, norm=norm)
+        elif layer_vocab is not None:
+            raise ValueError(f"{type(self).__name__}: layer_vocab={layer_vocab} is of layer_inputs, which are None")
         self._start(std, scale_outputs)
 
     def layer(self, index: int) -> TransformerLayer:
         """Return a layer by its number."""
         return cast(TransformerLayer, self.layers[index])
+
+    def _check_keys(self) -> None:
+        """Require that layers whose keys are another's come after it, and cut heads as it does."""
+        for index in range(len(self.layers)):
+            of = self.layer(index).keys_of
+            if of is None:
+                continue
+            name = f"{type(self).__name__}: keys_of={of} of layer {index} must name an earlier layer"
+            own, other = self.layer(index).attention, self.layer(of).attention if of < index else None
+            if not isinstance(other, Attention) or other.keys_of is not None or not hasattr(other, "key"):
+                raise ValueError(f"{name} that projects keys and values of its own")
+            if (own.cut, own.kv_heads) != (other.cut, other.kv_heads):
+                raise ValueError(f"{name} with kv_heads={own.kv_heads} and head_dim={own.head_dim}")
 
     def _each(self, each: Any) -> list[Mapping[str, Any]]:
         """Require dictionaries of arguments that layers may differ in."""
@@ -148,7 +176,8 @@ class Transformer(nn.Module):
     @torch.no_grad()
     def _start(self, std: float | None, scale_outputs: bool) -> None:
         """Draw the embeddings, and the matrices if asked to."""
-        for table in (self.embedding, self.positions):
+        own = getattr(self, "layer_inputs", None)
+        for table in (self.embedding, self.positions, own and own.embedding):
             if table is not None:
                 nn.init.normal_(table.weight, std=0.02 if std is None else std)
         if std is None:
@@ -159,6 +188,8 @@ class Transformer(nn.Module):
             raise ValueError(
                 f"{type(self).__name__}: placement {name!r} starts its matrices by a rule; std must be None"
             )
+        if own is not None:
+            nn.init.normal_(own.projection.weight, std=std)
         for name, parameter in self.layers.named_parameters():
             if name.split(".")[1] not in SUBLAYER_NAMES:
                 continue  # what connects a sublayer to the stream starts as the placement wants
@@ -183,12 +214,29 @@ class Transformer(nn.Module):
         x = x if self.positions is None else x + self.positions(positions)
         x = x if self.embedding_norm is None else self.embedding_norm(x)
         angles = self._angles_in_turn(positions)
-        form, stream = self.layer(-1).form, self.layer(-1).form.expand(x, self.layer(-1).place)
+        form, expansion = self.layer(-1).form, getattr(self, "expansion", None)
+        stream = form.expand(x, self.layer(-1).place, expansion)
+        further = self._further(x, inputs)
         for index, layer in enumerate(self.layers):
             kept, turned = None if cache is None else cache[index], angles[index % len(angles)]
-            numbers = {"numbers": inputs} if self.layer(index).reads_numbers else {}
-            stream = layer(stream, mask, kept, turned, memory, memory_mask, **numbers)
+            stream = layer(stream, mask, kept, turned, memory, memory_mask, **further[index])
         return form.end(stream, getattr(self, "collapse", None), self._normalize)
+
+    def _further(self, x: Tensor, inputs: Tensor) -> list[dict[str, Any]]:
+        """What only some layers take, by their numbers: tokens, inputs of their own, keys that they share."""
+        further: list[dict[str, Any]] = [{} for _ in self.layers]
+        lent = {self.layer(i).keys_of: KeysValues() for i in range(len(self.layers))}
+        own = self.layer_inputs(x, inputs) if hasattr(self, "layer_inputs") else None
+        for index, arguments in enumerate(further):
+            layer = self.layer(index)
+            if layer.reads_numbers:
+                arguments["numbers"] = inputs
+            if own is not None:
+                arguments["layer_input"] = own[index]
+            lender = index if layer.keys_of is None else layer.keys_of
+            if lender in lent:
+                arguments["lent"] = lent[lender]
+        return further
 
     def _normalize(self, x: Tensor) -> Tensor:
         return x if self.norm is None else self.norm(x)
@@ -327,9 +375,9 @@ class Decoder(Transformer):
 
         Args:
             name: ``"gpt-2"``, ``"llama"``, ``"olmo-3"``, ``"gpt-oss"``, ``"glm"``, ``"qwen3-next"``,
-                ``"kimi-linear"`` or ``"deepseek-v4"``; others are refused, with why.
-            config: such as ``transformers.LlamaConfig(...)``. Dropout is left out; what the family's row has not is
-                refused by its name.
+                ``"kimi-linear"``, ``"deepseek-v4"`` or ``"gemma-3n"``.
+            config: such as ``transformers.LlamaConfig(...)``; of Gemma 3n that of its text. Dropout is left out; what
+                the family's row has not is refused by its name.
 
         Weights are drawn. :meth:`load_theirs` takes those of a model of theirs, :meth:`their_state` gives ours back.
         """

@@ -74,6 +74,8 @@ class ScoreClip:
     def _check(self, name: str, part: Attention) -> None:
         if {"query", "key"} & set(part.norms):
             raise ValueError(f"ScoreClip: {name} normalizes queries and keys: the scale of their weights is lost")
+        if part.keys_of is not None:
+            raise ValueError(f"ScoreClip: {name} reads the keys of layer {part.keys_of}, which others read too")
         if part.core.softcap is not None:
             raise ValueError(f"ScoreClip: {name} caps its scores at {part.core.softcap}; nothing is left to clip")
         for projection in (part.query, part.key):

@@ -21,6 +21,7 @@ from normkit.statistics import accurate
 from normkit.transformer.attention import (
     Attention,
     FeedForward,
+    KeysValues,
     LayerCache,
     LinearName,
     find_core,
@@ -30,6 +31,7 @@ from normkit.transformer.attention import (
 from normkit.transformer.compressed import CompressedAttention
 from normkit.transformer.delta import DeltaNet
 from normkit.transformer.latent import LatentAttention
+from normkit.transformer.layer_input import LayerInput
 from normkit.transformer.moe import MixtureOfExperts
 
 Mixer = DeltaNet | LatentAttention | CompressedAttention
@@ -71,10 +73,12 @@ class TransformerLayer(Stream):
         feedforward: ``"mlp"``, or ``"moe"``: a mixture of experts, each of ``hidden`` features.
         router: of a mixture, a method of the router room with its arguments: ``"router:experts=8,top_k=2"``.
         feedforward_options: further arguments of the feedforward, of a mixture ``capacity``, ``shared``,
-            ``shared_gate``, ``hashed``.
+            ``shared_gate``, ``hashed``; else ``sparsity``, the share of hidden features that are cut to 0 (Gemma 3n).
         causal: position t sees positions s <= t.
         core, core_options: a method of the attention room by name, and its further arguments.
         query_key_norm: also normalize queries and keys, over each ``"head"`` or the full ``"width"``.
+        value_norm: a norm of the values over the same, by name or as a function of the width; None: there is none.
+        keys_of: attend to the keys and values of an earlier layer, by its number, and project none.
         window: how many positions back a query sees; None for all.
         rotary: ``"halves"`` or ``"pairs"``: which features are turned together, where ``angles`` are given.
         rotary_dim: how many features of a head are turned, the first ones; None for all.
@@ -86,6 +90,8 @@ class TransformerLayer(Stream):
         cross, cross_options: the core by which the layer reads the states of an encoder, in a third sublayer between
             the two, and its further arguments; None reads none.
         other_depth: how many layers the other stack of an encoder-decoder has.
+        layer_inputs: the layer has an input of so many features by itself, ``layer_input`` (B, T, features), which acts
+            after the feedforward; None: it has none.
         **options: the placement's own, such as ``alpha`` of mix-ln.
 
     ``layer(x, mask=None, cache=None, angles=None, memory=None, memory_mask=None)``: x (B, T, dim). The mask is True
@@ -117,6 +123,8 @@ class TransformerLayer(Stream):
         core: str = "softmax",
         core_options: Mapping[str, Any] | None = None,
         query_key_norm: str | None = None,
+        value_norm: NormName | None = None,
+        keys_of: int | None = None,
         window: int | None = None,
         rotary: str = "halves",
         rotary_dim: int | None = None,
@@ -127,6 +135,7 @@ class TransformerLayer(Stream):
         cross: str | None = None,
         cross_options: Mapping[str, Any] | None = None,
         other_depth: int = 0,
+        layer_inputs: int | None = None,
         **options: Any,
     ):
         chosen = catalog.choose(self, "placement", placement, *PLACEMENTS)
@@ -137,7 +146,7 @@ class TransformerLayer(Stream):
         check.choice(self, "bias", bias, (False, True, "attention", "feedforward", "query_key_value"))
         core_options = dict(core_options or {})
         if wiring.hidden == "scale":
-            core_options |= self._sphere_scale(core, heads, kv_heads, head_dim)
+            core_options |= self._sphere_scale(core, heads, kv_heads, head_dim, keys_of)
         heads_of = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
         attend = self._attention_maker(norm, query_key_norm, bias, linear=linear, **heads_of)
         own: dict[str, Any] = {
@@ -146,6 +155,8 @@ class TransformerLayer(Stream):
             "window": window,
             "rotary": rotary,
             "rotary_dim": rotary_dim,
+            "value_norm": value_norm,
+            "keys_of": keys_of,
         }
         if check.choice(self, "mixer", mixer, ("attention", *MIXERS)) == "attention":
             if mixer_options:
@@ -163,6 +174,8 @@ class TransformerLayer(Stream):
         self.feedforward = self._build_feedforward(feedforward, router, hidden, linear, inside)
         for name, branch in wiring.branches(self.place).items():
             self.wire(name, branch, norm)
+        if layer_inputs is not None:
+            self._wire_layer_input(norm, LayerInput(dim, layer_inputs, activation=activation, linear=linear))
         self._wire_hidden(norm, hidden)
         self._start()
 
@@ -184,7 +197,9 @@ class TransformerLayer(Stream):
             **shared,
         )
 
-    def _sphere_scale(self, core: str, heads: int, kv_heads: int | None, head_dim: int | None) -> dict[str, float]:
+    def _sphere_scale(
+        self, core: str, heads: int, kv_heads: int | None, head_dim: int | None, keys_of: int | None
+    ) -> dict[str, float]:
         """Queries and keys of unit length want their product multiplied by the root of the head's size."""
         name = f"TransformerLayer: placement {self.placement!r}"
         if self.place.sublayers == 3:
@@ -194,6 +209,8 @@ class TransformerLayer(Stream):
         require(kind, takes("scale"), f"scale, which placement {self.placement!r} sets")
         if kv_heads not in (None, heads):
             raise ValueError(f"{name} scales each query with its key; kv_heads must be {heads}, not {kv_heads}")
+        if keys_of is not None:
+            raise ValueError(f"{name} scales each query with its key; keys_of must be None, not {keys_of}")
         if head_dim is None:
             check.divides(self, "heads", check.size(self, "heads", heads), "dim", self.dim)
         return {"scale": math.sqrt(self.dim // heads if head_dim is None else head_dim)}
@@ -226,6 +243,17 @@ class TransformerLayer(Stream):
             reason = f"linear={linear!r}" if linear != "linear" else f"placement {self.placement!r}"
             raise ValueError(f"TransformerLayer: {reason} reaches into the feedforward, which must be 'mlp', not 'moe'")
         return MixtureOfExperts(self.dim, hidden, router=router, **options)  # type: ignore[arg-type]
+
+    def _wire_layer_input(self, norm: NormName, sublayer: LayerInput) -> None:
+        """Register what acts by the layer's own input, where the placement says how."""
+        connection = self.own_wiring.layer_input
+        if connection is None:
+            able = ", ".join(name for name, wiring in placements().items() if wiring.layer_input is not None)
+            raise ValueError(
+                f"TransformerLayer: placement {self.placement!r} takes no layer_inputs; those that do: {able}"
+            )
+        self.layer_input = sublayer
+        self.wire("layer_input", connection.at(self.place), norm)
 
     def _wire_hidden(self, norm: NormName, hidden: int) -> None:
         """Register what acts inside attention and feedforward."""
@@ -276,15 +304,19 @@ class TransformerLayer(Stream):
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
         numbers: Tensor | None = None,
+        layer_input: Tensor | None = None,
+        lent: KeysValues | None = None,
     ) -> Tensor:
         """Pass the stream through attention, that to ``memory`` where there is one, and feedforward.
 
         ``x`` is (B, T, dim), or what else the placement's stream is. The ``numbers`` (B, T) of the tokens are what a
-        mixture with a table chooses experts by.
+        mixture with a table chooses experts by, the ``layer_input`` (B, T, features) is the layer's own, and ``lent``
+        holds the keys and values that layers share.
         """
         part = self.form.check(self, x, self.place, (None, None))
         past, read = (None, None) if cache is None else (cache.past, cache.memory)
-        sublayers = {"attention": lambda h: self.attention(h, mask, past, angles, self._sphere())}
+        shared = {} if lent is None else {"lent": lent}
+        sublayers = {"attention": lambda h: self.attention(h, mask, past, angles, self._sphere(), **shared)}
         if self.cross_attention is not None:
             check.values(self, "memory", memory, (part.shape[0], None, self.dim), part)
             sublayers["cross_attention"] = functools.partial(
@@ -294,12 +326,22 @@ class TransformerLayer(Stream):
             raise ValueError("TransformerLayer: memory is given, but cross=None; cross='softmax' reads it")
         further = {"numbers": numbers} if self.reads_numbers else {}
         sublayers["feedforward"] = lambda h: self.feedforward(h, self._before, self._after, **further)
+        if "layer_input" in self.branches:
+            check.values(self, "layer_input", layer_input, (*part.shape[:2], self.layer_input.features), part)
+            sublayers["layer_input"] = functools.partial(self.layer_input, given=layer_input)
+        elif layer_input is not None:
+            raise ValueError("TransformerLayer: layer_input is given, but layer_inputs=None")
         return self.carry(x, sublayers)
 
     @property
     def reads_numbers(self) -> bool:
         """Whether the numbers of the tokens must be handed in."""
         return getattr(self.feedforward, "table", None) is not None
+
+    @property
+    def keys_of(self) -> int | None:
+        """The number of the layer whose keys and values it attends to; None: its own."""
+        return getattr(self.attention, "keys_of", None)
 
     def empty_cache(self) -> LayerCache:
         """Return a cache for :meth:`forward`, to which the tokens of each call are added."""
