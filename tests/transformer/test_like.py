@@ -7,7 +7,7 @@ import torch
 
 import normkit as nk
 from normkit.optional import let_torchvision_load
-from normkit.transformer.like import FAMILIES, NOT_BUILT
+from normkit.transformer.like import FAMILIES
 
 TOKENS = torch.randint(17, (2, 12), generator=torch.Generator().manual_seed(0))
 MARKS = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
@@ -118,6 +118,27 @@ CASES |= {
     ),
 }
 
+SLIDING, FULL = "sliding_attention", "full_attention"
+GEMMA = {
+    **{"num_hidden_layers": 6, "layer_types": [SLIDING, SLIDING, FULL, SLIDING, SLIDING, FULL], "sliding_window": 4},
+    **{"head_dim": 8, "altup_num_inputs": 3, "laurel_rank": 3, "num_kv_shared_layers": 2},
+    **{"hidden_size_per_layer_input": 5, "vocab_size_per_layer_input": 13},
+    "activation_sparsity_pattern": [0.95, 0.5, 0.0, 0.0, 0.0, 0.3],
+}
+CASES |= {
+    "gemma-3n": ("gemma-3n", "Gemma3nTextConfig", SIZES | GEMMA),
+    "gemma-3n own": (
+        *("gemma-3n", "Gemma3nTextConfig"),
+        SIZES
+        | GEMMA
+        | {"intermediate_size": [24, 20, 12], "num_hidden_layers": 3, "layer_types": [FULL, SLIDING, SLIDING]}
+        | {"num_kv_shared_layers": 0, "altup_num_inputs": 2, "tie_word_embeddings": False, "attention_bias": True}
+        | {"activation_sparsity_pattern": [0.0, 0.2, 0.0], "hidden_activation": "silu", "final_logit_softcapping": 2.0}
+        | {"vocab_size_per_layer_input": 17}
+        | {"rope_parameters": {FULL: YARN, SLIDING: {"rope_type": "default", "rope_theta": 100.0}}},
+    ),
+}
+
 V4S = ["deepseek-v4", "deepseek-v4 own"]
 
 
@@ -161,7 +182,8 @@ def test_logits_are_those_of_transformers_and_weights_go_back(transformers, case
 
 
 @pytest.mark.parametrize(
-    "case", ["olmo-3 yarn", "gpt-oss", "glm", "qwen3-next", "kimi-linear", "kimi-linear own", *V4S]
+    "case",
+    ["olmo-3 yarn", "gpt-oss", "glm", "qwen3-next", "kimi-linear", "kimi-linear own", *V4S, "gemma-3n", "gemma-3n own"],
 )
 def test_generation_with_a_cache_is_theirs(transformers, case):
     ours, theirs = twins(transformers, case)
@@ -190,12 +212,6 @@ def test_a_drawn_model_of_each_family_trains(transformers):
         assert model.family == name
 
 
-@pytest.mark.parametrize("name", NOT_BUILT)
-def test_families_that_are_not_built_say_why(name):
-    with pytest.raises(ValueError, match=f"Decoder.like: '{name}' is not built: .*; those that are: gpt-2, llama"):
-        nk.Decoder.like(name, None)
-
-
 def test_what_a_row_has_not_is_refused_by_its_name(transformers):
     llama = transformers.LlamaConfig
     for name, config, message in [
@@ -219,6 +235,17 @@ def test_what_a_row_has_not_is_refused_by_its_name(transformers):
             transformers.DeepseekV4Config(**SIZES | V4 | {"hc_eps": 1e-5}),
             "config.hc_eps must be 1e-06",
         ),
+        (
+            "gemma-3n",
+            transformers.Gemma3nTextConfig(**SIZES | GEMMA | {"altup_active_idx": 1}),
+            "config.altup_active_idx must be 0 for 'gemma-3n', not 1",
+        ),
+        (
+            "gemma-3n",
+            transformers.Gemma3nTextConfig(**SIZES | GEMMA | {"altup_correct_scale": False}),
+            "config.altup_correct_scale must be True",
+        ),
+        ("gemma-3n", transformers.Gemma3nConfig(), "not one of model_type 'gemma3n'"),
         (
             "llama",
             llama(**SIZES | {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}),

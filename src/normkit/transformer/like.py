@@ -24,9 +24,6 @@ from normkit.transformer.moe import MixtureOfExperts
 if TYPE_CHECKING:
     from normkit.transformer.model import Decoder
 
-NOT_BUILT = {
-    "gemma-3n": "its streams (AltUp), per-layer embeddings and shared caches are not in the reference transformer",
-}
 ACTIVATIONS = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh"}
 PLAIN = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu", "silu": "silu"}
 LENGTHS = ("dynamic", "longrope")  # kinds of rotary angles that depend on how long the text is
@@ -70,6 +67,7 @@ CHANGES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
     "in turn": (lambda w, *_: _deinterleave(w, -1), lambda w, *_: _interleave(w, -1)),
     "head by head": (_ungroup, _group),
     "flat": (lambda w, *_: w.flatten(), lambda w, *_: w.view(1, 1, -1, 1)),
+    "stacked": (lambda w, sizes, _: w.unflatten(0, (sizes[0], -1)), lambda w, *_: w.flatten(0, 1)),
 }
 
 
@@ -86,7 +84,8 @@ class Weight(NamedTuple):
 class Family:
     """One row: the configuration's ``model_type``, arguments, and weights outside of and in each layer.
 
-    parts: weights of the layers that have a sublayer of a class.
+    parts: weights of the layers that have a sublayer of a class. stacked: tensors of ours whose rows are so many of
+    theirs, which have a number in their names.
     """
 
     model_type: str
@@ -97,6 +96,7 @@ class Family:
     wanted: Mapping[str, Any] = field(default_factory=dict)
     beside: tuple[str, ...] = ()
     parts: Mapping[type[nn.Module], tuple[Weight, ...]] = field(default_factory=dict)
+    stacked: Mapping[str, str] = field(default_factory=dict)
 
 
 def _one(ours: str, theirs: str, change: str = "same") -> Weight:
@@ -375,6 +375,37 @@ def _deepseek_v4(config: Any) -> dict[str, Any]:
     }
 
 
+def _gemma3n(config: Any) -> dict[str, Any]:
+    common = _common(config)
+    del common["hidden"]
+    last: dict[str, int] = {}
+    each: list[dict[str, Any]] = []
+    for i, (kind, mode) in enumerate(zip(config.layer_types, config.kv_sharing_modes, strict=True)):
+        sparsity = {"sparsity": config.activation_sparsity_pattern[i]}
+        each.append({"hidden": config.intermediate_size[i], "feedforward_options": sparsity})
+        if mode == "reuse":
+            each[i]["keys_of"] = last[kind]
+        else:
+            last[kind] = i
+    return common | {
+        "placement": "altup",
+        "streams": config.altup_num_inputs,
+        "rank": config.laurel_rank,
+        "query_key_norm": "head",
+        "value_norm": f"{common['norm']},affine=False",
+        "core_options": {"scale": 1.0},
+        "activation": _activation(config, "hidden_activation"),
+        "bias": _bias(config.attention_bias, False),
+        "window": _windows(config),
+        "frequencies": [_frequencies(config, kind) for kind in config.layer_types],
+        "scale_embedding": True,
+        "logit_softcap": config.final_logit_softcapping,
+        "layer_inputs": config.hidden_size_per_layer_input,
+        "layer_vocab": config.vocab_size_per_layer_input,
+        "each": each,
+    }
+
+
 EXPERTS = (
     _one("feedforward.router.weight", "mlp.gate.weight"),
     _one("feedforward.up.weight", "mlp.experts.gate_up_proj", "gate first"),
@@ -613,15 +644,59 @@ FAMILIES: dict[str, Family] = {
             ),
         },
     ),
+    "gemma-3n": Family(
+        "gemma3n_text",
+        _gemma3n,
+        (
+            *OUTSIDE,
+            *_weights(
+                "layer_inputs",
+                "model",
+                {
+                    "embedding": "embed_tokens_per_layer",
+                    "projection": "per_layer_model_projection",
+                    "norm": "per_layer_projection_norm",
+                },
+            ),
+        ),
+        "model.layers.",
+        (
+            *PROJECTIONS,
+            *GATED,
+            *_linears(
+                {
+                    "attention.query_norm": "self_attn.q_norm",
+                    "attention.key_norm": "self_attn.k_norm",
+                    "attention_norm": "input_layernorm",
+                    "attention_output_norm": "post_attention_layernorm",
+                    "feedforward_norm": "pre_feedforward_layernorm",
+                    "feedforward_output_norm": "post_feedforward_layernorm",
+                    "altup.norm": "altup.router_norm",
+                    "attention_laurel.norm": "laurel.post_laurel_norm",
+                    "layer_input.gate": "per_layer_input_gate",
+                    "layer_input.output": "per_layer_projection",
+                    "layer_input_output_norm": "post_per_layer_input_norm",
+                },
+                ("weight",),
+            ),
+            _one("altup.router", "altup.modality_router.weight"),
+            _one("altup.prediction", "altup.prediction_coefs.weight"),
+            _one("altup.correction", "altup.correction_coefs.weight"),
+            _one("attention_laurel.down", "laurel.linear_left.weight"),
+            _one("attention_laurel.up", "laurel.linear_right.weight"),
+            _one("layer_input_scale", "altup.correct_output_scale"),
+        ),
+        {"altup_active_idx": 0, "altup_correct_scale": True},
+        stacked={
+            "expansion.weight": "model.altup_projections.{}.weight",
+            "collapse.weight": "model.altup_unembed_projections.{}.weight",
+        },
+    ),
 }
 
 
 def family(name: str) -> Family:
-    """Return a row; a family that is not built is refused with the reason."""
-    if isinstance(name, str) and name in NOT_BUILT:
-        raise ValueError(
-            f"Decoder.like: {name!r} is not built: {NOT_BUILT[name]}; those that are: {', '.join(FAMILIES)}"
-        )
+    """Return a row."""
     return FAMILIES[check.choice("Decoder.like", "family", name, tuple(FAMILIES))]
 
 
@@ -656,6 +731,9 @@ def weights(name: str, model: Decoder) -> list[Weight]:
             )
             for weight in (*row.inside, *(weight for kind in kinds for weight in row.parts.get(kind, ())))
         ]
+    for our, their in row.stacked.items():
+        numbered = tuple(their.format(i) for i in range(len(model.get_parameter(our))))
+        entries.append(Weight((our,), numbered, "stacked"))
     return [*row.outside, *entries]
 
 
