@@ -59,8 +59,9 @@ class Card:
     by which other people's code differs, each with its values, or "any": what recognition tries. ``exempt`` holds the
     cases of the contract that the method cannot keep, each with its reason; see :meth:`exemption`. ``peer`` builds,
     from a feature count, another library's module for the same numbers: what the benchmark races and a test compares
-    with. ``evidence`` is a key of ``EVIDENCE``: where the numbers come from that it is compared with; empty where
-    nothing is said. ``provenance`` is a sentence more.
+    with. ``around`` puts the method around a whole model where it is not built so: what ``nk.adapt`` calls with the
+    model and options. ``evidence`` is a key of ``EVIDENCE``: where the numbers come from that it is compared with;
+    empty where nothing is said. ``provenance`` is a sentence more.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Card:
     evidence: str = ""
     exempt: Mapping[str, str] = field(default_factory=dict)
     peer: Callable[[int], nn.Module] | None = None
+    around: Callable[..., nn.Module] | None = None
     room: str = ""
     group: str = ""
 
@@ -171,6 +173,7 @@ def method(
     evidence: str | None = None,
     exempt: Mapping[str, str] | None = None,
     peer: Callable[[int], nn.Module] | None = None,
+    around: Callable[..., nn.Module] | None = None,
     room: str | None = None,
 ) -> Callable[[Entry], Entry]:
     """Enter a class or a function into the catalogue under ``name``; see :class:`Card` for the fields.
@@ -210,6 +213,7 @@ def method(
             else check.choice(name, "evidence", evidence, tuple(EVIDENCE)),
             exempt or {},
             peer,
+            around,
             at.room if at else room or kind.room,
             at.group if at else "",
         )
@@ -354,19 +358,23 @@ def find(text: str) -> Choice:
     return choice.with_arguments(written)
 
 
-def choose(owner: object, argument: str, text: Any, *kinds: Kind, more: Iterable[str] = ()) -> Choice:
+def choose(owner: object, argument: str, text: Any, *kinds: Kind, or_around: bool = False) -> Choice:
     """Return what a text stands for among the methods of some kinds; ``owner`` and ``argument`` begin the error.
 
-    The error has the names of ``more`` too, which the caller knows.
+    With ``or_around`` methods that a card puts around a model are among them, whatever their kind.
 
     A name may mean one method of each kind: ``qk-norm`` is an attention core, and as an alias a placement.
     """
+
+    def fits(card: Card) -> bool:
+        return not kinds or card.kind in kinds or (or_around and card.around is not None)
+
     if isinstance(text, str):
         name, written = parsed(text)
-        choice = _find(name, kinds)
+        choice = _find(name, fits)
         if choice is not None:
             return choice.with_arguments(written)
-    return check.choice(owner, argument, text, sorted([*more, *(card.name for card in members(*kinds))]))
+    return check.choice(owner, argument, text, sorted(card.name for card in filter(fits, members())))
 
 
 def members(*kinds: Kind) -> list[Card]:
@@ -390,11 +398,15 @@ def _nearest(word: str) -> str:
     return nearest(word, names, "'normkit list' shows them all")
 
 
-def _find(name: str, kinds: tuple[Kind, ...] = ()) -> Choice | None:
+def _any(card: Card) -> bool:
+    return True
+
+
+def _find(name: str, fits: Callable[[Card], bool] = _any) -> Choice | None:
     choice = _by_name(name)
-    if choice is None or (kinds and choice.card.kind not in kinds):
-        choice = _by_alias(name, kinds) or _by_path(name)
-    return choice if choice is None or not kinds or choice.card.kind in kinds else None
+    if choice is None or not fits(choice.card):
+        choice = _by_alias(name, fits) or _by_path(name)
+    return choice if choice is None or fits(choice.card) else None
 
 
 def _by_name(name: str) -> Choice | None:
@@ -414,13 +426,13 @@ def _name_among(name: str, known: Iterable[str]) -> str | None:
     return next((other for other in known if plain(other) == plain(name)), None)
 
 
-def _by_alias(name: str, kinds: tuple[Kind, ...] = ()) -> Choice | None:
+def _by_alias(name: str, fits: Callable[[Card], bool] = _any) -> Choice | None:
     """Find a method by another name; of the files, only those that hold the word are imported."""
     word = plain(name)
     holding = [other for other, place in _files().items() if f'"{word}"' in plain(place.path.read_text("utf-8"))]
     for other in map(card, dict.fromkeys([*holding, *_cards])):
         for alias, arguments in other.aliases.items():
-            if plain(alias) == word and (not kinds or other.kind in kinds):
+            if plain(alias) == word and fits(other):
                 return Choice(other, arguments)
     return None
 

@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 import normkit as nk
+from normkit import catalog
 from normkit.cli import main
+from normkit.kinds.adapter import Adapter
 from normkit.optional import library
 from normkit.surgery.statistics.streaming import run_stream
 
@@ -100,7 +102,11 @@ def test_a_method_learns_at_test_time_as_it_does_by_its_own_name():
     [
         ({"method": "tnt"}, "adapt: method must be one of .*tent.*not 'tnt'"),
         ({"method": "tent", "where": "1"}, "tent has norms= for names of norms"),
-        ({"method": "t3a", "where": "1"}, "t3a moves no norms"),
+        ({"method": "t3a", "where": "1"}, "t3a has no choice of norms"),
+        ({"method": "memo", "where": "1"}, "memo has no choice of norms"),
+        ({"method": "t3a:support=3"}, "t3a takes no argument 'support'; did you mean 'supports'"),
+        ({"method": "lame", "near": 3}, "lame takes no argument 'near'; it takes affinity, neighbours, symmetric"),
+        ({"method": "memo", "near": 3}, "MEMO takes no argument 'near'"),
         ({"method": "lame", "guard": "halt"}, "lame: guard must be one of 'off', 'stop', 'reset', not 'halt'"),
         ({"lr": 0.1}, "lr is of a method, and none is named"),
     ],
@@ -146,6 +152,17 @@ def test_what_reads_features_is_reset_saved_and_not_spoiled_by_a_batch_with_nan(
         assert torch.equal(adapter(inputs[0]), want[0])
 
 
+@pytest.mark.parametrize("name", ["t3a", "lame"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_what_reads_features_answers_in_the_type_of_the_model(name, dtype):
+    adapter = nk.adapt(classifier().to(dtype), method=name)
+    plain = nk.adapt(classifier(), method=name)
+    for x, _ in stream(2):
+        got, want = adapter(x.to(dtype)), plain(x)
+        assert got.dtype is dtype
+        torch.testing.assert_close(got.float(), want, rtol=0.05, atol=0.05)
+
+
 def test_a_head_that_does_not_make_the_answers_is_named():
     body = nn.Sequential(nn.Flatten(), nn.Linear(108, 4), nn.ReLU()).eval()
     x = torch.randn(8, 3, 6, 6)
@@ -159,6 +176,26 @@ def test_a_head_that_does_not_make_the_answers_is_named():
     torch.testing.assert_close(nk.adapt(two, method="lame", head="3")(x), nk.adapt(two, method="lame")(x))
     with pytest.raises(ValueError, match="does not return what its linear '1' returns"):
         nk.adapt(two, method="lame", head="1")(x)
+
+
+def test_a_method_whose_card_puts_it_around_a_model_is_an_adapter(monkeypatch):
+    class Doubling(Adapter):
+        def __init__(self, model, *, times=2.0):
+            super().__init__(model, torch.optim.SGD)
+            self.times = times
+
+        def observe(self, x):
+            return self.times * self.logits(self.model, x)
+
+    monkeypatch.setattr(catalog, "_cards", dict(catalog._cards))
+    nk.method("doubling-of-logits", around=Doubling)(lambda x: 2 * x)
+    x, model = stream(1)[0][0], classifier()
+    assert torch.equal(nk.adapt(model, method="doubling-of-logits")(x), 2 * model(x))
+    assert torch.equal(nk.adapt(model, method="doubling-of-logits:times=3.0")(x), 3 * model(x))
+    with pytest.raises(TypeError, match="doubling-of-logits takes no argument 'time'; did you mean 'times'"):
+        nk.adapt(model, method="doubling-of-logits", time=3)
+    with pytest.raises(ValueError, match=r"method must be one of .*'doubling-of-logits'.*not 'softmax'"):
+        nk.adapt(model, method="softmax")
 
 
 def test_memo_is_called_as_the_model_is_and_adapts_on_each_sample_alone():

@@ -136,7 +136,7 @@ class DELTA(Adapter):
     def _load_from_state_dict(self, state_dict, prefix, *rest):
         saved = state_dict.get(f"{prefix}class_frequency")
         if isinstance(saved, Tensor):
-            self.class_frequency = self.class_frequency.new_empty(saved.shape)
+            self.class_frequency = self.class_frequency.new_empty(saved.shape, dtype=saved.dtype)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import check
-from normkit.catalog import method
+from normkit.catalog import create, method
+from normkit.inference._features import OfFeatures
 from normkit.inference._scores import scores
 from normkit.kinds import make_guard
 
@@ -18,11 +21,27 @@ FLOOR = 1e-20  # of an assignment there
 CLOSE = 1e-8  # the relative change of the energy at which rounds end
 
 
+class OfNeighbours(OfFeatures):
+    """:func:`lame` behind a model: of each batch, samples with near features get like labels."""
+
+    name = NAME
+
+    def __init__(self, model: nn.Module, *, head: str | None = None, guard: str = "off", **options: Any):
+        super().__init__(model, head=head, guard=guard)
+        self.correct = create(NAME, **options)
+        self.correct(torch.full((1, 2), 0.5), torch.ones(1, 2))  # which refuses values that it does not take
+
+    def answer(self, logits: Tensor, features: Tensor) -> Tensor:
+        """Return the logarithm of the assignments."""
+        return (self.correct(logits.softmax(1), features) + LEAST).log()
+
+
 @method(
     NAME,
     paper="Parameter-free Online Test-time Adaptation (Boudiaf et al., 2022), arXiv 2201.05718",
     shape="N C : simplex",
     inputs={"features": "N F"},
+    around=OfNeighbours,
     exempt={"gradcheck": "assignments carry no gradient"},
 )
 @torch.no_grad()

@@ -43,10 +43,16 @@ class PriorBatchNorm(nn.Module):
         return channel.affine(h, self.weight, self.bias).to(x.dtype)
 
 
+def of_batches(model: nn.Module, **options: Any) -> MEMO:
+    """It, called as the model is: with a batch."""
+    return MEMO(model, **{"batched": True, **options})
+
+
 @method(
     "memo",
     paper="MEMO: Test Time Robustness via Adaptation and Augmentation (Zhang et al., 2022), arXiv 2110.09506",
     shape="C H W",
+    around=of_batches,
     exempt={
         "refused-batch": "each call begins by forgetting the last one",
         "infinite": "each call begins by forgetting the last one",

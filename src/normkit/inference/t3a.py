@@ -8,11 +8,39 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.catalog import method
+from normkit.inference._features import OfFeatures
 from normkit.inference._norms import entropies
 from normkit.inference._scores import scores
 from normkit.kinds import Fitted, make_guard
 from normkit.kinds.guard import RESET
 from normkit.statistics import accurate
+
+
+class OfCentroids(OfFeatures):
+    """:class:`T3A` in the place of a model's head; logits have the length of the head's mean row."""
+
+    name = "t3a"
+
+    def __init__(self, model: nn.Module, *, supports: int = 100, head: str | None = None, guard: str = "off"):
+        super().__init__(model, head=head, guard=guard)
+        linear = self.linear
+        with torch.random.fork_rng(devices=[]):  # the first numbers of T3A are drawn, and not kept
+            made = T3A(linear.in_features, linear.out_features, supports=supports, bias=linear.bias is not None)
+        self.t3a = made.to(linear.weight)
+        self.begin()
+
+    @torch.no_grad()
+    def begin(self) -> None:
+        """The centroids are the rows of the head."""
+        linear = self.linear
+        self.t3a.weight.copy_(linear.weight)
+        if self.t3a.bias is not None and linear.bias is not None:
+            self.t3a.bias.copy_(linear.bias)
+        self.t3a.reset()
+
+    def answer(self, logits: Tensor, features: Tensor) -> Tensor:
+        """Keep features, and answer by the centroids."""
+        return self.t3a(features) * accurate(self.t3a.weight).norm(dim=1).mean().to(features)
 
 
 @method(
@@ -21,6 +49,7 @@ from normkit.statistics import accurate
     "NeurIPS",
     shape="N C",
     example={"num_classes": 3},
+    around=OfCentroids,
     exempt={"arrays": "every call is remembered, so that a second one answers otherwise"},
 )
 class T3A(Fitted):

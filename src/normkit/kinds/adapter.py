@@ -271,9 +271,10 @@ class Adapter(Method):
         }
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
-        self.begun, self.source = state["begun"], dict(state["source"])
-        self.optimizer, self.copies = None, {i: nn.Parameter(own.clone()) for i, own in state["copies"].items()}
+        """Go on from there, with tensors of its own: torch's optimizers keep those that they are given."""
+        state = copy.deepcopy(state)
+        self.begun, self.source = state["begun"], state["source"]
+        self.optimizer, self.copies = None, {i: nn.Parameter(own) for i, own in state["copies"].items()}
         if state["optimizer"] is not None:
             self.optimizer = self.build(self._wide(self.parameters_trained()))
             self.optimizer.load_state_dict(state["optimizer"])

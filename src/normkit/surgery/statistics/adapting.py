@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import copy
-import functools
-from collections.abc import Callable
-from typing import Any
+import inspect
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from normkit import catalog, check
 from normkit.activation.batch.alpha_batchnorm import AlphaBatchNorm
-from normkit.choice import parsed
-from normkit.inference.memo import MEMO
 from normkit.kinds.adapter import ADAPTER, Adapter
+from normkit.kinds.arguments import bind
 from normkit.surgery.edits import replaced
 from normkit.surgery.edits.changes import Change, Report
 from normkit.surgery.recognition.match import Followed, Match
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
-from normkit.surgery.statistics.heads import OF_FEATURES
 from normkit.where import Where, selects
 
 __all__ = ["adapt"]
@@ -52,9 +50,10 @@ def adapt(
         weight: the share of the batch at hand: 0 changes nothing, 1 forgets what was learned.
         where: only norms whose name fits a pattern, is in a list, or is let by a function of name and module.
         inplace: change the model; else a copy, which is the report's ``model``.
-        method: an adapter's name, with or without arguments, ``"sar:lr=0.001"``: ``normkit list --kind adapter``, t3a
-            or lame. It takes over the model, or with ``inplace=False`` a copy of it. T3a and lame answer from what goes
-            into the last linear of the model, or the one that ``head`` names; memo adapts on each sample of a batch.
+        method: an adapter's name, with or without arguments, ``"sar:lr=0.001"``: ``normkit list --kind adapter``, t3a,
+            lame, or another method whose card says ``around``. It takes over the model, or with ``inplace=False`` a
+            copy of it. T3a and lame answer from what goes into the last linear of the model, or the one that ``head``
+            names; memo adapts on each sample of a batch.
         options: the arguments of that method, such as ``lr``.
 
     Returns a :class:`Report` of what was changed, or with ``method`` the adapter.
@@ -94,18 +93,27 @@ def _around(model: nn.Module, method: str, where: Where, options: dict[str, Any]
     """Return an adapter that has taken over the model."""
     make = adapter_of("adapt", "method", method)
     if where is not None:
-        own = "moves no norms" if isinstance(make, functools.partial) else "has norms= for names of norms"
-        raise ValueError(f"adapt: where is for batch norms that mix statistics; {method} {own}")
+        own = "norms= for names of norms" if "norms" in make.card.signature.parameters else "no choice of norms"
+        raise ValueError(f"adapt: where is for batch norms that mix statistics; {method} has {own}")
     return make(model, **options)
 
 
-def adapter_of(owner: object, argument: str, text: Any) -> Callable[..., Adapter]:
-    """Return what puts an adapter around a model, by its name: one of the catalogue, t3a or lame."""
-    name, written = parsed(text) if isinstance(text, str) else ("", {})
-    if name in OF_FEATURES:
-        return functools.partial(OF_FEATURES[name], **written)
-    choice = catalog.choose(owner, argument, text, ADAPTER, more=OF_FEATURES)
-    return choice.with_arguments({**({"batched": True} if choice.card.entry is MEMO else {}), **written}).create
+class Wrapping(NamedTuple):
+    """What puts an adapter around a model: the card of its method, and the arguments that were written with the name."""
+
+    card: catalog.Card
+    arguments: Mapping[str, Any]
+
+    def __call__(self, model: nn.Module, **options: Any) -> Adapter:
+        """Take over a model."""
+        make = self.card.around or self.card.entry
+        bound = bind(self.card.name, inspect.signature(make), (model,), {**self.arguments, **options})
+        return make(*bound.args, **bound.kwargs)
+
+
+def adapter_of(owner: object, argument: str, text: Any) -> Wrapping:
+    """Return what puts around a model the adapter that a text names, or another method whose card tells how."""
+    return Wrapping(*catalog.choose(owner, argument, text, ADAPTER, or_around=True))
 
 
 def _refusal(match: Match) -> str | None:

@@ -1,4 +1,4 @@
-"""T3A and LAME around a whole model: its last linear is the classifier, and what goes into that are the features."""
+"""Methods of features around a whole model: its last linear is the classifier, what goes into that are the features."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.inference._norms import mode
-from normkit.inference.lame import LEAST, lame
-from normkit.inference.t3a import T3A
 from normkit.kinds.adapter import Adapter
 from normkit.kinds.guard import GUARDS
 from normkit.statistics import accurate
@@ -61,7 +59,9 @@ class OfFeatures(Adapter):
                 "makes its logits by head="
             )
         features = accurate(seen[-1][0])
-        return self.answer(accurate(logits), features) if bool(features.isfinite().all()) else logits
+        if not bool(features.isfinite().all()):
+            return logits
+        return self.answer(accurate(logits), features).to(logits.dtype)
 
     @property
     def linear(self) -> nn.Linear:
@@ -75,48 +75,3 @@ class OfFeatures(Adapter):
 
 def _same(out: Any, logits: Tensor) -> bool:
     return isinstance(out, Tensor) and out.shape == logits.shape and torch.equal(out.nan_to_num(), logits.nan_to_num())
-
-
-class OfCentroids(OfFeatures):
-    """:class:`normkit.T3A` in the place of a model's head; logits have the length of the head's mean row."""
-
-    name = "t3a"
-
-    def __init__(self, model: nn.Module, *, supports: int = 100, head: str | None = None, guard: str = "off"):
-        super().__init__(model, head=head, guard=guard)
-        linear = self.linear
-        with torch.random.fork_rng(devices=[]):  # the first numbers of T3A are drawn, and not kept
-            made = T3A(linear.in_features, linear.out_features, supports=supports, bias=linear.bias is not None)
-        self.t3a = made.to(linear.weight)
-        self.begin()
-
-    @torch.no_grad()
-    def begin(self) -> None:
-        """The centroids are the rows of the head."""
-        linear = self.linear
-        self.t3a.weight.copy_(linear.weight)
-        if self.t3a.bias is not None and linear.bias is not None:
-            self.t3a.bias.copy_(linear.bias)
-        self.t3a.reset()
-
-    def answer(self, logits: Tensor, features: Tensor) -> Tensor:
-        """Keep features, and answer by the centroids."""
-        return self.t3a(features) * accurate(self.t3a.weight).norm(dim=1).mean().to(features)
-
-
-class OfNeighbours(OfFeatures):
-    """:func:`normkit.lame` behind a model: of each batch, samples with near features get like labels."""
-
-    name = "lame"
-
-    def __init__(self, model: nn.Module, *, head: str | None = None, guard: str = "off", **options: Any):
-        super().__init__(model, head=head, guard=guard)
-        self.options = options
-        lame(torch.full((1, 2), 0.5), torch.ones(1, 2), **options)  # which refuses what it does not take
-
-    def answer(self, logits: Tensor, features: Tensor) -> Tensor:
-        """Return the logarithm of the assignments."""
-        return (lame(logits.softmax(1), features, **self.options) + LEAST).log()
-
-
-OF_FEATURES: dict[str, type[OfFeatures]] = {made.name: made for made in (OfCentroids, OfNeighbours)}
