@@ -249,11 +249,14 @@ def test_a_stream_that_breaks_off_keeps_what_was_seen_and_says_where():
         run_stream(classifier(), adapter, torn(0), "tent")
 
 
-def test_a_last_batch_of_one_sample_that_has_no_statistics_is_named():
+def test_a_batch_that_model_or_method_cannot_take_is_named():
     model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)).eval()
     batches = [torch.randn(8, 3), torch.randn(1, 3)]
     with pytest.raises(ValueError, match="adapt: batch 1 of data: Tent: a batch of one sample has no statistics"):
         run_stream(model, nk.adapt(model, method="tent", inplace=False), batches, "tent")
+    odd = [torch.randn(8, 3), torch.randn(8, 4)]
+    with pytest.raises(ValueError, match=r"adapt: batch 1 of data: .*running_mean should contain 4 elements"):
+        run_stream(model, nk.adapt(model, method="tent", inplace=False), odd, "tent")
     note, images = nk.adapt(classifier(), method="note:capacity=4"), [torch.randn(n, 3, 6, 6) for n in (8, 1)]
     assert run_stream(classifier(), note, images, "note").samples == [8, 1]
 

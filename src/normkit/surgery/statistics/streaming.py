@@ -82,12 +82,12 @@ def run_stream(source: nn.Module, adapter: Adapter, batches: Iterable[Any], meth
             raise ValueError(f"adapt: batch {number} of data has {len(y)} labels for {len(x)} inputs")
         if number and (y is None) is bool(stream.right_before):
             raise ValueError(f"adapt: batch {number} of data has {'no ' * (y is None)}labels, unlike those before it")
-        with torch.no_grad():
-            before = adapter.logits(source, x).argmax(-1)
-        begun = time.perf_counter()
         try:
+            with torch.no_grad():
+                before = adapter.logits(source, x).argmax(-1)
+            begun = time.perf_counter()
             after = adapter(x).argmax(-1)
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:  # torch's own of a shape are of the second kind
             raise ValueError(f"adapt: batch {number} of data: {error}") from error
         stream.seconds += time.perf_counter() - begun
         stream.samples.append(len(after))
