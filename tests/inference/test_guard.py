@@ -11,7 +11,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.kinds import Guard
-from normkit.kinds.guard import DRIFT, LIMIT, RATIO
+from normkit.kinds.guard import DOUBT, DRIFT, LIMIT, MOST, SURE
 from normkit.surgery.statistics.streaming import run_stream
 
 ADAPTERS = ("tent", "eata", "sar", "cotta", "note", "rotta", "delta", "deyo")
@@ -45,99 +45,93 @@ def silent(adapter, inputs):
         return [adapter(x) for x in inputs]
 
 
-def test_the_evidence_is_what_the_source_loses_beyond_what_the_adapted_model_gains():
+def lost(loss, gain, surer=1.0, own=(1, 0), others=(1, 0)):
+    """What a sample is expected to lose; ``own`` and ``others`` are a class's answers, and those given by both."""
+    doubts = [(count + 1) ** 2 / (common + 0.5) for count, common in (own, others)]
+    doubt = max(-MOST, min(MOST, DOUBT * math.log(doubts[0] / doubts[1])))
+    return math.tanh((SURE * (loss - surer * gain) + doubt) / 2)
+
+
+def test_the_evidence_is_how_many_right_answers_are_expected_to_be_lost():
     guard = Guard("Mine", "stop")
     assert not guard.look(logits([0.8, 0.1, 0.1], [0.3, 0.6, 0.1]), logits([0.2, 0.5, 0.3], [0.1, 0.7, 0.2]))
-    surer = (1 + 0.7) / (1 + 0.6)  # of the second sample both answer the same
-    first = (0.8 - 0.1) - RATIO * surer * (0.5 - 0.2) - 2 * DRIFT
+    surer = (1 + 0.7) / (1 + 0.6)  # of the second sample both answer the same, class 1
+    first = lost(0.8 - 0.1, 0.5 - 0.2, surer, own=(2, 1)) - 2 * DRIFT
     assert guard.evidence == pytest.approx(first)
     assert not guard.look(logits([0.5, 0.4, 0.1]), logits([0.01, 0.98, 0.01]))
     assert guard.evidence == 0  # the adapted model is the surer one
     sure, other = logits([0.98, 0.01, 0.01]), logits([0.3, 0.4, 0.3])
-    each = 0.97 - RATIO * surer * 0.1 - DRIFT
-    needed = math.floor(LIMIT / each) + 1
+    each = [lost(0.97, 0.1, surer, own=(n, 1), others=(n, 0)) - DRIFT for n in range(3, 19)]
+    needed = next(n for n in range(16) if sum(each[:n]) > LIMIT)
     with pytest.warns(UserWarning, match=f"Mine: the adaptation collapses at call {needed + 2}, it stops"):
         assert [guard.look(sure, other) for _ in range(needed)] == [False] * (needed - 1) + [True]
     assert [call for call, _ in guard.alarms] == [needed + 2]
     assert (guard.stopped, guard.evidence) == (True, 0)
 
 
-def test_a_model_that_is_surer_of_everything_gains_no_more_by_it():
-    found = []
-    for sure in (0.9, 0.99):
+def test_gains_are_measured_by_how_sure_the_adapted_model_is_where_both_agree():
+    found, wanted = [], []
+    for sure in (0.5, 0.99):
         guard = Guard("Mine", "stop")
         guard.look(logits(*[[0.6, 0.2, 0.2]] * 60), logits(*[[sure, (1 - sure) / 2, (1 - sure) / 2]] * 60))
-        guard.look(logits([0.2, 0.6, 0.2]), logits([0.6, 0.2, 0.2]))
+        guard.look(logits([0.1, 0.7, 0.2]), logits([0.5, 0.2, 0.3]))
         found.append(guard.evidence)
-    expected = [max(0.0, 0.4 - RATIO * (1 + 60 * sure) / (1 + 60 * 0.6) * 0.4 - DRIFT) for sure in (0.9, 0.99)]
-    assert found == pytest.approx(expected)
-    guard.look(logits([0.1, 0.8, 0.1]), logits([0.4, 0.35, 0.25]))
-    assert guard.evidence == pytest.approx(0.7 - RATIO * (1 + 60 * 0.99) / (1 + 60 * 0.6) * 0.05 - DRIFT)
+        surer = (1 + 60 * sure) / (1 + 60 * 0.6)
+        wanted.append(max(0.0, lost(0.6, 0.3, surer, own=(61, 60), others=(1, 0)) - DRIFT))
+    assert found == pytest.approx(wanted)
+    assert found[0] > found[1] > 0  # one that is less sure everywhere gains less
 
 
-def swallowing(source, mine, rows, surer):
-    """Whether a guard speaks of 32 answers, behind as many that agree, some of which an adapted model calls class 2."""
+def answers(*classes, sure=0.6):
+    """Logits of a model that is equally sure of each of these answers among four classes."""
+    rows = torch.full((len(classes), 4), (1 - sure) / 3, dtype=torch.float64)
+    rows[range(len(classes)), classes] = sure
+    return rows.log()
+
+
+def test_a_class_that_swallows_others_is_doubted_whichever_model_it_is_of():
+    mixed, more = [0, 1, 2, 3] * 8, [0, 1, 2, 3, 0, 1, 2, 3] + [2] * 8
+    adapted, source = Guard("Mine", "reset"), Guard("Mine", "reset")
+    for guard in (adapted, source):
+        assert not guard.look(answers(*mixed), answers(*mixed))
+    assert not adapted.look(answers(*mixed[:16]), answers(*more))
+    doubted = lost(0.4667, 0.4667, own=(18, 12), others=(12, 10))  # of 48, six that were of 0, 1 and 3 are 2
+    assert adapted.evidence == pytest.approx(6 * doubted - 16 * DRIFT, abs=1e-3)
+    assert adapted.excess == pytest.approx(6 / 48)
+    assert not source.look(answers(*more), answers(*mixed[:16]))
+    assert source.evidence == 0
+    with pytest.warns(UserWarning, match="44% of the last 64 are class 2, 25% of the source's"):
+        assert adapted.look(answers(*mixed[:16]), answers(*more))
+
+
+def test_a_class_that_the_other_model_confirms_is_doubted_less():
+    evidence = []
+    for theirs in ([2] * 20, [2] * 10 + [0] * 10):  # of the source's answers, where the adapted model says 2
+        guard = Guard("Mine", "reset")
+        assert not guard.look(answers(*theirs, 0, 1, 3, sure=0.3), answers(*[2] * 20, 0, 1, 3, sure=0.3))
+        guard.evidence = 0.0
+        assert not guard.look(answers(1), answers(2))
+        evidence.append(guard.evidence)
+    wanted = [lost(0.4667, 0.4667, own=(21, both), others=(2, 1)) - DRIFT for both in (20, 10)]
+    assert evidence == pytest.approx(wanted, abs=1e-3)
+    assert evidence[0] < evidence[1]
+
+
+def test_a_class_that_has_almost_all_answers_is_seen_however_sure_the_adapted_model_is():
+    mixed, swallowed = [0, 1, 2, 3] * 8, [2] * 32
     guard = Guard("Mine", "reset")
-    assert not guard.look(source, source)
-    mine[rows] = torch.tensor([0.0, 0.0, surer / 100, 0.0], dtype=mine.dtype)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return guard.look(source, mine), guard
-
-
-@pytest.mark.parametrize(
-    ("rows", "surer", "speaks"),
-    [
-        (range(0, 4), 0.5, False),  # three answers more than the source's, of 64
-        (range(0, 12), 0.5, True),  # nine more, which are above 0.12 of 64
-        (range(0, 12), 2.0, False),  # the adapted model is the surer one
-        (range(0, 32), 2.0, False),  # 24 more are not above 0.4
-    ],
-)
-def test_a_class_that_swallows_the_others_is_seen_though_nothing_is_sure(rows, surer, speaks):
-    source = torch.eye(4, dtype=torch.float64).repeat(8, 1) / 100  # 32 answers, 8 of each class
-    spoke, guard = swallowing(source, source.clone(), list(rows), surer)
-    assert spoke is speaks
-    if spoke:
-        [(call, why)] = guard.alarms
-        assert call == 2
-        assert "39% of the last 64 are class 2, 25% of the source's" in why
-    else:
-        more = sum(row % 4 != 2 for row in rows)
-        assert guard.excess == pytest.approx(more / 64)
-    assert not guard.stopped
-
-
-def test_a_class_that_has_almost_all_answers_is_seen_though_the_adapted_model_is_surer():
-    source = torch.eye(4, dtype=torch.float64).repeat(8, 1) / 100
-    guard = Guard("Mine", "reset")
-    assert not guard.look(source, source)
-    swallowed = 2 * source[2:3].expand(32, 4)
-    assert not guard.look(source, swallowed)
+    assert not guard.look(answers(*mixed, sure=0.4), answers(*mixed, sure=0.4))
+    assert not guard.look(answers(*mixed, sure=0.4), answers(*swallowed, sure=0.99))
     assert guard.excess == pytest.approx(40 / 64 - 1 / 4)
+    assert guard.evidence == 0
     with pytest.warns(UserWarning, match="75% of the last 96 are class 2, 25% of the source's"):
-        assert guard.look(source, swallowed)
-
-
-def test_half_of_what_differs_in_one_class_is_a_collapse_where_the_source_is_the_surer():
-    source = torch.eye(4, dtype=torch.float64).repeat(48, 1) / 100  # 192 answers
-    spoke = []
-    for others in (8, 16):  # classes 0 and 1 go to each other, besides 14 of 0 that become 2
-        guard, mine = Guard("Mine", "reset"), source.clone()
-        mine[: 4 * 14 : 4] = source[2] / 2
-        mine[56 : 56 + 2 * others : 4] = source[1] / 2
-        mine[57 : 57 + 2 * others : 4] = source[0] / 2
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            spoke.append(guard.look(source, mine))
-    assert spoke == [True, False]  # 14 of 22 and 14 of 30, both below 0.12 of 192
+        assert guard.look(answers(*mixed, sure=0.4), answers(*swallowed, sure=0.99))
 
 
 def test_answers_long_ago_are_forgotten():
-    source = torch.eye(4, dtype=torch.float64).repeat(8, 1) / 100
     guard = Guard("Mine", "stop")
     for _ in range(9):
-        assert not guard.look(source, source)
+        assert not guard.look(answers(*[0, 1, 2, 3] * 8), answers(*[0, 1, 2, 3] * 8))
     assert len(guard.answers) == 192
 
 
@@ -207,6 +201,19 @@ def test_a_guarded_stream_that_is_saved_goes_on_to_the_same_bits(guard):
     for adapter in (resumed, copy.deepcopy(half)):
         assert all(torch.equal(a, b) for a, b in zip(silent(adapter, inputs[5:]), want[5:], strict=True))
         assert adapter.guard.alarms == whole.guard.alarms
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_two_that_go_on_from_one_state_do_not_move_each_other(name):
+    first, second = (nk.create(name, classifier(), guard="reset") for _ in range(2))
+    inputs = batches(6, 8)
+    silent(first, inputs[:3])
+    second.load_state_dict(first.state_dict())
+    outputs = []
+    for adapter in (first, second):
+        torch.manual_seed(0)
+        outputs.append(silent(adapter, inputs[3:]))
+    assert all(torch.equal(a, b) for a, b in zip(*outputs, strict=True))
 
 
 def test_a_state_of_before_answers_had_how_sure_both_are_goes_on():

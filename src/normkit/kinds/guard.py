@@ -12,10 +12,10 @@ from normkit import check
 from normkit.statistics import accurate
 
 OFF, STOP, RESET = GUARDS = ("off", "stop", "reset")
-RATIO, DRIFT, LIMIT = 1.25, 0.015, 1.5  # of the test of sureness; all tuned on digits, benchmarks/guard.py
-WINDOW, FEWEST = 192, 32  # answers that shares are of, and how many there must be
-PLAIN, EXCESS = 0.4, 0.12  # what one class may have more than of the source's: at most, and where the source is surer
-CHANGED, INTO = 16, 0.5  # answers that differ, at least, and the share of them that one class may win
+WINDOW = 192  # answers that shares are of
+SURE, DOUBT, MOST = 4.0, 0.75, 1.5  # weights of sureness and of doubt in log odds, and the most that doubt is
+DRIFT, LIMIT = 0.03, 1.75  # of the test; these and the weights are tuned on digits, benchmarks/guard.py
+FEWEST, EXCESS = 32, 0.4  # answers, at least, of which one class may have so much more than of the source's
 ACTIONS = {
     STOP: "it stops, and the source answers",
     RESET: "it begins anew, and the source answers this call",
@@ -25,18 +25,23 @@ ACTIONS = {
 class Guard(nn.Module):
     """Tell from the answers of an adapted model and of its source when the adaptation collapses.
 
-    For a sample with the source's probabilities p, which answers a, and the adapted q, which answers b, the source
-    expects to lose p_a - p_b by the other answer, and the adapted model to gain q_b - q_a by it. Adapting makes a model
-    surer without knowing more, so that a gain is measured by its own sureness: with s = (1 + sum q_b) / (1 + sum p_a)
-    over those of the last 192 answers in which both agree,
+    For a sample with the source's probabilities p, which answers a, and the adapted q, which answers another b, the log
+    odds that the source is the one that is right are estimated as
 
-        G <- max(0, G + (p_a - p_b) - 1.25 s (q_b - q_a) - 0.015)
+        z = 4 ((p_a - p_b) - s (q_b - q_a)) + d,  d = 3/4 log(D_b / D'_a) within -1.5 and 1.5
 
-    is a Page-Hinkley test of whether the source is the surer of the two where they disagree; above 1.5 the adaptation
-    has collapsed. So it has where, of the last 192 answers, one class has 0.4 of them more than of the source's; or,
-    while the sum of p_a - p_b is above s times that of q_b - q_a, 0.12 of them more, or half as many more as there are
-    answers that differ, of which there must be 16. Entropy alone is no sign: of sound adapters some are surer than the
-    source, and some less sure.
+    from the last 192 answers. Of those in which both agree, s = (1 + sum q_b) / (1 + sum p_a) is how many times surer
+    the adapted model is: one that adapts well is surer there too, one that its batches confuse is not. D_b = (A + 1)² /
+    (n + 1/2) is the doubt in class b: A of the adapted model's answers are of it, of which n are the source's too. D'_a
+    is the same of the source's answers. So a class that takes more than its part is doubted, whichever model's it is,
+    and less so where the other model confirms it. Then
+
+        G <- max(0, G + tanh(z / 2) - 0.03)
+
+    is a Page-Hinkley test: tanh(z / 2) is how many right answers that sample is expected to lose, and G counts those
+    above three in a hundred. Above 1.75 the adaptation has collapsed. So it has where, of at least 32 answers, one
+    class has 0.4 of them more than of the source's, however sure of it the adapted model is. Entropy alone is no sign:
+    of sound adapters some are surer than the source, and some less sure.
 
     Args:
         owner: the name that warnings begin with.
@@ -75,11 +80,10 @@ class Guard(nn.Module):
         rows = torch.cat([a, b, sure, own_sure, loss, gain], 1).tolist()
         before = [one for one in self.answers if len(one) == len(rows[0])]  # older states lack how sure both were
         self.answers = (before + rows)[-max(WINDOW, len(p)) :]
-        surer = self._surer()
-        self.evidence = max(0.0, self.evidence + float((loss - RATIO * surer * gain).sum()) - DRIFT * len(p))
+        self.evidence = max(0.0, self.evidence + self._lost(len(p), p.shape[1]) - DRIFT * len(p))
         common, own, others = self._shares()
         self.excess = own - others
-        if self.evidence <= LIMIT and not self._swallowed(surer):
+        if self.evidence <= LIMIT and (len(self.answers) < FEWEST or self.excess <= EXCESS):
             return False
         why = (
             f"its answers are {_mean_entropy(q):.2f} unsure, the source's {_mean_entropy(p):.2f} (evidence "
@@ -102,21 +106,18 @@ class Guard(nn.Module):
         most = max(sorted(set(mine)), key=lambda one: mine.count(one) - theirs.count(one))
         return int(most), mine.count(most) / len(mine), theirs.count(most) / len(mine)
 
-    def _surer(self) -> float:
-        """How many times surer than the source the adapted model is where both agree."""
-        agreed = [(sure, own) for theirs, mine, sure, own, _, _ in self.answers if theirs == mine]
-        return (1 + sum(own for _, own in agreed)) / (1 + sum(sure for sure, _ in agreed))
-
-    def _swallowed(self, surer: float) -> bool:
-        """Whether one class has too many of the last answers."""
-        if len(self.answers) < FEWEST:
-            return False
-        loss, gain = (sum(one[i] for one in self.answers) for i in (4, 5))
-        if loss <= surer * gain:
-            return self.excess > PLAIN
-        changed = sum(theirs != mine for theirs, mine, *_ in self.answers)
-        won = self.excess * len(self.answers)
-        return self.excess > EXCESS or (changed >= CHANGED and won > INTO * changed)
+    def _lost(self, count: int, classes: int) -> float:
+        """Estimate how many of the last ``count`` answers are right of the source and wrong of the adapted model."""
+        if not count:
+            return 0.0
+        theirs, mine, sure, own_sure, loss, gain = torch.tensor(self.answers, dtype=torch.float64).unbind(1)
+        theirs, mine, agreed = theirs.long(), mine.long(), theirs == mine
+        surer = (1 + own_sure[agreed].sum()) / (1 + sure[agreed].sum())
+        common = mine[agreed].bincount(minlength=classes) + 0.5
+        doubts, own_doubts = ((1 + x.bincount(minlength=classes)).square() / common for x in (theirs, mine))
+        doubt = DOUBT * (own_doubts[mine] / doubts[theirs]).log()
+        odds = SURE * (loss - surer * gain) + doubt.clamp(-MOST, MOST)
+        return float(torch.where(agreed, 0.0, (odds / 2).tanh())[-count:].sum())
 
     def get_extra_state(self) -> dict[str, Any]:
         """What it goes on from."""

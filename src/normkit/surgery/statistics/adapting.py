@@ -99,7 +99,7 @@ def _around(model: nn.Module, method: str, where: Where, options: dict[str, Any]
 
 
 class Wrapping(NamedTuple):
-    """What puts an adapter around a model: the card of its method, and the arguments that were written with the name."""
+    """What puts an adapter around a model: its method's card, and the arguments that were written with the name."""
 
     card: catalog.Card
     arguments: Mapping[str, Any]
