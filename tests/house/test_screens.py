@@ -13,7 +13,7 @@ GOOD = """<!doctype html><html lang="en"><head><title>a</title></head><body><div
 <figure><svg class="pic" role="img" aria-label="a line" viewBox="0 0 100 40" width="100" height="40">
 <path d="M0 0h9" stroke="#000"/><text x="2" y="20" font-size="12">one</text>
 <text x="50" y="20" font-size="12">two</text>
-</svg></figure></div></body></html>"""
+</svg></figure><math style="font-family: math"><mi>x</mi></math></div></body></html>"""
 BAD = {
     "a contrast of 2.32": ("color: #000; background: #fff", "color: #aaa; background: #fff"),
     "the page is 3008 wide": ("<pre", '<div style="width: 3000px">wide</div><pre'),
@@ -24,6 +24,7 @@ BAD = {
     "words that leave their picture": ('x="50"', 'x="95"'),
     "words of 6.0 pixels in a picture": ('width="100" height="40"', 'width="50" height="20"'),
     "a control without a name": ("a link</a>", '</a><button style="width: 9px; height: 9px"></button>'),
+    "an equation in a font of words": ("font-family: math", "font-family: sans-serif"),
     "a drawing that is missing": ("<path", '<use href="#none"/><path'),
     "a picture that does not load": ("<figure>", '<img src="none.png" alt="none"><figure>'),
     "an error: Uncaught": ("</body>", "<script>throw new Error('no')</script></body>"),

@@ -63,6 +63,10 @@
     });
   }
 
+  // Equations are set in a font of mathematics, without which roots and brackets come apart.
+  for (const equation of all("math").filter(seen))
+    if (!getComputedStyle(equation).fontFamily.startsWith("math")) flag("an equation in a font of words", equation);
+
   // What can be used has a name.
   for (const control of all("a[href], button, input, select, textarea").filter(seen)) {
     const name = [control.textContent, control.getAttribute("aria-label"), control.title, control.placeholder, control.alt,

@@ -42,8 +42,8 @@ class Muon(Momentum):
     sqrt(max(1, r / c)), ``adjust_lr`` takes
 
         "original"         sqrt(max(1, r / c))
-        "match_rms_adamw"  0.2 sqrt(max(r, c)): entries of 0.2 in the root mean square, nearly, where NS gives 1
-        "match_rms"        0.2 sqrt(entries) / |NS(u)|: of 0.2 exactly
+        "match_rms_adamw"  0.2 sqrt(max(r, c)): entries of 0.2, nearly, where NS gives 1
+        "match_rms"        0.2 sqrt(entries) / |NS(u)|: of 0.2 exactly, in the root mean square
         "rms_to_rms"       sqrt(r / c), of the spectral condition and muP
         None               1
 

@@ -89,6 +89,8 @@ class RMSNorm(RowNorm):
 
     Differs from the authors' code in: eps sits under the root unless ``eps_inside=False``; the full form is ``p=1``,
     not -1. From torch.nn.RMSNorm in: eps is 1e-6, as in Llama, where it is not given; theirs is None.
+    Gemma's differs from Llama's in: its gain is 1 + weight, and half precision is rounded after the gain, not before;
+    ``offset=1.0`` has both.
     """
 
     def __init__(
