@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 import normkit as nk
+from normkit.contract.goldens.replay import replay
 from normkit.ops.hadamard import hadamard
 from normkit.quant import turboquant_codebook as codebook
 
@@ -151,3 +153,22 @@ def test_a_codebook_of_eight_bits_takes_few_integrals(monkeypatch):
         codebook.points.__wrapped__(dim, bits)
         assert len(calls) < 15, f"{dim}, {bits}"
         calls.clear()
+
+
+class OpenClamp(torch.overrides.TorchFunctionMode):
+    """Torch from 2.14 on: ``clamp`` has no gradient at its bounds."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is not torch.Tensor.clamp or kwargs or len(args) != 3:
+            return func(*args, **(kwargs or {}))
+        x, low, high = args
+        return torch.where((x > low) & (x < high), x, x.detach().clip(low, high))
+
+
+@pytest.mark.parametrize("case", ["conv", "linear", "narrow"])
+def test_the_grid_of_adaquant_has_gradients_at_its_ends_on_every_torch(case):
+    with OpenClamp():
+        x = torch.tensor([0.0, 0.5, 1.0], requires_grad=True)
+        (slope,) = torch.autograd.grad(x.clamp(0.0, 1.0).sum(), x)
+        assert slope.tolist() == [0.0, 1.0, 0.0]
+        replay(Path(__file__).parents[1] / "goldens/adaquant" / f"{case}.npz")
