@@ -18,13 +18,14 @@ from torch.nn import functional as F
 from normkit import catalog
 from normkit.claims.imbalance import RARE, rise
 from normkit.claims.kinds import Measured, Trained, above, below
+from normkit.claims.language import LANGUAGE
+from normkit.claims.training import SEARCH, Bed
 from normkit.lab.plan.data import chances, images_of
 from normkit.lab.plan.models import permuted, same_start
 
 WIDTH, SAMPLES, SPLIT = 16, 3200, 1000
 RATES = (3e-3, 1e-2, 3e-2)
 LOWEST, HIGHEST = 1e-4, 1.0
-SEARCH = (1000, 1001, 1002)  # seeds, of which no verdict is
 
 
 class Run(NamedTuple):
@@ -170,19 +171,6 @@ def as_good(name: str, says: str, run: Run, over: Run, by: float) -> Trained:
     )
 
 
-class Bed(NamedTuple):
-    """A place where models are trained.
-
-    name; what: the model, the data and the training. known: what it must see, with a twin as the control. blind: what
-    it cannot see.
-    """
-
-    name: str
-    what: str
-    known: tuple[Measured, ...]
-    blind: str
-
-
 DIGITS = Bed(
     "digits",
     "Three convolutions of 16, 16 and 32 channels on 1,000 of scikit-learn's digits, 8 x 8. 3,200 samples are seen, by "
@@ -211,4 +199,4 @@ GAUSSIANS = Bed(
     ),
     "Anything that features which are learned would change.",
 )
-BEDS = (DIGITS, GAUSSIANS)
+BEDS = (DIGITS, GAUSSIANS, LANGUAGE)
