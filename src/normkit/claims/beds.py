@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import catalog
+from normkit.claims.images import IMAGES, SMALL_BATCHES, digits
 from normkit.claims.imbalance import RARE, rise
 from normkit.claims.kinds import Measured, Trained, above, below
 from normkit.claims.language import LANGUAGE
 from normkit.claims.training import SEARCH, Bed
-from normkit.lab.plan.data import chances, images_of
+from normkit.lab.plan.data import chances
 from normkit.lab.plan.models import permuted, same_start
 
 WIDTH, SAMPLES, SPLIT = 16, 3200, 1000
@@ -56,13 +57,6 @@ class Net(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Score the digits."""
         return self.output(self.layers(x).mean((2, 3)))
-
-
-@functools.cache
-def digits() -> tuple[Tensor, Tensor]:
-    """The images and their labels."""
-    images = images_of("digits", None)
-    return images.images.float(), images.labels
 
 
 def batches(run: Run, seed: int) -> tuple[list[Tensor], Tensor]:
@@ -199,4 +193,4 @@ GAUSSIANS = Bed(
     ),
     "Anything that features which are learned would change.",
 )
-BEDS = (DIGITS, GAUSSIANS, LANGUAGE)
+BEDS = (DIGITS, GAUSSIANS, IMAGES, SMALL_BATCHES, LANGUAGE)
