@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import catalog
+from normkit.claims.clients import CLIENTS_BED
+from normkit.claims.contrast import CONTRAST
 from normkit.claims.images import IMAGES, SMALL_BATCHES, digits
 from normkit.claims.imbalance import RARE, rise
 from normkit.claims.kinds import Measured, Trained, above, below
@@ -193,4 +195,4 @@ GAUSSIANS = Bed(
     ),
     "Anything that features which are learned would change.",
 )
-BEDS = (DIGITS, GAUSSIANS, IMAGES, SMALL_BATCHES, LANGUAGE)
+BEDS = (DIGITS, GAUSSIANS, IMAGES, SMALL_BATCHES, CONTRAST, CLIENTS_BED, LANGUAGE)

@@ -95,7 +95,7 @@ class Contest(NamedTuple):
 
     def points(self, run: Any, draws: int) -> list[float]:
         """The scores at the best rate, one a seed."""
-        return _points(self.scores, self.rates, run, draws)
+        return _points(self._replace(relative=False), run, draws)
 
     def gain(self, seed: int, run: Any, over: Any, draws: int = DRAWS) -> float:
         """By how much a run is better than another one of the same seed."""
@@ -167,9 +167,9 @@ def _rate(scores: Scores, rates: tuple[float, ...], run: Any) -> float:
 
 
 @functools.cache
-def _points(scores: Scores, rates: tuple[float, ...], run: Any, draws: int) -> list[float]:
-    rate = Contest(scores, rates).rate(run)
-    return [math.nan] * draws if math.isnan(rate) else scores(run, range(draws), [rate] * draws)
+def _points(contest: Contest, run: Any, draws: int) -> list[float]:
+    rate = contest.rate(run)
+    return [math.nan] * draws if math.isnan(rate) else contest.scores(run, range(draws), [rate] * draws)
 
 
 class Bed(NamedTuple):

@@ -1,0 +1,15 @@
+"""What is claimed of clients' weights that the server learns."""
+
+from normkit.claims.clients import Run, better
+
+UNEVEN = Run("uneven", rounds=10)
+
+CLAIMS = [
+    better(
+        "uneven",
+        "At a Dirichlet law of 0.1 it is a point better than averaging, or more.",
+        run=UNEVEN._replace(learned=True),
+        over=UNEVEN,
+        by=1.0,
+    ),
+]
