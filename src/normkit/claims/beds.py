@@ -22,6 +22,7 @@ from normkit.claims.images import IMAGES, SMALL_BATCHES, digits
 from normkit.claims.imbalance import RARE, rise
 from normkit.claims.kinds import Measured, Trained, above, below
 from normkit.claims.language import LANGUAGE
+from normkit.claims.plane import PLANE
 from normkit.claims.training import SEARCH, Bed
 from normkit.lab.plan.data import chances
 from normkit.lab.plan.models import permuted, same_start
@@ -195,4 +196,4 @@ GAUSSIANS = Bed(
     ),
     "Anything that features which are learned would change.",
 )
-BEDS = (DIGITS, GAUSSIANS, IMAGES, SMALL_BATCHES, CONTRAST, CLIENTS_BED, LANGUAGE)
+BEDS = (DIGITS, GAUSSIANS, IMAGES, SMALL_BATCHES, CONTRAST, CLIENTS_BED, PLANE, LANGUAGE)

@@ -128,7 +128,8 @@ class Contest(NamedTuple):
             **{"number": "percent" if self.relative else "points", "draws": draws, "bed": bed, **options},
         )
 
-    def known(self, name: str, says: str, better: Any, worse: Any, by: float, draws: int = DRAWS) -> Measured:
+    def known(self, name: str, says: str, better: Any, worse: Any, by: float, draws: int = DRAWS,
+              number: str = "") -> Measured:  # fmt: skip
         """What a bed must see, and must not see between twins."""
         return Measured(
             name,
@@ -137,7 +138,7 @@ class Contest(NamedTuple):
             wanted=above(by),
             control=functools.partial(self.gain, run=better, over=better._replace(permute=True), draws=draws),
             against="its twin, which starts from other numbers",
-            number="percent" if self.relative else "points",
+            number=number or ("percent" if self.relative else "points"),
             draws=draws,
             rule="mean",
             null=0.0,
