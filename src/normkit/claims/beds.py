@@ -18,11 +18,13 @@ from torch.nn import functional as F
 from normkit import catalog
 from normkit.claims.clients import CLIENTS_BED
 from normkit.claims.contrast import CONTRAST
+from normkit.claims.features import FEATURES
 from normkit.claims.images import IMAGES, SMALL_BATCHES, digits
 from normkit.claims.imbalance import RARE, rise
 from normkit.claims.kinds import Measured, Trained, above, below
 from normkit.claims.language import LANGUAGE
 from normkit.claims.plane import PLANE
+from normkit.claims.tasks import TASKS_BED
 from normkit.claims.training import SEARCH, Bed
 from normkit.lab.plan.data import chances
 from normkit.lab.plan.models import permuted, same_start
@@ -196,4 +198,4 @@ GAUSSIANS = Bed(
     ),
     "Anything that features which are learned would change.",
 )
-BEDS = (DIGITS, GAUSSIANS, IMAGES, SMALL_BATCHES, CONTRAST, CLIENTS_BED, PLANE, LANGUAGE)
+BEDS = (DIGITS, GAUSSIANS, IMAGES, SMALL_BATCHES, CONTRAST, CLIENTS_BED, PLANE, FEATURES, TASKS_BED, LANGUAGE)
