@@ -93,9 +93,7 @@ def accuracies(run: Run, seeds: Sequence[int], rates: Sequence[float]) -> Tensor
 
     def after(step: int, weights: State, buffers: State) -> None:
         for name in hidden:
-            weights[name].copy_(
-                torch.func.vmap(lambda n, w: called(kept, {}, {"norm": n}, w))(lengths[name], weights[name])
-            )
+            weights[name].copy_(projected(lengths[name], weights[name]))
         if (step + 1) % steps == 0:
             scores = outputs(models[0], (weights, buffers), x)[0]
             models[0].train()
@@ -172,7 +170,7 @@ def lessened(seed: int, run: Run) -> float:
 TASKS_BED = Bed(
     "tasks",
     "A network of two hidden layers of 32, and 20 tasks one after another: new random labels of the same 96 digits, "
-    "40 steps of Adam on all of them, at a variant's own best rate. The accuracy is that on a task's labels at its end.",
+    "40 steps of Adam on all of them, at a variant's own best rate. The accuracy is that on a task's labels at the end.",
     (
         Measured(
             "plasticity-is-lost",
