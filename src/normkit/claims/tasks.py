@@ -170,7 +170,7 @@ def lessened(seed: int, run: Run) -> float:
 TASKS_BED = Bed(
     "tasks",
     "A network of two hidden layers of 32, and 20 tasks one after another: new random labels of the same 96 digits, "
-    "40 steps of Adam on all of them, at a variant's own best rate. The accuracy is that on a task's labels at the end.",
+    "40 steps of Adam on all of them, at a variant's best rate. The accuracy is that on the labels at a task's end.",
     (
         Measured(
             "plasticity-is-lost",
