@@ -5,11 +5,14 @@ import math
 import pytest
 import torch
 
-from normkit.claims import beds, engine, shelf
+from normkit.claims import beds, clients, engine, images, plane, shelf, tasks
 from normkit.claims.beds import BATCHNORM, PAIRS, Run
+from normkit.claims.training import SEARCH, Contest, together
+from normkit.lab.plan.models import same_start
 
 TRAININGS = [entry for entry in shelf.every("training") if entry.claim is not None]
 KNOWN = shelf.beds()
+BATCH = images.Run()
 QUICK = [entry for entry in (*TRAININGS, *KNOWN) if getattr(shelf.stored(entry), "seconds", 9) < 1]
 
 
@@ -53,16 +56,94 @@ def test_two_runs_of_a_seed_have_the_same_batches_and_seeds_have_others():
     assert len(pairs) == len(one)
 
 
-@pytest.mark.parametrize("peak, rate", [(0.01, 0.01), (0.27, 0.27), (1e-9, math.nan), (99.0, math.nan)])
-def test_the_search_of_a_rate_goes_on_at_either_end_and_an_end_without_a_best_is_none(monkeypatch, peak, rate):
-    monkeypatch.setattr(beds, "searched", lambda run, lr: -abs(math.log(lr / peak)))
-    assert beds.rate.__wrapped__(BATCHNORM) == pytest.approx(rate, nan_ok=True)
+def peaked(peak):
+    """A contest whose scores are best at a rate; what is searched is kept."""
 
+    def scores(run, seeds, rates):
+        asked.extend(zip(seeds, rates, strict=True))
+        return [90 - abs(math.log(rate / peak)) + run.permute - run.share for rate in rates]
 
-def test_a_twin_has_the_same_law_and_other_numbers_and_keeps_the_rate(monkeypatch):
     asked = []
-    monkeypatch.setattr(beds, "rate", lambda run: asked.append(run) or 0.01)
-    monkeypatch.setattr(beds, "accuracy", lambda run, seed, lr: 90.0 + run.permute - run.share)
+    return Contest(scores, (3e-3, 1e-2, 3e-2)), asked
+
+
+@pytest.mark.parametrize("peak, rate", [(0.01, 0.01), (0.27, 0.27), (1e-9, math.nan), (99.0, math.nan)])
+def test_the_search_of_a_rate_goes_on_at_either_end_and_an_end_without_a_best_is_none(peak, rate):
+    contest, asked = peaked(peak)
+    assert contest.rate(BATCHNORM) == pytest.approx(rate, nan_ok=True)
+    assert {seed for seed, _ in asked} == set(SEARCH)
+    assert math.isnan(contest.gain(0, BATCHNORM, BATCHNORM)) == math.isnan(rate)
+
+
+def test_a_twin_has_the_same_law_and_other_numbers_and_keeps_the_rate():
+    contest, asked = peaked(0.01)
     twin = BATCHNORM._replace(permute=True)
-    assert beds.gain(0, twin, BATCHNORM._replace(share=0.5)) == 0.5
-    assert asked == [BATCHNORM] * 2
+    assert contest.gain(0, twin, BATCHNORM._replace(share=0.5)) == 0.5
+    assert {rate for seed, rate in asked if seed not in SEARCH} == {0.01}
+    relative = contest._replace(relative=True)
+    assert relative.gain(3, twin, BATCHNORM) == pytest.approx(100 / 89)
+
+
+def nets(count):
+    return [same_start(images.Net(images.Run(norm="groupnorm")), seed).double() for seed in range(count)]
+
+
+def test_networks_that_are_trained_side_by_side_are_those_of_adam_alone():
+    x, labels = images.digits()[0][:64].double(), images.digits()[1][:64]
+    rates, rows = [0.01, 0.003], torch.randperm(64, generator=torch.Generator().manual_seed(0)).view(4, 16)
+
+    def batch(step):
+        return x[rows[step]].expand(2, -1, -1, -1, -1), labels[rows[step]].expand(2, -1)
+
+    weights, _ = together(nets(2), images.loss, batch, 4, rates, warmup=1)
+    for at, (model, rate) in enumerate(zip(nets(2), rates, strict=True)):
+        optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+        for step in range(4):
+            optimizer.param_groups[0]["lr"] = rate * min(1.0, (step + 1) / 2) * (1 - step / 4)
+            optimizer.zero_grad()
+            images.loss(model, x[rows[step]], labels[rows[step]]).backward()
+            optimizer.step()
+        for name, weight in model.named_parameters():
+            torch.testing.assert_close(weights[name][at], weight.detach(), rtol=1e-5, atol=1e-7)
+
+
+def test_running_moments_of_networks_side_by_side_are_their_own():
+    made = [same_start(images.Net(BATCH), seed) for seed in (0, 1)]
+    x, labels = (part[:16] for part in images.digits())
+    both = x.expand(2, -1, -1, -1, -1), labels.expand(2, -1)
+    _, buffers = together(made, images.loss, lambda step: both, 1, [0.0, 0.0])
+    model = same_start(images.Net(BATCH), 1)
+    model(x)
+    torch.testing.assert_close(buffers["layers.1.running_mean"][1], model.layers[1].running_mean)
+
+
+def test_clients_have_the_classes_of_their_split_and_all_variants_the_same_digits():
+    for split, count in (("one", 1), ("two", 2)):
+        own = clients.data(clients.Run(split), 0)[1]
+        assert all(len(labels.unique()) <= count for labels in own)
+        assert len(own.unique()) == 10
+    one, other = (clients.data(clients.Run("two", filled=filled), 3) for filled in (False, True))
+    assert all(map(torch.equal, one, other))
+    x, _ = clients.filled(one[0], one[1], torch.Generator().manual_seed(0))
+    assert x.shape == (10, clients.EACH + 10 * clients.FILLED, 64)
+    near = x[0, clients.EACH :].view(10, clients.FILLED, 64).mean(1)
+    means = torch.stack([one[0][one[1] == label].mean(0) for label in range(10)])
+    assert torch.equal(torch.cdist(near, means).argmin(1), torch.arange(10))
+
+
+def test_samples_of_the_plane_have_their_laws():
+    chance = torch.Generator().manual_seed(0)
+    board = plane.drawn("checkerboard", 4000, chance)
+    cells = board.floor().long() + 2
+    assert ((cells.sum(1) % 2) == 0).all()
+    assert len(cells.unique(dim=0)) == 8
+    radius = plane.drawn("rings", 4000, chance).norm(dim=1)
+    assert ((radius - 1).abs() < 0.4).logical_or((radius - 2).abs() < 0.4).all()
+    assert plane.distance(plane.drawn("moons", 300, chance), plane.drawn("moons", 300, chance)) < 0.03
+    assert plane.distance(plane.drawn("moons", 300, chance), plane.drawn("eight", 300, chance)) > 0.2
+
+
+def test_weights_are_brought_back_to_their_lengths():
+    weights, lengths = torch.randn(3, 5, 4), torch.tensor([[1.0], [2.0], [3.0]])
+    found = torch.linalg.vector_norm(tasks.projected(lengths, weights), dim=(1, 2))
+    torch.testing.assert_close(found, lengths[:, 0])

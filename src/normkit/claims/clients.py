@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +11,6 @@ from torch.nn import functional as F
 
 import normkit as nk
 from normkit.claims.images import SPLIT, digits
-from normkit.claims.kinds import Measured, above
 from normkit.claims.training import Bed, Contest
 
 CLIENTS, EACH, HIDDEN, ROUNDS, STEPS, BATCH, SERVER, FILLED = 10, 80, 32, 50, 10, 16, 200, 40
@@ -176,32 +174,40 @@ def scores(run: Run, seeds: Sequence[int], rates: Sequence[float]) -> list[float
 
 
 CONTEST = Contest(scores, (0.03, 0.1, 0.3))
-ALIKE = Run()
-CLIENTS_BED = Bed(
-    "clients",
-    "Ten clients of 80 digits each, a network of one hidden layer of 32 or a linear map, 50 rounds of 10 steps of "
-    "gradient descent at a variant's own best rate, and an average by a server. The accuracy is that on digits that "
-    "nobody has, as each client sees them.",
+SHARED = Run(norm="batchnorm")
+OWN = SHARED._replace(local=True)
+LINEAR = Run(hidden=False)
+WHAT = (
+    "Ten clients of 80 digits each, {}, 50 rounds of 10 steps of gradient descent at a variant's own best rate, and an "
+    "average by a server. The accuracy is that on digits that nobody has, as each client sees them."
+)
+BLIND = "Many clients, large models, and rounds in which few clients take part."
+SHIFTED_CLIENTS = Bed(
+    "shifted-clients",
+    WHAT.format("each with gains and shifts of its own, a network of one hidden layer of 32"),
     (
-        Measured(
-            "one-class",
-            says="One class a client costs plain averaging 20 points or more.",
-            measure=functools.partial(CONTEST.gain, run=ALIKE, over=Run("one")),
-            wanted=above(20.0),
-            control=functools.partial(CONTEST.gain, run=ALIKE, over=ALIKE._replace(permute=True)),
-            against="its twin, which starts from other numbers",
-            number="points lost",
-            draws=8,
-            rule="mean",
-            null=0.0,
+        CONTEST.known(
+            "shifts",
+            "Clients' shifts cost averaged batch norms 5 points or more.",
+            SHARED,
+            SHARED._replace(shifted=True),
+            5.0,
         ),
     ),
-    "Many clients, large models, and rounds in which few clients take part.",
+    BLIND,
 )
-better = functools.partial(CONTEST.better, bed="clients")
-as_good = functools.partial(CONTEST.as_good, bed="clients")
-
-
-def points(seed: int, run: Run) -> float:
-    """The accuracy of a run."""
-    return CONTEST.points(run, 8)[seed]
+SKEWED_CLIENTS = Bed(
+    "skewed-clients",
+    WHAT.format("each with two classes or with uneven ones, a network of one hidden layer of 32 or a linear map"),
+    (
+        CONTEST.known(
+            "two-classes",
+            "Two classes a client cost a linear map that is averaged 2 points or more.",
+            LINEAR,
+            LINEAR._replace(split="two"),
+            2.0,
+        ),
+    ),
+    BLIND,
+)
+better, as_good = CONTEST.better, CONTEST.as_good

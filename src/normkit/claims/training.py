@@ -15,7 +15,7 @@ from normkit.claims.kinds import Bound, Measured, Trained, above, below
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 SEARCH = (1000, 1001, 1002)  # seeds, of which no verdict is
-LOWEST, HIGHEST = 1e-4, 1.0
+LOWEST, HIGHEST = 1e-4, 10.0
 DRAWS = 8
 State = dict[str, Tensor]
 Scores = Callable[[Any, Sequence[int], Sequence[float]], list[float]]
@@ -146,8 +146,8 @@ class Contest(NamedTuple):
         )
 
 
-TWIN = "the same from another start"
-HALF = "the same with half of its training"
+TWIN = "the second of the two, from another start"
+HALF = "the second of the two, with half of its training"
 
 
 @functools.cache

@@ -5,7 +5,6 @@ from functools import partial
 import torch
 
 import normkit as nk
-from normkit.claims.contrast import in_the_shortcut
 from normkit.claims.kinds import Measured, above
 from normkit.claims.measures import randn
 
@@ -35,6 +34,5 @@ CLAIMS = [
         against="a gate that is not trained",
         number="share of the gain's movement",
         draws=5,
-    ),
-    in_the_shortcut("ccnorm"),
+    )
 ]

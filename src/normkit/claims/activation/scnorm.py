@@ -5,7 +5,6 @@ from functools import partial
 import torch
 
 import normkit as nk
-from normkit.claims.contrast import in_the_shortcut
 from normkit.claims.kinds import Identity
 from normkit.claims.measures import gap, randn
 
@@ -26,6 +25,5 @@ CLAIMS = [
         bound=2e-5,
         breaks=partial(moved, gate=0.0),
         against="a gate of 0",
-    ),
-    in_the_shortcut("scnorm"),
+    )
 ]

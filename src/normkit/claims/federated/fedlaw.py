@@ -8,8 +8,9 @@ CLAIMS = [
     better(
         "uneven",
         "At a Dirichlet law of 0.1 it is a point better than averaging, or more.",
-        run=UNEVEN._replace(learned=True),
-        over=UNEVEN,
-        by=1.0,
+        "skewed-clients",
+        UNEVEN._replace(learned=True),
+        UNEVEN,
+        1.0,
     ),
 ]
