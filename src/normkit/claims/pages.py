@@ -106,7 +106,7 @@ def tally(verdicts: Sequence[Verdict]) -> str:
     small = [verdict for verdict in tried if verdict.reach == "proxy"]
     held = sum(verdict.word == engine.HOLDS for verdict in small)
     alone = sum(verdict.alone for verdict in tried)
-    trained = [v for v in tried if v.kind == "training" and "at least" in v.wanted]
+    trained = [v for v in tried if v.kind == "training" and re.match(r"at least [^-]", v.wanted)]
     signs = sum(verdict.number > 0 for verdict in trained)
     rest = f" {number_of(alone, 'verdict')} would not be kept where all claims are judged at once." if alone else ""
     lines += [
@@ -150,11 +150,15 @@ def sight(entry: shelf.Entry) -> str:
 def outcomes(verdicts: Sequence[Verdict]) -> list[str]:
     """Say what came of the claims of a bed, and how small an effect it would have seen."""
     words = Counter(verdict.word for verdict in verdicts)
-    least = sorted(verdict.least for verdict in verdicts if verdict.least == verdict.least)
+    least: dict[str, list[float]] = {}
+    for verdict in verdicts:
+        if verdict.least == verdict.least:
+            least.setdefault(verdict.measured, []).append(verdict.least)
     if not least:
         return []
+    seen = [f"{min(own):.2g} to {max(own):.2g} {unit}" for unit, own in sorted(least.items())]
     return [
-        f"- Smallest effect that it would see four times in five: {least[0]:.1f} to {least[-1]:.1f} points, by claim.",
+        f"- Smallest effects that it would see four times in five, by claim: {'; '.join(seen)}.",
         f"- Verdicts: {', '.join(f'{word} {words[word]}' for word in WORDS[2::-1] if words[word])}.",
     ]
 
