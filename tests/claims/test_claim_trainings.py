@@ -5,15 +5,17 @@ import math
 import pytest
 import torch
 
-from normkit.claims import beds, clients, engine, images, plane, shelf, tasks, training
+from normkit.claims import beds, clients, engine, images, shelf, training
 from normkit.claims.beds import BATCHNORM, PAIRS, Run
+from normkit.claims.clients import SHARED
 from normkit.claims.training import SEARCH, Contest, together
 from normkit.lab.plan.models import same_start
 
 TRAININGS = [entry for entry in shelf.every("training") if entry.claim is not None]
 KNOWN = shelf.beds()
+QUICK_BEDS = ("gaussians",)
 BATCH = images.Run()
-QUICK = [entry for entry in (*TRAININGS, *KNOWN) if getattr(shelf.stored(entry), "seconds", 9) < 1]
+QUICK = [entry for entry in (*TRAININGS, *KNOWN) if entry.method in QUICK_BEDS or entry.claim.bed in QUICK_BEDS]
 
 
 def named(entry):
@@ -118,33 +120,23 @@ def test_running_moments_of_networks_side_by_side_are_their_own():
     torch.testing.assert_close(buffers["layers.1.running_mean"][1], model.layers[1].running_mean)
 
 
-def test_clients_have_the_classes_of_their_split_and_all_variants_the_same_digits():
-    for split, count in (("one", 1), ("two", 2)):
-        own = clients.data(clients.Run(split), 0)[1]
+def test_clients_have_few_classes_or_shifts_of_their_own_and_all_variants_the_same_digits():
+    for count in (1, 2):
+        own = clients.data(clients.Run(classes=count), 0)[1]
         assert all(len(labels.unique()) <= count for labels in own)
         assert len(own.unique()) == 10
-    one, other = (clients.data(clients.Run("two", filled=filled), 3) for filled in (False, True))
+    one, other = (clients.data(clients.Run(shifted=True, local=local), 3) for local in (False, True))
     assert all(map(torch.equal, one, other))
-    x, _ = clients.filled(one[0], one[1], torch.Generator().manual_seed(0))
-    assert x.shape == (10, clients.EACH + 10 * clients.FILLED, 64)
-    near = x[0, clients.EACH :].view(10, clients.FILLED, 64).mean(1)
-    means = torch.stack([one[0][one[1] == label].mean(0) for label in range(10)])
-    assert torch.equal(torch.cdist(near, means).argmin(1), torch.arange(10))
+    assert not torch.equal(one[2][0], one[2][1])
+    plain = clients.data(clients.Run(), 3)
+    assert torch.equal(plain[2][0], plain[2][1])
+    assert torch.equal(plain[1], one[1])
 
 
-def test_samples_of_the_plane_have_their_laws():
-    chance = torch.Generator().manual_seed(0)
-    board = plane.drawn("checkerboard", 4000, chance)
-    cells = board.floor().long() + 2
-    assert ((cells.sum(1) % 2) == 0).all()
-    assert len(cells.unique(dim=0)) == 8
-    radius = plane.drawn("rings", 4000, chance).norm(dim=1)
-    assert ((radius - 1).abs() < 0.4).logical_or((radius - 2).abs() < 0.4).all()
-    assert plane.distance(plane.drawn("moons", 300, chance), plane.drawn("moons", 300, chance)) < 0.03
-    assert plane.distance(plane.drawn("moons", 300, chance), plane.drawn("eight", 300, chance)) > 0.2
-
-
-def test_weights_are_brought_back_to_their_lengths():
-    weights, lengths = torch.randn(3, 5, 4), torch.tensor([[1.0], [2.0], [3.0]])
-    found = torch.linalg.vector_norm(tasks.projected(lengths, weights), dim=(1, 2))
-    torch.testing.assert_close(found, lengths[:, 0])
+def test_batch_norms_stay_with_their_clients_where_they_are_local():
+    state = {name: torch.randn(1, clients.CLIENTS, *value.shape) for name, value in clients.started(SHARED, 0).items()}
+    shared, own = (clients.joined(run, state) for run in (SHARED, clients.OWN))
+    for name, value in state.items():
+        mean = value.mean(1, keepdim=True).expand_as(value)
+        torch.testing.assert_close(shared[name], mean)
+        torch.testing.assert_close(own[name], value if name in clients.NORM else mean)

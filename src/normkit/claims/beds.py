@@ -15,14 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import catalog
-from normkit.claims.clients import SHIFTED_CLIENTS, SKEWED_CLIENTS
+from normkit.claims.clients import SHIFTED_CLIENTS
 from normkit.claims.features import FEATURES
-from normkit.claims.images import IMAGES, SMALL_BATCHES, digits
+from normkit.claims.images import IMAGES, digits
 from normkit.claims.imbalance import RARE, rise
 from normkit.claims.kinds import Measured, above
 from normkit.claims.language import LANGUAGE
-from normkit.claims.plane import PLANE
-from normkit.claims.tasks import TASKS_BED
 from normkit.claims.training import Bed, Contest
 from normkit.lab.plan.data import chances
 from normkit.lab.plan.models import permuted, same_start
@@ -135,4 +133,4 @@ GAUSSIANS = Bed(
     ),
     "Anything that features which are learned would change.",
 )
-BEDS = (DIGITS, GAUSSIANS, IMAGES, SMALL_BATCHES, SHIFTED_CLIENTS, SKEWED_CLIENTS, PLANE, FEATURES, TASKS_BED, LANGUAGE)
+BEDS = (DIGITS, GAUSSIANS, IMAGES, SHIFTED_CLIENTS, FEATURES, LANGUAGE)

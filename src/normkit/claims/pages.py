@@ -128,7 +128,7 @@ def beds(verdicts: Sequence[Verdict]) -> str:
 
     return "\n\n".join(
         "\n".join([
-            f"### {bed.name.capitalize()}\n\n{bed.what}\n",
+            f"### {bed.name.capitalize().replace('-', ' ')}\n\n{bed.what}\n",
             *(sight(entry) for entry in shelf.beds() if entry.method == bed.name),
             *outcomes([verdict for verdict in verdicts if verdict.bed == bed.name]),
             f"- It is blind to: {bed.blind}",
@@ -156,7 +156,8 @@ def outcomes(verdicts: Sequence[Verdict]) -> list[str]:
             least.setdefault(verdict.measured, []).append(verdict.least)
     if not least:
         return []
-    seen = [f"{min(own):.2g} to {max(own):.2g} {unit}" for unit, own in sorted(least.items())]
+    ranges = {unit: sorted({f"{min(own):.2g}", f"{max(own):.2g}"}, key=float) for unit, own in sorted(least.items())}
+    seen = [f"{' to '.join(own)} {unit}" for unit, own in ranges.items()]
     return [
         f"- Smallest effects that it would see four times in five, by claim: {'; '.join(seen)}.",
         f"- Verdicts: {', '.join(f'{word} {words[word]}' for word in WORDS[2::-1] if words[word])}.",

@@ -1,8 +1,7 @@
-"""What is claimed of EvoNorm-S0 in small and in larger batches."""
+"""What is claimed of EvoNorm-S0 in batches of 64."""
 
-from normkit.claims.images import as_groupnorm, at_two
+from normkit.claims.images import as_groupnorm
 
 CLAIMS = [
-    at_two("evonorm-s0", "none"),
     as_groupnorm("evonorm-s0"),
 ]

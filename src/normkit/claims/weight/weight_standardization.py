@@ -6,7 +6,6 @@ import torch
 from torch.nn import functional as F
 
 import normkit as nk
-from normkit.claims.images import SMALL, better
 from normkit.claims.kinds import Identity
 from normkit.claims.measures import cosine, randn
 
@@ -50,13 +49,5 @@ CLAIMS = [
         breaks=partial(radial, standardized=False),
         against=PLAIN,
         number="cosine",
-    ),
-    better(
-        "batches-of-two",
-        "In batches of 2 group norm behind it is a point better than behind plain weights, or more.",
-        "small-batches",
-        SMALL._replace(norm="groupnorm", weight="weight-standardization"),
-        SMALL._replace(norm="groupnorm"),
-        1.0,
     ),
 ]
