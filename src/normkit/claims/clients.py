@@ -112,9 +112,9 @@ CONTEST = Contest(scores, (0.03, 0.1, 0.3))
 SHARED, OWN = Run(), Run(local=True)
 SHIFTED_CLIENTS = Bed(
     "shifted-clients",
-    "Ten clients of 80 digits each, with gains and shifts of their own, a network of one hidden layer of 32, 50 rounds "
-    "of 10 steps of gradient descent at a variant's own best rate, and an average by a server. The accuracy is that on "
-    "digits that nobody has, as each client sees them.",
+    "Ten clients of 80 digits each, with gains and shifts of their own. Each trains a network of one hidden layer of "
+    "32 by 10 steps of gradient descent, at a variant's own best rate, and a server averages them; so 50 times. The "
+    "accuracy is that on digits that nobody has, as each client sees them.",
     (
         CONTEST.known(
             "shifts",
