@@ -121,6 +121,13 @@ def test_after_the_budget_nothing_is_begun():
     assert engine.verdicts(shelf.claims_of("rmsnorm"), budget=-1.0)[0].word == HOLDS  # it is stored
 
 
+@pytest.mark.parametrize("rule", ["mean", "within"])
+def test_numbers_that_are_none_leave_a_claim_undecided(rule):
+    verdict = judged(measured(lambda seed: math.nan if seed else 2.0, draws=4, rule=rule))
+    assert verdict.word == UNDECIDED
+    assert verdict.chance == 1.0
+
+
 def test_results_are_written_and_read_and_those_for_another_bound_are_not(tmp_path, monkeypatch):
     entry = shelf.claims_of("rmsnorm")[0]
     kept = Result([1e-17, 2.5e-16], [0.5, math.inf], 0.25)

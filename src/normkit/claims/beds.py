@@ -7,8 +7,7 @@ variant trains at its own best rate, which seeds of the search alone decide.
 from __future__ import annotations
 
 import functools
-import math
-import statistics
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,15 +15,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import catalog
+from normkit.claims.clients import SHIFTED_CLIENTS
+from normkit.claims.features import FEATURES
+from normkit.claims.images import IMAGES, digits
 from normkit.claims.imbalance import RARE, rise
-from normkit.claims.kinds import Measured, Trained, above, below
-from normkit.lab.plan.data import chances, images_of
+from normkit.claims.kinds import Measured, above
+from normkit.claims.language import LANGUAGE
+from normkit.claims.training import Bed, Contest
+from normkit.lab.plan.data import chances
 from normkit.lab.plan.models import permuted, same_start
 
 WIDTH, SAMPLES, SPLIT = 16, 3200, 1000
-RATES = (3e-3, 1e-2, 3e-2)
-LOWEST, HIGHEST = 1e-4, 1.0
-SEARCH = (1000, 1001, 1002)  # seeds, of which no verdict is
 
 
 class Run(NamedTuple):
@@ -55,13 +56,6 @@ class Net(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Score the digits."""
         return self.output(self.layers(x).mean((2, 3)))
-
-
-@functools.cache
-def digits() -> tuple[Tensor, Tensor]:
-    """The images and their labels."""
-    images = images_of("digits", None)
-    return images.images.float(), images.labels
 
 
 def batches(run: Run, seed: int) -> tuple[list[Tensor], Tensor]:
@@ -100,96 +94,24 @@ def accuracy(run: Run, seed: int, lr: float) -> float:
         return 100 * (model.eval()(x[held]).argmax(1) == labels[held]).float().mean().item()
 
 
-@functools.cache
-def rate(run: Run) -> float:
-    """The best rate of the search, which goes on where the best is the first or the last; NaN without an end."""
-    accuracies = {lr: searched(run, lr) for lr in RATES}
-    while True:
-        best = max(accuracies, key=accuracies.__getitem__)
-        if min(accuracies) < best < max(accuracies):
-            return best
-        further = best / 3 if best == min(accuracies) else best * 3
-        if not LOWEST <= further <= HIGHEST:
-            return math.nan
-        accuracies[further] = searched(run, further)
+def scores(run: Run, seeds: Sequence[int], rates: Sequence[float]) -> list[float]:
+    """The accuracy at each pair of a seed and a rate."""
+    return [accuracy(run, seed, lr) for seed, lr in zip(seeds, rates, strict=True)]
 
 
-def searched(run: Run, lr: float) -> float:
-    """The mean accuracy over the seeds of the search."""
-    return statistics.fmean(accuracy(run, seed, lr) for seed in SEARCH)
-
-
-def points(run: Run, seed: int) -> float:
-    """The accuracy at the run's own best rate; what is changed beside norm and batch keeps the rate."""
-    best = rate(run._replace(share=1.0, permute=False))
-    return math.nan if math.isnan(best) else accuracy(run, seed, best)
-
-
-def gain(seed: int, run: Run, over: Run) -> float:
-    """By how many points a run is better than another one of the same seed."""
-    return points(run, seed) - points(over, seed)
-
-
+CONTEST = Contest(scores, (3e-3, 1e-2, 3e-2))
 BATCHNORM = Run("batchnorm")
-PAIRS = BATCHNORM._replace(stream="pairs")
-
-
-def lost(seed: int, run: Run = PAIRS) -> float:
-    """How many points batch norm loses to a change."""
-    return gain(seed, BATCHNORM, run)
-
-
-def known(name: str, says: str, run: Run) -> Measured:
-    """What the bed must see of batch norm, and must not see between twins."""
-    return Measured(
-        name,
-        says=says,
-        measure=functools.partial(lost, run=run),
-        wanted=above(1.0),
-        control=functools.partial(lost, run=BATCHNORM._replace(permute=True)),
-        against="its twin, which starts from other numbers",
-        number="points lost",
-        draws=8,
-        rule="mean",
-        null=0.0,
-    )
-
-
-def as_good(name: str, says: str, run: Run, over: Run, by: float) -> Trained:
-    """A claim of lying no farther apart than so many points; the control has half of the training."""
-    return Trained(
-        name,
-        says=says,
-        measure=functools.partial(gain, run=run, over=over),
-        wanted=below(by),
-        control=functools.partial(gain, run=over._replace(share=0.5), over=over),
-        against=f"{over.norm} with half of its training",
-        number="points",
-        rule="within",
-        bed="digits",
-    )
-
-
-class Bed(NamedTuple):
-    """A place where models are trained.
-
-    name; what: the model, the data and the training. known: what it must see, with a twin as the control. blind: what
-    it cannot see.
-    """
-
-    name: str
-    what: str
-    known: tuple[Measured, ...]
-    blind: str
-
-
+PAIRS, HALF = BATCHNORM._replace(stream="pairs"), BATCHNORM._replace(share=0.5)
+as_good = functools.partial(CONTEST.as_good, bed="digits")
 DIGITS = Bed(
     "digits",
     "Three convolutions of 16, 16 and 32 channels on 1,000 of scikit-learn's digits, 8 x 8. 3,200 samples are seen, by "
     "Adam whose rate falls to 0, at a variant's own best rate; the accuracy is that on the other 797.",
     (
-        known("two-classes", "Batches of two classes cost batch norm a point or more.", PAIRS),
-        known("half", "Half of the training costs a point or more.", BATCHNORM._replace(share=0.5)),
+        CONTEST.known("two-classes", "Batches of two classes cost batch norm a point or more.", BATCHNORM, PAIRS, 1.0),
+        CONTEST.known(
+            "half", "Half of the training costs a point or more.", BATCHNORM, BATCHNORM._replace(share=0.5), 1.0
+        ),
     ),
     "Depth, long training, large images, many classes, and what shows below its smallest effect.",
 )
@@ -211,4 +133,4 @@ GAUSSIANS = Bed(
     ),
     "Anything that features which are learned would change.",
 )
-BEDS = (DIGITS, GAUSSIANS)
+BEDS = (DIGITS, GAUSSIANS, IMAGES, SHIFTED_CLIENTS, FEATURES, LANGUAGE)

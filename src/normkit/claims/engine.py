@@ -178,7 +178,7 @@ def chance(claim: Claim, word: str, numbers: Sequence[float]) -> float:
     """Return how often numbers with no effect, or with the effect claimed, would lead to this word."""
     from scipy.special import stdtr
 
-    if word == UNDECIDED:
+    if word == UNDECIDED or not all(map(math.isfinite, numbers)):
         return 1.0
     mean, freedom = statistics.fmean(numbers), len(numbers) - 1
     error = statistics.stdev(numbers) / math.sqrt(len(numbers))

@@ -106,7 +106,7 @@ def tally(verdicts: Sequence[Verdict]) -> str:
     small = [verdict for verdict in tried if verdict.reach == "proxy"]
     held = sum(verdict.word == engine.HOLDS for verdict in small)
     alone = sum(verdict.alone for verdict in tried)
-    trained = [v for v in tried if v.kind == "training" and "at least" in v.wanted]
+    trained = [v for v in tried if v.kind == "training" and re.match(r"at least [^-]", v.wanted)]
     signs = sum(verdict.number > 0 for verdict in trained)
     rest = f" {number_of(alone, 'verdict')} would not be kept where all claims are judged at once." if alone else ""
     lines += [
@@ -128,7 +128,7 @@ def beds(verdicts: Sequence[Verdict]) -> str:
 
     return "\n\n".join(
         "\n".join([
-            f"### {bed.name.capitalize()}\n\n{bed.what}\n",
+            f"### {bed.name.capitalize().replace('-', ' ')}\n\n{bed.what}\n",
             *(sight(entry) for entry in shelf.beds() if entry.method == bed.name),
             *outcomes([verdict for verdict in verdicts if verdict.bed == bed.name]),
             f"- It is blind to: {bed.blind}",
@@ -150,11 +150,16 @@ def sight(entry: shelf.Entry) -> str:
 def outcomes(verdicts: Sequence[Verdict]) -> list[str]:
     """Say what came of the claims of a bed, and how small an effect it would have seen."""
     words = Counter(verdict.word for verdict in verdicts)
-    least = sorted(verdict.least for verdict in verdicts if verdict.least == verdict.least)
+    least: dict[str, list[float]] = {}
+    for verdict in verdicts:
+        if verdict.least == verdict.least:
+            least.setdefault(verdict.measured, []).append(verdict.least)
     if not least:
         return []
+    ranges = {unit: sorted({f"{min(own):.2g}", f"{max(own):.2g}"}, key=float) for unit, own in sorted(least.items())}
+    seen = [f"{' to '.join(own)} {unit}" for unit, own in ranges.items()]
     return [
-        f"- Smallest effect that it would see four times in five: {least[0]:.1f} to {least[-1]:.1f} points, by claim.",
+        f"- Smallest effects that it would see four times in five, by claim: {'; '.join(seen)}.",
         f"- Verdicts: {', '.join(f'{word} {words[word]}' for word in WORDS[2::-1] if words[word])}.",
     ]
 

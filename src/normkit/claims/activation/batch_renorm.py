@@ -8,15 +8,15 @@ CLAIMS = [
     as_good(
         "two-classes-mixed",
         "In batches of two classes it is within 1.5 points of batch norm in mixed ones.",
-        PAIRS._replace(norm="batch-renorm"),
-        BATCHNORM,
+        run=PAIRS._replace(norm="batch-renorm"),
+        over=BATCHNORM,
         by=1.5,
     ),
     as_good(
         "batches-of-four",
         "In batches of 4 it is within 1.5 points of batch norm in batches of 32.",
-        RENORM,
-        BATCHNORM,
+        run=RENORM,
+        over=BATCHNORM,
         by=1.5,
     ),
 ]

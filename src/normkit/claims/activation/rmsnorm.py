@@ -7,6 +7,7 @@ import torch
 import normkit as nk
 from normkit.claims._clock import seconds
 from normkit.claims.kinds import Identity, Measured, above
+from normkit.claims.language import LAYERNORM, Run, as_good
 from normkit.claims.measures import change, cosine, gradient, randn
 
 
@@ -90,5 +91,12 @@ CLAIMS = [
         draws=12,
         rule="mean",
         null=0.0,
+    ),
+    as_good(
+        "as-layernorm",
+        "A decoder's loss is within 1 % of that with layer norm.",
+        run=Run("rmsnorm"),
+        over=LAYERNORM,
+        by=1.0,
     ),
 ]

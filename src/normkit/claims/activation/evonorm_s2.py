@@ -1,0 +1,7 @@
+"""What is claimed of EvoNorm-S2 in batches of 64."""
+
+from normkit.claims.images import as_groupnorm
+
+CLAIMS = [
+    as_groupnorm("evonorm-s2"),
+]
