@@ -25,7 +25,7 @@ def rounded(x: Tensor) -> Tensor:
 
 
 def clipped(x: Tensor, low: float, high: float) -> Tensor:
-    """Clamp, with a gradient of 1 at both ends as well, where torch 2.14 has none."""
+    """Clamp, with a gradient of 1 at the ends too, where rounded values often lie; torch's is 0 there from 2.14 on."""
     return torch.where((x >= low) & (x <= high), x, x.detach().clamp(low, high))
 
 
