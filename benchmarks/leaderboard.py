@@ -142,16 +142,8 @@ def table() -> str:
         found.append(one)
     if not found:
         return "\n".join(rows) + "\n"
-    return "\n".join(
-        [
-            *rows,
-            "",
-            *sentences(found, theirs),
-            "",
-            f"The best rate was the lowest or the highest of the trials for {edges} of {trained}.",
-            "",
-        ]
-    )
+    at_edge = f"The best rate was the lowest or the highest of the trials for {edges} of {trained}."
+    return "\n".join([*rows, "", *sentences(found, theirs), "", at_edge, ""])
 
 
 def sentences(found: Sequence[Agreement], theirs: Sequence[float]) -> list[str]:
@@ -160,17 +152,15 @@ def sentences(found: Sequence[Agreement], theirs: Sequence[float]) -> list[str]:
     shuffled = [tau(chance.permutation(len(theirs)), theirs) for _ in range(DRAWS)]
     low, high = np.quantile(shuffled, [0.025, 0.975])
     most = tau([1.0 * place for place in range(len(theirs))], sorted(theirs))
-    told = sum(one.p <= 0.05 for one in found)
-    far, near = (
-        [sum(part) for part in zip(*(getattr(one, name) for one in found), strict=True)] for name in ("far", "near")
-    )
+    sure = sum(one.p <= 0.05 for one in found)
+    far, near = (np.sum([getattr(one, name) for one in found], 0) for name in ("far", "near"))
     return [
-        f"A shuffled order has a tau of {signed(statistics.fmean(shuffled))} [{signed(low)}, {signed(high)}]. The highest "
-        f"that an order without ties can have is {signed(most)}, since rows of the leaderboard share a number of steps.",
+        f"A shuffled order has a tau of {signed(statistics.fmean(shuffled))} [{signed(low)}, {signed(high)}]. "
+        f"An order without ties has {signed(most)} at most, since rows of the leaderboard share a number of steps.",
         "",
-        f"{told} of {len(found)} orders are told from a shuffled one (p at most 0.05, each by itself). Of pairs more than "
-        f"{FAR} steps apart in the leaderboard {far[0]} of {far[1]} have its order here, of the other pairs {near[0]} of "
-        f"{near[1]}. All of the far pairs are those with Adam, on matrices, or with Adam's directions of a fixed angle.",
+        f"{sure} of {len(found)} orders differ from a shuffled one (p at most 0.05, each by itself). Of pairs more than "
+        f"{FAR} steps apart in the leaderboard, {far[0]} of {far[1]} have its order here; of the other pairs {near[0]} "
+        f"of {near[1]}. Every far pair has Adam or Adam in steps of a fixed angle on one side.",
     ]
 
 

@@ -2,7 +2,7 @@
 
 A network alone spends its time between operations; ``torch.func.vmap`` takes dozens of them through each at once. Beds:
 
-    text     a decoder on bytes of CPython's documentation: width 32, depth 2, pieces of 16 bytes, 8 of them a step
+    text     a decoder on bytes of CPython's documentation: width 32 (64 in between), depth 2, 8 pieces of 16 bytes a step
     signals  two hidden layers of 64 with a layer norm each, on MNIST-1D, 32 samples a step
     images   three convolutions of 8, 16 and 16 channels with group norms, on scikit-learn's digits, 32 a step
     classes  two hidden layers of 64, on 64 Gaussian classes, as frequent as each other or by Zipf's law
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import json
 import math
 import platform
@@ -48,11 +49,12 @@ Trial = tuple[float, float]  # a learning rate and a weight decay
 class Arm(NamedTuple):
     """What is trained: a bed, and what differs from its usual.
 
-    optimizer: of all that is trained; ``hidden``: of hidden matrices alone, and AdamW has the rest. lr: a rate that is
-    not searched for. warmup, share: of the steps, of the training data. norm, placement, width, depth: of the network.
-    qk: ``"head"`` normalizes queries and keys. law: of the classes, ``"even"`` or ``"zipf"``. twin: another start. score: what a network is worth: its
-    ``"loss"``; its loss on the rarer half of the classes, ``"tail"``; or ``"saturated"``, the share of the inputs of
-    dyt that are beyond 2 when multiplied by alpha.
+    optimizer: of all that is trained; ``hidden``: of hidden matrices alone, and AdamW has the rest.
+    lr: a rate that is not searched for. warmup, share: of the steps, of the training data. twin: another start.
+    norm, placement, width, depth: of the network. qk: ``"head"`` normalizes queries and keys.
+    law: of the classes, ``"even"`` or ``"zipf"``.
+    score: what a network is worth: its ``"loss"``; its loss on the rarer half of the classes, ``"tail"``; or
+    ``"saturated"``, the share of the inputs of dyt that are beyond 2 when multiplied by alpha.
     """
 
     bed: str
@@ -131,7 +133,7 @@ class Text(nn.Module):
     def __init__(self, width: int, **options: Any):
         super().__init__()
         self.embedding, self.output = nn.Embedding(VOCAB, width), nn.Linear(width, VOCAB, bias=False)
-        self.encoder = Encoder(vocab=None, dim=width, heads=2, causal=True, **options)
+        self.encoder = Encoder(vocab=None, dim=width, hidden=2 * width, heads=2, causal=True, **options)
 
     def forward(self, x: Tensor) -> Tensor:
         """Score the byte after each position; embeddings are multiplied by sqrt(width), which dyt and derf need."""
@@ -155,7 +157,7 @@ class Convolutions(nn.Module):
 
 
 class OfTheBatch(nn.Module):
-    """Batch norm by the batch at hand, also where that is all held-out data: running statistics do not go through vmap."""
+    """Batch norm by the batch at hand, be it all held-out data: running statistics do not go through vmap."""
 
     def __init__(self, channels: int):
         super().__init__()
@@ -185,7 +187,7 @@ def network(arm: Arm) -> nn.Module:
     inputs, classes = (40, 10) if arm.bed == "signals" else (FEATURES, CLASSES)
     widths = [inputs] + arm.depth * [arm.width or 64]
     layers: list[nn.Module] = []
-    for ins, outs in zip(widths, widths[1:], strict=False):
+    for ins, outs in itertools.pairwise(widths):
         layers += [nn.Linear(ins, outs), made(arm.norm or "layernorm", outs), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
 
@@ -320,7 +322,7 @@ def saturated(model: nn.Module, weights: dict[str, Tensor], buffers: dict[str, T
 def tuned(arm: Arm) -> Kept:
     """Search for a rate and a decay on a seed of its own, eight trials for all arms, then train the seeds that count.
 
-    Six rates, then two decays at the best of them; an optimizer without a decay tries two further rates beside the best.
+    Six rates, then two decays at the best of them, or without a decay two rates beside the best.
     """
     if arm.lr:
         return Kept(train(arm, [(arm.lr, 0.0)], SEEDS)[0].tolist(), (arm.lr, 0.0), [])
