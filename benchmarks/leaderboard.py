@@ -38,7 +38,7 @@ THEIRS = {  # steps to the loss, and the number of the row
     "hyperball:base=adam": (4875, 4),
     "adamw": (5625, 2),
 }
-BEDS, BUDGETS = ("text", "signals", "images"), (30, 60, 120)
+BEDS, BUDGETS = ("text", "signals", "images"), (25, 50, 100)
 FAR = 500  # steps: pairs that are farther apart in their list are called far
 DRAWS = 2000
 
@@ -158,8 +158,8 @@ def sentences(found: Sequence[Agreement], theirs: Sequence[float]) -> list[str]:
         f"A shuffled order has a tau of {signed(statistics.fmean(shuffled))} [{signed(low)}, {signed(high)}]. "
         f"An order without ties has {signed(most)} at most, since rows of the leaderboard share a number of steps.",
         "",
-        f"{sure} of {len(found)} orders differ from a shuffled one (p at most 0.05, each by itself). Of pairs more than "
-        f"{FAR} steps apart in the leaderboard, {far[0]} of {far[1]} have its order here; of the other pairs {near[0]} "
+        f"{sure} of {len(found)} orders differ from a shuffled one (p at most 0.05, each by itself). Of pairs "
+        f"more than {FAR} steps apart in the leaderboard, {far[0]} of {far[1]} have its order here; of the other pairs {near[0]} "
         f"of {near[1]}. Every far pair has Adam or Adam in steps of a fixed angle on one side.",
     ]
 
