@@ -5,9 +5,9 @@
     python benchmarks/leaderboard.py --write          # writes the table into docs/trust.md
 
 The leaderboard is modded-nanogpt's third track, snapshot of 2026-08-01: steps of a GPT of 12 layers and width 768 to a
-loss on FineWeb. Of its rows that compare one optimizer with another, these are all whose optimizer is in the catalogue.
-Each optimizer gets hidden matrices, as nk.param_groups names them; AdamW at one rate has the rest. Each gets eight
-trials of rate and decay, on one seed, then six seeds.
+loss on FineWeb. Of its rows that compare one optimizer with another, these are all whose optimizer is in the catalogue,
+but for KL-SOAP, whose step takes twice as long here as any. Each optimizer gets hidden matrices, as nk.param_groups
+names them; AdamW at one rate has the rest. Each gets five trials of rate and decay, on one seed, then six seeds.
 """
 
 import argparse
@@ -26,7 +26,6 @@ from side_by_side import Arm, Kept, fill, stored
 
 PAGE = Path(__file__).parents[1] / "docs/trust.md"
 THEIRS = {  # steps to the loss, and the number of the row
-    "kl-soap": (3125, 19),
     "hyperball:base=soap": (3125, 27),
     "dynmuon": (3175, 28),
     "pmuon": (3225, 18),
@@ -38,7 +37,7 @@ THEIRS = {  # steps to the loss, and the number of the row
     "hyperball:base=adam": (4875, 4),
     "adamw": (5625, 2),
 }
-BEDS, BUDGETS = ("text", "signals", "images"), (25, 50, 100)
+BEDS, BUDGETS = ("text", "signals", "images"), (20, 40, 80)
 FAR = 500  # steps: pairs that are farther apart in their list are called far
 DRAWS = 2000
 
@@ -106,8 +105,8 @@ def cells(known: dict[str, Kept], bed: str, steps: int) -> list[Kept] | None:
 
 
 def effort(kept: Kept) -> float:
-    """What the search gained over the optimizer's usual rate, the second that it tries, as a share of its loss."""
-    usual, best = kept.trials[1][2], min(mean for _, _, mean in kept.trials)
+    """What the search gained over the optimizer's usual rate, the first that it tries, as a share of its loss."""
+    usual, best = kept.trials[0][2], min(mean for _, _, mean in kept.trials)
     return (usual - best) / usual
 
 
@@ -159,8 +158,8 @@ def sentences(found: Sequence[Agreement], theirs: Sequence[float]) -> list[str]:
         f"An order without ties has {signed(most)} at most, since rows of the leaderboard share a number of steps.",
         "",
         f"{sure} of {len(found)} orders differ from a shuffled one (p at most 0.05, each by itself). Of pairs "
-        f"more than {FAR} steps apart in the leaderboard, {far[0]} of {far[1]} have its order here; of the other pairs {near[0]} "
-        f"of {near[1]}. Every far pair has Adam or Adam in steps of a fixed angle on one side.",
+        f"more than {FAR} steps apart in the leaderboard, {far[0]} of {far[1]} have its order here; of the other pairs "
+        f"{near[0]} of {near[1]}. Every far pair has Adam or Adam in steps of a fixed angle on one side.",
     ]
 
 

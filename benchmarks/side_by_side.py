@@ -2,7 +2,7 @@
 
 A network alone spends its time between operations; ``torch.func.vmap`` takes dozens of them through each at once. Beds:
 
-    text     a decoder of two layers and width 24 on bytes of CPython's documentation, 8 pieces of 16 a step
+    text     a decoder of one layer and width 24 on bytes of CPython's documentation, 8 pieces of 16 a step
     signals  two hidden layers of 48 with a layer norm each, on MNIST-1D, 32 samples a step
     images   three convolutions of 6, 12 and 12 channels with group norms, on scikit-learn's digits, 32 a step
     classes  two hidden layers of 48, on 64 Gaussian classes, as frequent as each other or by Zipf's law
@@ -41,7 +41,7 @@ KEPT = Path(__file__).parent / "results/side-by-side.json"
 CHARACTERS, VOCAB, LENGTH = 400_000, 128, 16
 CLASSES, FEATURES, NOISE = 64, 32, 1.3
 REST = 1e-2  # Adam's rate of what is no hidden matrix, where another optimizer has those
-STEP, RATES, DECAYS = 2.2, (-1, 0, 1, 2, 3, 4), (0.1, 1.0)  # rates are the usual one times powers of STEP
+STEP, RATES, DECAY = 3.0, (0, 1, 2, 3), 0.3  # rates are the usual one times powers of STEP
 SEEDS, SEARCH = tuple(range(6)), (100,)
 Trial = tuple[float, float]  # a learning rate and a weight decay
 
@@ -59,13 +59,13 @@ class Arm(NamedTuple):
 
     bed: str
     optimizer: str = "adamw"
-    steps: int = 100
+    steps: int = 60
     batch: int = 0
     norm: str = ""
     placement: str = "pre-norm"
     qk: str = ""
     width: int = 0
-    depth: int = 2
+    depth: int = 0
     hidden: bool = False
     lr: float = 0.0
     warmup: float = 0.1
@@ -181,11 +181,11 @@ def network(arm: Arm) -> nn.Module:
     if arm.bed == "text":
         norm = functools.partial(made, arm.norm or "layernorm")
         chosen = {"norm": norm, "placement": arm.placement, "query_key_norm": arm.qk or None}
-        return Text(arm.width or 24, depth=arm.depth, **chosen)
+        return Text(arm.width or 24, depth=arm.depth or 1, **chosen)
     if arm.bed == "images":
         return Convolutions(arm.norm or "groupnorm:num_groups=3", arm.width or 6)
     inputs, classes = (40, 10) if arm.bed == "signals" else (FEATURES, CLASSES)
-    widths = [inputs] + arm.depth * [arm.width or 48]
+    widths = [inputs] + (arm.depth or 2) * [arm.width or 48]
     layers: list[nn.Module] = []
     for ins, outs in itertools.pairwise(widths):
         layers += [nn.Linear(ins, outs), made(arm.norm or "layernorm", outs), nn.ReLU()]
@@ -320,9 +320,9 @@ def saturated(model: nn.Module, weights: dict[str, Tensor], buffers: dict[str, T
 
 
 def tuned(arm: Arm) -> Kept:
-    """Search for a rate and a decay on a seed of its own, eight trials for all arms, then train the seeds that count.
+    """Search for a rate and a decay on a seed of its own, five trials for all arms, then train the seeds that count.
 
-    Six rates, then two decays at the best of them, or without a decay two rates beside the best.
+    Four rates, then a decay at the best of them, or without a decay a rate between it and its better neighbour.
     """
     if arm.lr:
         return Kept(train(arm, [(arm.lr, 0.0)], SEEDS)[0].tolist(), (arm.lr, 0.0), [])
@@ -334,9 +334,11 @@ def tuned(arm: Arm) -> Kept:
         return min(means, key=means.__getitem__)
 
     usual = usual_rate(arm.optimizer)
-    best, _ = attempt([(usual * STEP**power, 0.0) for power in RATES])
-    decays = takes(arm, "weight_decay")
-    chosen = attempt([(best, d) for d in DECAYS] if decays else [(best * STEP**power, 0.0) for power in (-0.5, 0.5)])
+    rates = [usual * STEP**power for power in RATES]
+    best, _ = attempt([(rate, 0.0) for rate in rates])
+    beside = [rate for rate in rates if 0.9 / STEP < rate / best < 1.1 * STEP and rate != best]
+    between = (best * min(beside, key=lambda rate: means[rate, 0.0])) ** 0.5
+    chosen = attempt([(best, DECAY) if takes(arm, "weight_decay") else (between, 0.0)])
     trials = [(lr, decay, round(mean, 5)) for (lr, decay), mean in means.items()]
     return Kept([round(value, 6) for value in train(arm, [chosen], SEEDS)[0].tolist()], chosen, trials)
 

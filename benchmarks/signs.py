@@ -6,7 +6,7 @@
 
 A finding is a sum of runs whose sign a paper tells: of two runs, or of four where the sign of a gap is said to turn.
 Arms, signs and smallest effects were written down and committed before any of them was trained. Each run has its own
-best rate, of eight trials, unless the finding is one of a rate. Losses are held out, in nats.
+best rate, of five trials, unless the finding is one of a rate. Losses are held out, in nats.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def turn(here: Terms, there: Terms) -> Terms:
 
 
 TEXT, SIGNALS, IMAGES, CLASSES = Arm("text"), Arm("signals"), Arm("images"), Arm("classes")
-FEW = Arm("text", steps=200, share=0.004)
+FEW = Arm("text", steps=120, share=0.002)
 BY_ADAM, BY_MUON = TEXT._replace(hidden=True), TEXT._replace(hidden=True, optimizer="muon")
 
 
@@ -92,12 +92,12 @@ def by_muon(arm: Arm, name: str = "muon") -> Terms:
     return less(arm, arm._replace(optimizer=name))
 
 
-DEEP, PLAIN = TEXT._replace(depth=6, steps=60), SIGNALS._replace(optimizer="sgd")
+DEEP, PLAIN = TEXT._replace(depth=6, steps=40), SIGNALS._replace(optimizer="sgd")
 POST = DEEP._replace(placement="post-norm")
-TWO, MANY = IMAGES._replace(batch=2, steps=240), IMAGES._replace(batch=32)
+TWO, MANY = IMAGES._replace(batch=2, steps=120), IMAGES._replace(batch=32)
 QK = less(TEXT._replace(lr=0.1), TEXT._replace(lr=0.1, qk="head"))
 QK_USUAL = less(TEXT._replace(lr=0.01), TEXT._replace(lr=0.01, qk="head"))
-TAILED = CLASSES._replace(law="zipf", steps=200)
+TAILED = CLASSES._replace(law="zipf", steps=120)
 
 FINDINGS = (
     Finding("derf", "derf is worse than rmsnorm under AdamW", "2604.01563", derf(BY_ADAM)),
@@ -208,7 +208,7 @@ FINDINGS = (
         "muon-batch",
         "of as many samples Muon gains more at larger batches",
         "2505.02222",
-        turn(by_muon(TEXT._replace(batch=32, steps=50)), by_muon(TEXT._replace(batch=8, steps=200))),
+        turn(by_muon(TEXT._replace(batch=32, steps=30)), by_muon(TEXT._replace(batch=8, steps=120))),
     ),
     Finding(
         "muon-tail",
@@ -224,7 +224,7 @@ CONTROLS = (
     Finding(
         "control: twin", "AdamW is worse than itself from another start", "false", less(TEXT, TEXT._replace(twin=True))
     ),
-    Finding("control: half", "half of the steps are worse", "true", less(TEXT._replace(steps=50), TEXT)),
+    Finding("control: half", "half of the steps are worse", "true", less(TEXT._replace(steps=30), TEXT)),
 )
 
 
