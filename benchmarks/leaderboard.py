@@ -22,7 +22,7 @@ from scipy.stats import kendalltau
 
 from normkit.claims import pages
 from normkit.files import replace_file
-from side_by_side import Arm, Kept, fill, stored
+from side_by_side import SEEDS, Arm, Kept, fill, stored
 
 PAGE = Path(__file__).parents[1] / "docs/trust.md"
 THEIRS = {  # steps to the loss, and the number of the row
@@ -130,7 +130,7 @@ def table() -> str:
         if (kept := cells(known, bed, steps)) is None:
             rows.append(f"| {bed} | {steps} | not trained | | | | | |")
             continue
-        one = agreement(np.array([each.values for each in kept]), theirs)
+        one = agreement(np.array([each.values[: len(SEEDS)] for each in kept]), theirs)
         edges, trained = edges + sum(each.edge for each in kept), trained + len(kept)
         gained = signed(tau([-effort(each) for each in kept], theirs))
         shares = [f"{right} of {count}" for right, count in (one.far, one.near)]

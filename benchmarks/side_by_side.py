@@ -18,6 +18,7 @@ import itertools
 import json
 import math
 import platform
+import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -325,7 +326,7 @@ def tuned(arm: Arm) -> Kept:
     Four rates, then a decay at the best of them, or without a decay a rate between it and its better neighbour.
     """
     if arm.lr:
-        return Kept(train(arm, [(arm.lr, 0.0)], SEEDS)[0].tolist(), (arm.lr, 0.0), [])
+        return more(arm, Kept([], (arm.lr, 0.0), []), len(SEEDS))
     search = arm if arm.score != "saturated" else arm._replace(score="loss")
     means: dict[Trial, float] = {}
 
@@ -340,7 +341,7 @@ def tuned(arm: Arm) -> Kept:
     between = (best * min(beside, key=lambda rate: means[rate, 0.0])) ** 0.5
     chosen = attempt([(best, DECAY) if takes(arm, "weight_decay") else (between, 0.0)])
     trials = [(lr, decay, round(mean, 5)) for (lr, decay), mean in means.items()]
-    return Kept([round(value, 6) for value in train(arm, [chosen], SEEDS)[0].tolist()], chosen, trials)
+    return more(arm, Kept([], chosen, trials), len(SEEDS))
 
 
 def stored() -> dict[str, Kept]:
@@ -351,20 +352,26 @@ def stored() -> dict[str, Kept]:
     }
 
 
-def fill(arms: Sequence[Arm], seconds: float) -> list[Arm]:
-    """Train arms that are not stored until so much processor time is spent; return those that are left."""
+def more(arm: Arm, kept: Kept, seeds: int) -> Kept:
+    """Train further seeds of an arm at the rate and decay that it has."""
+    values = train(arm, [kept.trial], range(len(kept.values), seeds))[0].tolist()
+    return kept._replace(values=kept.values + [round(value, 6) for value in values])
+
+
+def fill(arms: Sequence[Arm], seconds: float, seeds: int = len(SEEDS)) -> list[Arm]:
+    """Train arms and seeds that are not stored until so much processor time is spent; return the arms that are left."""
     torch.set_num_threads(1)
     known = stored()
-    missing = list(dict.fromkeys(arm for arm in arms if str(arm) not in known))
+    missing = list(dict.fromkeys(arm for arm in arms if str(arm) not in known or len(known[str(arm)].values) < seeds))
     end = time.process_time() + seconds
     while missing and time.process_time() < end:
         began, arm = time.process_time(), missing.pop(0)
-        known[str(arm)] = tuned(arm)
-        print(
-            f"{time.process_time() - began:6.1f} s  {arm}: {sum(known[str(arm)].values) / len(SEEDS):.4f}", flush=True
-        )
+        kept = known.get(str(arm)) or tuned(arm)
+        kept = known[str(arm)] = more(arm, kept, seeds) if len(kept.values) < seeds else kept
+        mean = statistics.fmean(kept.values)
+        print(f"{time.process_time() - began:6.1f} s  {arm}: {mean:.4f} of {len(kept.values)} seeds", flush=True)
         about = {"normkit": nk.__version__, "commit": shelf._commit(), "torch": torch.__version__,
-                 "python": platform.python_version(), "machine": platform.machine(), "seeds": SEEDS}  # fmt: skip
-        rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(kept._asdict())}" for name, kept in known.items())
+                 "python": platform.python_version(), "machine": platform.machine()}  # fmt: skip
+        rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(one._asdict())}" for name, one in known.items())
         replace_file(KEPT, f'{json.dumps(about)[:-1]}, "arms": {{\n{rows}\n}}}}\n')
     return missing

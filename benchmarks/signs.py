@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import stdtr
+from scipy.special import stdtr, stdtrit
 
 from normkit.claims import engine, pages
 from normkit.files import replace_file
-from normkit.lab.plan.findings import interval, least
-from side_by_side import Arm, Kept, fill, stored
+from normkit.lab.plan.findings import LEVEL, least
+from side_by_side import SEEDS, Arm, Kept, fill, stored
 
 PAGE = Path(__file__).parents[1] / "docs/trust.md"
 REPRODUCED, OPPOSITE, UNSEEN = "reproduced", "opposite", "not distinguishable"
+LATER = 18  # seeds, of a second look, at which as in the first one half of the level is spent
 Terms = tuple[tuple[int, Arm], ...]
 
 
@@ -243,10 +244,14 @@ def outcome(values: np.ndarray, smallest: float) -> Outcome:
     """
     if not np.isfinite(values).all():
         return Outcome(float("nan"), float("nan"), 1.0, UNSEEN, float("nan"))
-    mean, half, count = interval(values)
-    p = float(2 * stdtr(count - 1, -abs(mean) / (values.std(ddof=1) / count**0.5)))
+    mean, error, freedom = values.mean(), values.std(ddof=1) / len(values) ** 0.5, len(values) - 1
+    looks = 2 if len(values) > len(SEEDS) else 1
+    half = float(stdtrit(freedom, 1 - LEVEL / looks / 2) * error)
+    p = min(1.0, looks * 2 * float(stdtr(freedom, -abs(mean) / error)))
     sure = abs(mean) > half and abs(mean) >= smallest
-    return Outcome(mean, half, p, (REPRODUCED if mean > 0 else OPPOSITE) if sure else UNSEEN, least(values))
+    return Outcome(
+        mean, half, p, (REPRODUCED if mean > 0 else OPPOSITE) if sure else UNSEEN, least(values, LEVEL / looks)
+    )
 
 
 def judged(finding: Finding, known: dict[str, Kept]) -> Outcome | None:
@@ -293,7 +298,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.0, help="of processor time, for what is not stored (0)")
     parser.add_argument("--write", action="store_true", help="write the table into docs/trust.md")
     options = parser.parse_args()
-    left = fill(arms(), options.seconds)
+    left = fill(arms(), options.seconds, LATER)
     print(f"{len(left)} of {len(arms())} runs are left" if left else "all are trained")
     text = table()
     if options.write:
