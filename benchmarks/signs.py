@@ -6,7 +6,8 @@
 
 A finding is a sum of runs whose sign a paper tells: of two runs, or of four where the sign of a gap is said to turn.
 Arms, signs and smallest effects were written down and committed before any of them was trained. Each run has its own
-best rate, of five trials, unless the finding is one of a rate. Losses are held out, in nats.
+best rate, of five trials, unless the finding is one of a rate. Losses are held out, in nats. There are two looks,
+at six seeds and at eighteen.
 """
 
 import argparse
@@ -19,11 +20,11 @@ from scipy.special import stdtr, stdtrit
 from normkit.claims import engine, pages
 from normkit.files import replace_file
 from normkit.lab.plan.findings import LEVEL, least
-from side_by_side import SEEDS, Arm, Kept, fill, stored
+from side_by_side import Arm, Kept, fill, stored
 
 PAGE = Path(__file__).parents[1] / "docs/trust.md"
 REPRODUCED, OPPOSITE, UNSEEN = "reproduced", "opposite", "not distinguishable"
-LATER = 18  # seeds, of a second look, at which as in the first one half of the level is spent
+LATER, LOOKS = 18, 2  # seeds of a second look; each look spends half of the level
 Terms = tuple[tuple[int, Arm], ...]
 
 
@@ -38,13 +39,14 @@ class Finding(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a finding came to: the mean with half of its interval, p, the word, and the smallest effect to be seen."""
+    """What a finding came to: the mean with half of its interval, p, the word, the least to be seen, and seeds."""
 
     mean: float
     half: float
     p: float
     word: str
     least: float
+    seeds: int
 
 
 def less(worse: Arm, better: Arm) -> Terms:
@@ -173,7 +175,12 @@ FINDINGS = (
         turn(gap("batchnorm", TWO, "groupnorm:num_groups=3"), gap("batchnorm", MANY, "groupnorm:num_groups=3")),
     ),
     Finding("qk-high", "at a high rate attention is worse without normalized queries and keys", "2302.05442", QK),
-    Finding("qk-turns", "and the gain is larger than at a usual rate", "2302.05442", turn(QK, QK_USUAL)),
+    Finding(
+        "qk-turns",
+        "normalized queries and keys gain more at a high rate than at a usual one",
+        "2302.05442",
+        turn(QK, QK_USUAL),
+    ),
     Finding(
         "batchnorm-rate",
         "batch norm gains more at a high rate than at a tenth of it",
@@ -243,30 +250,34 @@ def outcome(values: np.ndarray, smallest: float) -> Outcome:
     ('not distinguishable', 'not distinguishable')
     """
     if not np.isfinite(values).all():
-        return Outcome(float("nan"), float("nan"), 1.0, UNSEEN, float("nan"))
+        return Outcome(float("nan"), float("nan"), 1.0, UNSEEN, float("nan"), len(values))
     mean, error, freedom = values.mean(), values.std(ddof=1) / len(values) ** 0.5, len(values) - 1
-    looks = 2 if len(values) > len(SEEDS) else 1
-    half = float(stdtrit(freedom, 1 - LEVEL / looks / 2) * error)
-    p = min(1.0, looks * 2 * float(stdtr(freedom, -abs(mean) / error)))
+    half = float(stdtrit(freedom, 1 - LEVEL / LOOKS / 2) * error)
+    p = min(1.0, LOOKS * 2 * float(stdtr(freedom, -abs(mean) / error)))
     sure = abs(mean) > half and abs(mean) >= smallest
     return Outcome(
-        mean, half, p, (REPRODUCED if mean > 0 else OPPOSITE) if sure else UNSEEN, least(values, LEVEL / looks)
+        mean,
+        half,
+        p,
+        (REPRODUCED if mean > 0 else OPPOSITE) if sure else UNSEEN,
+        least(values, LEVEL / LOOKS),
+        len(values),
     )
 
 
 def judged(finding: Finding, known: dict[str, Kept]) -> Outcome | None:
-    """Judge a finding; None where a run is not there yet."""
+    """Judge a finding by the seeds that all of its runs have; None where a run is not there yet."""
     if any(str(arm) not in known for _, arm in finding.terms):
         return None
-    return outcome(
-        np.sum([sign * np.array(known[str(arm)].values) for sign, arm in finding.terms], 0), finding.smallest
-    )
+    runs = [(sign, known[str(arm)].values) for sign, arm in finding.terms]
+    seeds = min(len(values) for _, values in runs)
+    return outcome(np.sum([sign * np.array(values[:seeds]) for sign, values in runs], 0), finding.smallest)
 
 
 def table() -> str:
     """The table of findings, the controls last."""
     known = stored()
-    rows = ["| finding | source | effect, nats | could have seen | sign |", "| --- | --- | --- | --- | --- |"]
+    rows = ["| finding | source | effect, nats | seeds | could have seen | sign |", "| --- " * 6 + "|"]
     found = {one: seen for one in (*FINDINGS, *CONTROLS) if (seen := judged(one, known)) is not None}
     for word in (REPRODUCED, OPPOSITE, UNSEEN):
         rows += [row(one, seen) for one, seen in found.items() if seen.word == word and one not in CONTROLS]
@@ -287,9 +298,9 @@ def table() -> str:
 
 def row(finding: Finding, seen: Outcome) -> str:
     """A row of the table."""
-    source = f"arXiv {finding.source}" if "." in finding.source else finding.source
+    source = f"arXiv {finding.source}" if finding in FINDINGS else f"control: {finding.source}"
     effect = f"{seen.mean:+.3f} ± {seen.half:.3f}"
-    return f"| {finding.says} | {source} | {effect} | {seen.least:.3f} | {seen.word} |"
+    return f"| {finding.says} | {source} | {effect} | {seen.seeds} | {seen.least:.3f} | {seen.word} |"
 
 
 def main() -> None:

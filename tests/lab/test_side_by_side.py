@@ -71,3 +71,15 @@ def test_signs_name_runs_once_and_controls_end_on_their_side(bench):
     assert len(signs.FINDINGS) >= 12
     assert all(sum(sign for sign, _ in one.terms) == 0 for one in signs.FINDINGS)
     assert len({one.name for one in signs.FINDINGS}) == len(signs.FINDINGS)
+
+
+def test_a_finding_is_judged_by_the_seeds_that_its_runs_share(bench):
+    lab, _, signs = bench
+    worse, better = lab.Arm("text"), lab.Arm("images")
+    known = {
+        str(worse): lab.Kept([1.0, 1.1, 1.2, 9.0], (1.0, 0.0), []),
+        str(better): lab.Kept([0.5, 0.6, 0.71], (1.0, 0.0), []),
+    }
+    seen = signs.judged(signs.Finding("planted", "one is worse", "0", signs.less(worse, better)), known)
+    assert (seen.word, seen.seeds) == (signs.REPRODUCED, 3)
+    assert seen.mean == pytest.approx(0.4966667)
