@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from normkit.lab.report import advice, factor, ladder, quant, shift
+from normkit.lab.report import advice, factor, ladder, lasting, quant, shift
 from normkit.lab.report.history import Comparison
 from normkit.lab.report.ranking import Row
 from normkit.lab.report.tables import Section
@@ -12,7 +12,8 @@ from normkit.lab.report.tables import Section
 
 def headline(comparison: Comparison, rows: Sequence[Row]) -> str:
     """Say in a line what to do, and whether it lasts."""
-    return ". ".join(filter(None, (advice.headline(rows), ladder.headline(comparison), factor.headline(comparison))))
+    beside = (ladder.headline(comparison), factor.headline(comparison), lasting.headline(comparison, rows))
+    return ". ".join(filter(None, (advice.headline(rows), *beside)))
 
 
 def answer(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
