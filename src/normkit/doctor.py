@@ -59,6 +59,7 @@ def cpu_kernels() -> dict[str, str]:
     pool = status.pool or "none: the kernels run on one thread"
     eager.refusal(torch.ones(1))  # the first look loads the library
     way = "a long way: built without Python's header, or torch is too old" if eager.short_row is None else "a short way"
+    way = "a short way, gradients too" if eager.node is not None else way
     return {
         "C kernels": f"on, {status.isa}",
         "C kernels of matrices, splines": "on" if special.absent() is None else f"off: {special.absent()}",

@@ -1,4 +1,4 @@
-"""The short way into the row kernel: the bits of the ordinary way, and None to all that is not plainly its own."""
+"""The short ways into the row kernel: the bits of the ordinary way, and None to all that is not plainly their own."""
 
 import copy
 import gc
@@ -38,18 +38,31 @@ RULES = {
 TYPES = torch.float32, torch.bfloat16, torch.float16, torch.float64
 
 
+NODE, C = "autograd's node", "C"
+way = C
+
+
+@pytest.fixture(autouse=True, params=[C, NODE])
+def _each_way(request, monkeypatch):
+    if request.param == NODE and eager.node is None:
+        pytest.skip("no node was built for this torch")
+    monkeypatch.setitem(globals(), "way", request.param)
+
+
+def enter(*call):
+    return eager.node.row(*call, Row().pull) if way == NODE else eager.short_row(*call)
+
+
 def short(x, weight=None, bias=None, rule=RULES["layer norm"], shape=None):
     with torch.no_grad():
-        return eager.short_row(x, weight, bias, rule.bare_plan, shape)
+        return enter(x, weight, bias, rule.bare_plan, shape)
 
 
 def ordinary(*call):
-    kept, eager.short_row = eager.short_row, None
-    try:
-        with torch.no_grad():
-            return ops.row_norm(*call)
-    finally:
-        eager.short_row = kept
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(eager, "short_row", None)
+        patch.setattr(eager, "node", None)
+        return ops.row_norm(*call)
 
 
 def numbers(*shape, kind=torch.float32):
@@ -78,6 +91,7 @@ def test_modules_take_it_in_inference_and_only_there(name, monkeypatch):
     module, x, taken = nk.create(name, 16), numbers(4, 16), []
     wanted = module(x).detach()
     run = eager.short_row
+    monkeypatch.setattr(eager, "node", None)
     monkeypatch.setattr(eager, "short_row", lambda *call: taken.append(run(*call)) or taken[-1])
     with torch.inference_mode():
         found = module(x)
@@ -150,9 +164,9 @@ NOT_ITS_OWN = {
     "a plan that is too long": lambda: planned(RULES["layer norm"].bare_plan + b"\0"),
     "no plan": lambda: planned(None),
     "an unknown statistic": lambda: planned(struct.pack("8i2q4d", 0, 9, *[0] * 8, 1e-6, 1, 0, 1)),
-    "too few arguments": lambda: eager.short_row(X),
-    "too many arguments": lambda: eager.short_row(X, None, None, Row().bare_plan, None, None),
-    "grad mode": lambda: eager.short_row(X, W, None, Row().bare_plan, None),
+    "too few arguments": lambda: enter(X),
+    "too many arguments": lambda: enter(X, None, None, Row().bare_plan, None, None),
+    "grad mode": lambda: None if way == NODE else enter(X, W, None, Row().bare_plan, None),
     "one that watches": lambda: within(paths.watch()),
     "the formula asked for": lambda: within(paths.formula_only()),
     "a function mode": lambda: within(Onlooker()),
@@ -176,19 +190,24 @@ def test_what_a_signal_raises_in_a_call_is_raised(error):
     def struck():
         raise error("struck")
 
-    prepare = kernels.cpu().python.prepare
-    prepare(torch.Tensor, torch.nn.Parameter, torch.empty_like, (struck,))
+    def prepare(*unusual):
+        if way == NODE:
+            kernels.cpu().node(unusual)
+        else:
+            kernels.cpu().python.prepare(torch.Tensor, torch.nn.Parameter, torch.empty_like, unusual)
+
+    prepare(struck)
     try:
         with pytest.raises(error, match="struck"):
             short(X)
     finally:
-        prepare(torch.Tensor, torch.nn.Parameter, torch.empty_like, eager._UNUSUAL)
+        prepare(*(one for one in eager._UNUSUAL if way == C or one is not torch.is_grad_enabled))
     assert short(X) is not None
 
 
 def planned(plan):
     with torch.no_grad():
-        return eager.short_row(X, None, None, plan, None)
+        return enter(X, None, None, plan, None)
 
 
 def within(around):

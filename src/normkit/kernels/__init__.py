@@ -26,6 +26,7 @@ SETS = ("baseline", "avx2", "avx512")  # instruction sets that the kernels are b
 
 # Another build of the library can be named, such as one under a compiler's sanitizers.
 LIBRARY = Path(os.environ.get("NORMKIT_LIBRARY") or Path(__file__).with_name("cpu") / "libnormkit.so")
+NODE_KINDS = "row", "point"  # as `node.cpp` has them
 
 
 @dataclass(frozen=True)
@@ -127,18 +128,45 @@ class Library(Gate):
         self.isa = self._function("isa", [], ctypes.c_char_p)
         self.threaded = self._function("threaded", [])
         self.use = self._function("use", [ctypes.c_char_p])
-        self.python = _extension(path)
+        self.python = _extension(path, "libnormkit")
+
+    def node(self, unusual: tuple[Callable, ...]) -> ModuleType | None:
+        """Autograd's node in C++, for these kernels, where one was built for this torch and this Python.
+
+        unusual: functions, each of which says something true where the ordinary way must be taken.
+        """
+        module = _extension(node_path(), "node")
+        if module is not None:
+            names = [[f"{kind}_forward", f"{kind}_backward"] for kind in NODE_KINDS]
+            module.prepare(
+                unusual, *(tuple(number for name in pair for number in self._reached(name)) for pair in names)
+            )
+        return module
+
+    def _reached(self, name: str) -> tuple[int, int]:
+        """A kernel's address, and the bytes of its record."""
+        address = ctypes.cast(getattr(self._handle, f"normkit_{name}"), ctypes.c_void_p).value
+        assert address is not None
+        return address, _packer(*self._records[name]).size
+
+
+def node_path() -> Path:
+    """The file of autograd's node, which is named after the torch and the Python that it was built for."""
+    import torch
+
+    name = f"node-{torch.__version__}{importlib.machinery.EXTENSION_SUFFIXES[0]}"
+    return Path(__file__).with_name("cpu") / name
 
 
 def _packer(plan: struct.Struct, rows: str, arrays: str) -> struct.Struct:
     return struct.Struct(f"{plan.size}s" + rows + "Pq" * len(arrays.split()))
 
 
-def _extension(path: Path) -> ModuleType | None:
-    """The library as an extension of Python, for `kernels/python.c`; None where it was built without."""
-    loader = importlib.machinery.ExtensionFileLoader("libnormkit", str(path))
+def _extension(path: Path, name: str) -> ModuleType | None:
+    """A library as an extension of Python; None where it is not there, or was built without."""
+    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
     try:
-        module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec("libnormkit", loader, origin=str(path)))
+        module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(name, loader, origin=str(path)))
     except ImportError:
         return None
     loader.exec_module(module)

@@ -51,6 +51,8 @@ _absent: str | None = "not looked for yet"
 
 # `row` of kernels/python.c, once the library is loaded: the whole of a small call in C, or None, for the ordinary way.
 short_row: Callable[..., Tensor | None] | None = None
+# `kernels/node.cpp`, which does so with gradients as well, where it was built for this torch; then it is asked first.
+node: Any = None
 
 
 def library(x: Tensor) -> Any:
@@ -159,13 +161,16 @@ def derived_again() -> str | None:
 
 def _look() -> str | None:
     """Loads the library, once."""
-    global _library, _absent, short_row
+    global _library, _absent, short_row, node
     _library = kernels.cpu()
     _absent = None if _library is not None else kernels.status().reason
     if _library is not None and _library.python is not None:
         with suppress(AttributeError, ImportError):  # a torch of before its table for DLPack
             _library.python.prepare(Tensor, torch.nn.Parameter, torch.empty_like, _UNUSUAL)
             short_row = _library.python.row
+    if _library is not None:
+        with suppress(ImportError):  # a library of another version
+            node = _library.node(tuple(one for one in _UNUSUAL if one is not torch.is_grad_enabled))
     return _absent
 
 

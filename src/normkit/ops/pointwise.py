@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -113,6 +114,10 @@ def pointwise_formula(
 
 
 def _pointwise(owner, op, x, alpha, shift, weight, bias, function, channels_last) -> Tensor:
+    if eager.node is not None and channels_last and not torch.compiler.is_compiling():
+        made = eager.node.point(x, alpha, shift, weight, bias, *_short(op, function))
+        if made is not None:
+            return made
     axis = _axis(owner, x, channels_last)
     _check_parameters(owner, x, axis, alpha, shift, weight, bias)
     part = sharded.parts(owner, x) if type(x) is not Tensor and sharded.is_sharded(x) else None
@@ -132,6 +137,16 @@ def _pointwise(owner, op, x, alpha, shift, weight, bias, function, channels_last
     if eager.needs_grad(x, alpha, shift, weight, bias):
         return _Pointwise.apply(x, alpha, shift, weight, bias, plan, width, op, function, axis)
     return _forward(x, alpha, shift, weight, bias, plan, width)
+
+
+@cache
+def _short(op: str, function: str) -> tuple[bytes, Callable[..., tuple]]:
+    """What `kernels/node.cpp` is handed: the plan without types and sizes, and the backward pass in Python."""
+
+    def pull(needs, grad, x, *parameters):
+        return _pull((None, x.shape[-1], op, function, x.ndim - 1), needs, grad, x, *parameters)
+
+    return kernels.POINT.pack(_CODES[function], *[0] * 8, 0.0), pull
 
 
 @trial.call("dyt", lambda kind: len(kind[2]))
@@ -216,11 +231,13 @@ class _Pointwise(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        x, *parameters = ctx.saved_tensors
-        plan, width, name, function, axis = ctx.about
-        needs = ctx.needs_input_grad
-        if eager.runs_formula(f"{name} backward", eager.derived_again(), grad):
-            grads = eager.differentiate(pointwise_formula, (x, *parameters), (function, axis), grad, needs)
-        else:
-            grads = _backward(x, grad, parameters, plan, width, needs[1:5])
-        return (*grads, None, None, None, None, None)
+        return (*_pull(ctx.about, ctx.needs_input_grad, grad, *ctx.saved_tensors), None, None, None, None, None)
+
+
+def _pull(about, needs, grad, x, *parameters) -> tuple:
+    """Gradients of x and its parameters, by the kernel or the formula."""
+    plan, width, name, function, axis = about
+    if eager.runs_formula(f"{name} backward", eager.derived_again(), grad):
+        return eager.differentiate(pointwise_formula, (x, *parameters), (function, axis), grad, needs)
+    plan = _plan(x, *parameters, function, (0, width, width)) if plan is None else plan
+    return _backward(x, grad, parameters, plan, width, needs[1:5])

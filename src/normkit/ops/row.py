@@ -133,6 +133,10 @@ class Row:
             self, dim, x.dtype, weight_type, bias_type, weight is not None and dim != 1 and weight.numel() == 1
         )
 
+    def pull(self, needs, grad, x, weight, bias, stats) -> tuple:
+        """The backward pass of `kernels/node.cpp` where it does not call the kernel itself."""
+        return _pull((None, self, 1, x.shape[-1]), needs, grad, x, weight, bias, stats)
+
 
 @lru_cache(maxsize=1024)
 def _plan(rule: Row, dim: int, x_type, weight_type, bias_type, shared: bool) -> bytes:
@@ -200,8 +204,12 @@ def row_norm(
     owner: whom an error names.
     Any mix of float types: half-precision x is worked out in float32, whatever the type of weight and bias.
     """
-    if not torch.compiler.is_compiling() and eager.short_row is not None:
-        made = eager.short_row(x, weight, bias, rule.bare_plan, shape)
+    if not torch.compiler.is_compiling():
+        made = None
+        if eager.node is not None:
+            made = eager.node.row(x, weight, bias, rule.bare_plan, shape, rule.pull)
+        elif eager.short_row is not None:
+            made = eager.short_row(x, weight, bias, rule.bare_plan, shape)
         if made is not None:
             return made
     count, dim = vector(owner, x, weight, bias, rule, shape)
@@ -445,14 +453,16 @@ class _RowNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        x, weight, bias, stats = ctx.saved_tensors
-        plan, rule, count, dim = ctx.about
-        needs = ctx.needs_input_grad
-        if eager.runs_formula("row_norm backward", eager.derived_again(), grad):
-            grads = eager.differentiate(row_formula, (x, weight, bias), (rule, count), grad, needs)
-        else:
-            grads = _backward(x, grad, None, weight, bias, stats, plan, dim, needs[1:3])
-        return (*grads, None, None, None, None)
+        return (*_pull(ctx.about, ctx.needs_input_grad, grad, *ctx.saved_tensors), None, None, None, None)
+
+
+def _pull(about, needs, grad, x, weight, bias, stats) -> tuple:
+    """Gradients of x, weight and bias, by the kernel or the formula."""
+    plan, rule, count, dim = about
+    if eager.runs_formula("row_norm backward", eager.derived_again(), grad):
+        return eager.differentiate(row_formula, (x, weight, bias), (rule, count), grad, needs)
+    plan = rule.plan(dim, x, weight, bias) if plan is None else plan
+    return _backward(x, grad, None, weight, bias, stats, plan, dim, needs[1:3])
 
 
 class _AddRowNorm(torch.autograd.Function):

@@ -189,13 +189,16 @@ def _second(y: Tensor, x: Tensor) -> list[Tensor] | None:
     return None if none else [torch.zeros_like(x) if t is None else t for t in grads]
 
 
+UNREGISTERED = ("CppFunction",)  # the class of nodes that are written in C++, but not by torch
+
+
 def _by_hand(y: Tensor) -> bool:
     """Whether somebody's own backward pass is among those of a result."""
     seen: set[Any] = set()
     todo = [y.grad_fn]
     while todo:
         node = todo.pop()
-        if isinstance(node, torch.autograd.function.BackwardCFunction):
+        if isinstance(node, torch.autograd.function.BackwardCFunction) or type(node).__name__ in UNREGISTERED:
             return True
         if node is not None and node not in seen:
             seen.add(node)
