@@ -94,7 +94,7 @@ class BuildKernels(build_ext):
 
     def get_ext_filename(self, fullname):
         end = ".so"
-        if fullname == NODE:
+        if fullname.rpartition(".")[2] == NODE.rpartition(".")[2]:  # setuptools asks for the last part alone, too
             import torch
 
             end = f"-{torch.__version__}{importlib.machinery.EXTENSION_SUFFIXES[0]}"

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from normkit.surgery.recognition import ways
 eager.refusal(torch.ones(1))  # the first look loads the library
 pytestmark = pytest.mark.skipif(eager.node is None, reason="no node was built for this torch")
 
+ROOT = Path(__file__).parents[2]
 NODES = ("_RowNormBackward", "_PointwiseBackward")
 RULES = {
     "layer norm": Row(center=True, eps=1e-5),
@@ -516,3 +518,7 @@ def test_the_file_is_named_after_torch_and_python():
     name = kernels.node_path().name
     assert torch.__version__ in name
     assert f"{sys.version_info.major}{sys.version_info.minor}" in name
+    code = "import sys; sys.argv = ['setup.py']; from setuptools import Distribution; import setup; "
+    code += "name = setup.BuildKernels(Distribution()).get_ext_filename; print(name(setup.NODE), name('node'))"
+    names = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT).split()
+    assert names == [f"normkit/kernels/cpu/{name}", name]  # the last: as setuptools asks for an editable install
