@@ -80,7 +80,7 @@ class Card:
     evidence: str = ""
     exempt: Mapping[str, str] = field(default_factory=dict)
     peer: Callable[[int], nn.Module] | None = None
-    around: Callable[..., nn.Module] | None = None
+    around: Callable[..., Any] | None = None
     room: str = ""
     group: str = ""
 
@@ -173,7 +173,7 @@ def method(
     evidence: str | None = None,
     exempt: Mapping[str, str] | None = None,
     peer: Callable[[int], nn.Module] | None = None,
-    around: Callable[..., nn.Module] | None = None,
+    around: Callable[..., Any] | None = None,
     room: str | None = None,
 ) -> Callable[[Entry], Entry]:
     """Enter a class or a function into the catalogue under ``name``; see :class:`Card` for the fields.
