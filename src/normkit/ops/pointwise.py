@@ -239,5 +239,7 @@ def _pull(about, needs, grad, x, *parameters) -> tuple:
     plan, width, name, function, axis = about
     if eager.runs_formula(f"{name} backward", eager.derived_again(), grad):
         return eager.differentiate(pointwise_formula, (x, *parameters), (function, axis), grad, needs)
-    plan = _plan(x, *parameters, function, (0, width, width)) if plan is None else plan
+    if plan is None:
+        alpha, shift, weight, bias = parameters
+        plan = _plan(x, alpha, shift, weight, bias, function, (0, width, width))
     return _backward(x, grad, parameters, plan, width, needs[1:5])
