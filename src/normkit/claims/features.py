@@ -104,7 +104,7 @@ def errors(pair: Pair, across: bool) -> list[float]:
         own = {name.removeprefix("decoder."): weight[seed + DRAWS * across] for name, weight in weights.items()
                if name.startswith("decoder.")}  # fmt: skip
         with torch.no_grad():
-            made = torch.func.functional_call(model.decoder, own, (held[seed],))
+            made = torch.func.functional_call(model.get_submodule("decoder"), own, (held[seed],))
         found.append(F.mse_loss(made, x[rows[seed]]).item())
     return found
 
