@@ -66,7 +66,7 @@ class NormKind(ModuleKind):
 
         super().prepare(entry, card)
         if card.spans_samples and "sync" in card.signature.parameters:
-            entry.forward = by_samples(entry.forward, card.shape.samples)  # type: ignore[method-assign, arg-type]
+            entry.forward = by_samples(entry.forward, card.shape.samples)  # type: ignore[arg-type]
 
 
 NORM = NormKind("norm", "norm", "activation", MODULE_LINES | POINT_LINES | NORM_LINES)

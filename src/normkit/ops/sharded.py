@@ -192,7 +192,7 @@ def _on_part(module: nn.Module, part: Parts, groups: tuple[Any, ...]) -> Iterato
     try:
         for m, parameters, buffers, joining in before:
             own = {name: part.parameter(module, name, p, part.whole.ndim) for name, p in parameters.items()}
-            local = {name: b.to_local() if hasattr(b, "to_local") else b for name, b in buffers.items()}
+            local: Any = {name: getattr(b, "to_local", lambda b=b: b)() for name, b in buffers.items()}
             m.__dict__.update(_parameters=own, _buffers=local)
             if joining:
                 m.__dict__.update(sync=bool(groups), process_group=groups[0] if groups else None)

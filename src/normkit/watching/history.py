@@ -71,7 +71,7 @@ class History:
         """Return the first step from which on a sign was always seen, by all samples where the store looked for it."""
         if sign in self.store.signs:
             return self.store.since(where, sign)
-        return self.since_when(where, sign.what, sign.seen)
+        return self.since_when(where, sign.what, sign.shows)
 
     def since_when(self, where: str, what: str, ill: Any) -> int | None:
         """Return the first step from which on a number was always so, by the samples that are kept."""
