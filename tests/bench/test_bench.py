@@ -306,7 +306,7 @@ def test_an_entrant_that_fails_does_not_race(monkeypatch):
         (["--room", "attention", "--sizes", "4x16"], "a number of tokens from 16, such as 1024, not 4x16"),
         (["--room", "attention", "--sizes", "8"], "a number of tokens from 16"),
         (["--room", "attention", "rmsnorm"], "rmsnorm is no attention core; they are"),
-        (["--room", "residual", "mid-norm"], "placement must be one of 'attention-residuals'"),
+        (["--room", "residual", "mid-norm"], "placement must be one of 'altup', 'attention-residuals'"),
     ],
 )
 def test_mistakes_are_one_line(words, message, capsys):

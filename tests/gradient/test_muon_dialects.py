@@ -12,6 +12,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.gradient import _dialects
+from normkit.lab.plan.optimizers import make_optimizer, usual_rate
 
 SHAPES = [(6, 9), (9, 4), (5, 5)]
 RATE = 0.02
@@ -141,6 +142,19 @@ def test_changes_go_before_a_projects_arguments():
     for project in _dialects.DIALECTS:
         assert f'"{project}"' in inspect.getdoc(nk.Muon.like)
         nk.Muon.like(project, [p])
+
+
+@pytest.mark.parametrize("project", [*_dialects.DIALECTS][1:])
+def test_a_projects_muon_has_a_name_in_the_catalogue_and_in_comparisons(project):
+    p = nn.Parameter(torch.ones(3, 2))
+    group, want = nk.create(f"muon-{project}", [p]).param_groups[0], nk.Muon.like(project, [p]).param_groups[0]
+    assert {**group, "params": 0} == {**want, "params": 0}
+    assert usual_rate(f"muon-{project}") == want["lr"]
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+    own = make_optimizer(f"muon-{project}", model, 0.5, 0.25).param_groups[0]
+    taken = {"lr": 0.5, "weight_decay": 0.25, "params": 0}
+    assert {**own, **taken} == {**want, **taken}
+    assert (own["lr"], own["weight_decay"]) == (0.5, 0.25)
 
 
 @pytest.mark.parametrize(

@@ -70,5 +70,10 @@ def arguments(project: str, changes: dict[str, Any]) -> dict[str, Any]:
     row = dict(DIALECTS[check.choice("Muon.like", "project", project, tuple(DIALECTS))])
     eps_of_sum = row.pop("eps_of_sum", None)
     if eps_of_sum is not None:
-        row["ns_eps"] = eps_of_sum * (1 - changes.get("momentum", 0.95))
+        row["ns_eps"] = float(f"{eps_of_sum * (1 - changes.get('momentum', 0.95)):.12g}")
     return {**row, **changes}
+
+
+def named(*names: str) -> dict[str, dict[str, Any]]:
+    """Projects' arguments by the names that the catalogue has for their Muon."""
+    return {name: arguments(name.removeprefix("muon-"), {}) for name in names}

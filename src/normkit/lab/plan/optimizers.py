@@ -21,17 +21,35 @@ USUAL_ARGUMENTS = {"sgd": {"momentum": 0.9}}
 
 
 def optimizer_for(name: str) -> tuple[Build, dict[str, Any]]:
-    """Find an optimizer, a method of the catalogue or a class of ``torch.optim``; case does not matter."""
+    """Find an optimizer, a method of the catalogue or a class of ``torch.optim``; case does not matter.
+
+    A method's other name, ``muon-moonlight``, brings its arguments, but for rate and decay, which a comparison sets.
+    """
     plain, arguments = parsed(name)
-    known: dict[str, Any] = {name.lower(): entry for name, entry in vars(torch.optim).items()}
-    own = plain.lower() in catalog.methods()
-    entry: Any = catalog.card(plain.lower()).entry if own else known.get(plain.lower())
+    entry, brought = _named(plain.lower())
     if not _steps_alone(entry):
-        known |= {card.name: card.entry for card in catalog.members(OPTIMIZER)}
+        known: dict[str, Any] = {**_of_torch(), **{card.name: card.entry for card in catalog.members(OPTIMIZER)}}
         usable = [name for name in known if _steps_alone(known[name])]
         meant = f"did you mean {close[0]!r}? " if (close := near(plain.lower(), usable)) else ""
         raise ValueError(f"no optimizer {plain!r}; {meant}there are {', '.join(usable)}")
-    return entry, arguments
+    return entry, {k: v for k, v in brought.items() if k not in ("lr", "weight_decay")} | arguments
+
+
+def _named(plain: str) -> tuple[Any, dict[str, Any]]:
+    """What a name stands for, None where nothing has it, and the arguments that it brings."""
+    if plain in catalog.methods():
+        return catalog.card(plain).entry, {}
+    if plain in _of_torch():
+        return _of_torch()[plain], {}
+    try:
+        choice = catalog.find(plain)
+    except ValueError:
+        return None, {}
+    return choice.card.entry, dict(choice.arguments)
+
+
+def _of_torch() -> dict[str, Any]:
+    return {name.lower(): entry for name, entry in vars(torch.optim).items()}
 
 
 def _steps_alone(found: Any) -> bool:
@@ -46,8 +64,8 @@ def _steps_alone(found: Any) -> bool:
 def usual_rate(name: str) -> float:
     """Return the learning rate that a search begins with: for small models, or the optimizer's own default."""
     plain, arguments = parsed(name)
-    default = inspect.signature(optimizer_for(name)[0]).parameters["lr"].default
-    return float(arguments.get("lr", USUAL_RATE.get(plain.lower(), default)))
+    brought = {"lr": inspect.signature(optimizer_for(name)[0]).parameters["lr"].default, **_named(plain.lower())[1]}
+    return float(arguments.get("lr", USUAL_RATE.get(plain.lower(), brought["lr"])))
 
 
 def make_optimizer(name: str, model: nn.Module, lr: float, weight_decay: float) -> torch.optim.Optimizer:
