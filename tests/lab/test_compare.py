@@ -228,7 +228,7 @@ def test_one_variant_crashes_and_the_rest_go_on(tmp_path):
         (["--norm", "layrnorm"], "did you mean 'layernorm'"),
         (["--norm", "frn"], "'frn' does not fit a stream of vectors"),
         (["--norm", "batchnorm"], "norm 'batchnorm' leaks: its statistic over N *"),
-        (["--placement", "upside-down"], "placement must be one of 'attention-residuals'"),
+        (["--placement", "upside-down"], "placement must be one of 'altup', 'attention-residuals'"),
         (["--attention", "galerkn"], "did you mean 'galerkin'"),
         (["--linear", "zero-mean-linea"], "did you mean 'zero-mean-linear'"),
         (["--linear", "rmsnorm"], "linear='rmsnorm' is no linear map"),
