@@ -9,7 +9,7 @@ imports from itself and those above it::
     plan        clients models optimizers losses measures findings trends factor tasks
     plan        corruptions shift bits later
     training    watched checkpoints memory own shifted quantized single federated loop engines runs speed
-    report      times history health ranking words tables ladder factor shift quant advice conclusion
+    report      times history health ranking words tables ladder lasting factor shift quant advice conclusion
     report      figures page drawing exports
     fit         page run
     .           rerank screen request course result api cli tiny
