@@ -1,10 +1,7 @@
 """Contract, transforms: compile, export, autocast, functorch."""
 
-import operator
-
 import pytest
 import torch
-from torch.utils._pytree import tree_leaves
 
 import normkit as nk
 from normkit.contract import subject
@@ -19,44 +16,21 @@ def _fresh_compiler(monkeypatch):
     torch._dynamo.reset()
 
 
-SEEN = set()  # the functions of torch's whose backward pass was traced in this process
+SEEN = set()  # what the graphs of earlier methods call
 
 
 def derived(graph, inputs):
-    """Trace the backward pass of each call in a graph, if it is the first of its function in this process.
+    """Trace the backward pass of a graph too, if it calls something for the first time in this process.
 
-    Torch derives one call after the other, so each is traced by itself, and the rest of the graph runs as it stands.
-    What is none of torch's has a backward pass of its own, which may go other ways each time: it is traced always.
+    Torch derives one call after the other, so calls of the same function of torch's are traced once. What is none of
+    torch's has a backward pass of its own, which may go other ways each time: it is traced always.
     """
-    for node in graph.graph.nodes:
-        own = isinstance(node.target, torch._ops.OperatorBase | torch._ops.OpOverloadPacket)
-        learned = any(torch.is_tensor(x) and x.requires_grad for x in tree_leaves(node.meta.get("example_value")))
-        if node.op in ("call_function", "call_method") and learned and (own or node.target not in SEEN):
-            SEEN.add(node.target)
-            derive(graph, node)
-    graph.recompile()
-    return graph.forward
-
-
-def derive(graph, node):
-    """Put the call of a node, compiled with its backward pass, in its place."""
-    alone, values = torch.fx.Graph(), {}
-    inputs = [one for one in node.all_input_nodes if one.op != "get_attr"]
-    for one in node.all_input_nodes:
-        values[one] = alone.get_attr(one.target) if one.op == "get_attr" else alone.placeholder(one.name)
-    result = alone.node_copy(node, values.get)
-    example = node.meta["example_value"]
-    several = isinstance(example, tuple | list)
-    parts = [alone.call_function(operator.getitem, (result, at)) for at in range(len(example))] if several else [result]
-    alone.output(tuple(parts))
-    examples = [one.meta["example_value"] for one in inputs]
-    call = torch._dynamo.lookup_backend("aot_eager")(torch.fx.GraphModule(graph, alone), examples)
-
-    def called(*given):
-        results = call(*given)
-        return results if several else results[0]
-
-    node.op, node.target, node.args, node.kwargs = "call_function", called, tuple(inputs), {}
+    called = {node.target for node in graph.graph.nodes if node.op in ("call_function", "call_method")}
+    own = any(isinstance(one, (torch._ops.OperatorBase, torch._ops.OpOverloadPacket)) for one in called)
+    backend = "aot_eager" if own or not called <= SEEN else "eager"
+    compiled = torch._dynamo.lookup_backend(backend)(graph, inputs)
+    SEEN.update(called)
+    return compiled
 
 
 FIRST = {nk.card(name).kind.name: name for name in reversed(METHODS)}.values()  # a method of each kind
