@@ -9,20 +9,16 @@ layer norm (group norm on images) among norms. At more steps it holds if the sam
 best rate there.
 """
 
-import argparse
 import itertools
 import json
 from collections import Counter
-from pathlib import Path
 
 from leaderboard import BEDS, BUDGETS, THEIRS
-from normkit.claims import pages
 from normkit.files import replace_file
 from normkit.lab.plan.findings import BETTER, WORSE, findings
 from normkit.lab.report import lasting
-from side_by_side import SEEDS, Arm, Kept, fill, stored
+from side_by_side import SEEDS, Arm, Kept, command, stored
 
-PAGE = Path(__file__).parents[1] / "docs/trust.md"
 STREAM = ("layernorm", "rmsnorm", "scalenorm", "dyt", "derf", "none")
 IMAGES = tuple(f"groupnorm:num_groups={groups}" for groups in (3, 1, 6))
 IMAGES += ("batchnorm", "dyt:channels_last=False", "derf:channels_last=False", "none")
@@ -75,8 +71,9 @@ def counted(kind: str, times: int, known: dict[str, Kept]) -> Counter[str]:
     return counts
 
 
-def table(known: dict[str, Kept]) -> str:
+def table() -> str:
     """The counts by kind and by how many times the steps."""
+    known = stored()
     rows = ["| between | at | held | no longer found | turned |", "| --- " * 5 + "|"]
     for kind, times in itertools.product(lasting.KINDS, (2, 4)):
         counts = counted(kind, times, known)
@@ -86,21 +83,12 @@ def table(known: dict[str, Kept]) -> str:
 
 
 def main() -> None:
-    """Train, and print the table or write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=0.0, help="of processor time, for what is not stored (0)")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/trust.md, and the counts")
-    options = parser.parse_args()
-    left = fill(arms(), options.seconds)
-    print(f"{len(left)} of {len(arms())} are left" if left else "all are trained")
-    known = stored()
-    text = table(known)
-    if options.write:
-        replace_file(PAGE, pages.with_part(PAGE.read_text(encoding="utf-8"), "lasting", text))
+    """Train, and print the table or write it and the counts."""
+    if command(__doc__, arms(), "lasting", table):
+        known = stored()
         counts = {kind: counted(kind, lasting.TIMES, known) for kind in lasting.KINDS}
         rows = {kind: {"held": found["held"], "of": found.total()} for kind, found in counts.items()}
         replace_file(lasting.KEPT, f"{json.dumps(rows)}\n")
-    print(text)
 
 
 if __name__ == "__main__":

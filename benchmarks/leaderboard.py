@@ -10,21 +10,16 @@ but for KL-SOAP, whose step takes twice as long here as any. Each optimizer gets
 names them; AdamW at one rate has the rest. Each gets five trials of rate and decay, on one seed, then six seeds.
 """
 
-import argparse
 import itertools
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import kendalltau
 
-from normkit.claims import pages
-from normkit.files import replace_file
-from side_by_side import SEEDS, Arm, Kept, fill, stored
+from side_by_side import SEEDS, Arm, Kept, command, stored
 
-PAGE = Path(__file__).parents[1] / "docs/trust.md"
 THEIRS = {  # steps to the loss, and the number of the row
     "hyperball:base=soap": (3125, 27),
     "dynmuon": (3175, 28),
@@ -165,16 +160,7 @@ def sentences(found: Sequence[Agreement], theirs: Sequence[float]) -> list[str]:
 
 def main() -> None:
     """Train, and print the table or write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=0.0, help="of processor time, for what is not stored (0)")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/trust.md")
-    options = parser.parse_args()
-    left = fill(arms(), options.seconds)
-    print(f"{len(left)} of {len(arms())} are left" if left else "all are trained")
-    text = table()
-    if options.write:
-        replace_file(PAGE, pages.with_part(PAGE.read_text(encoding="utf-8"), "leaderboard", text))
-    print(text)
+    command(__doc__, arms(), "leaderboard", table)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ What was trained is kept in results/side-by-side.json, one line each, and is not
 
 from __future__ import annotations
 
+import argparse
 import functools
 import inspect
 import itertools
@@ -20,7 +21,7 @@ import math
 import platform
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ from torch.nn import functional as F
 
 import normkit as nk
 from normkit.choice import parsed
-from normkit.claims import shelf
+from normkit.claims import pages, shelf
 from normkit.files import replace_file
 from normkit.lab.plan.data import images_of, signals_of, text_of
 from normkit.lab.plan.models import permuted, same_start
@@ -39,6 +40,7 @@ from normkit.lab.plan.optimizers import optimizer_for, usual_rate
 from normkit.transformer import Encoder
 
 KEPT = Path(__file__).parent / "results/side-by-side.json"
+PAGE = Path(__file__).parents[1] / "docs/trust.md"
 CHARACTERS, VOCAB, LENGTH = 400_000, 128, 16
 CLASSES, FEATURES, NOISE = 64, 32, 1.3
 REST = 1e-2  # Adam's rate of what is no hidden matrix, where another optimizer has those
@@ -375,3 +377,20 @@ def fill(arms: Sequence[Arm], seconds: float, seeds: int = len(SEEDS)) -> list[A
         rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(one._asdict())}" for name, one in known.items())
         replace_file(KEPT, f'{json.dumps(about)[:-1]}, "arms": {{\n{rows}\n}}}}\n')
     return missing
+
+
+def command(
+    text: str | None, arms: Sequence[Arm], part: str, table: Callable[[], str], seeds: int = len(SEEDS)
+) -> bool:
+    """Train what is typed, print the table of a part of docs/trust.md, and return whether it was written there."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=0.0, help="of processor time, for what is not stored (0)")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/trust.md")
+    options = parser.parse_args()
+    left = fill(arms, options.seconds, seeds)
+    print(f"{len(left)} of {len(arms)} runs are left" if left else "all are trained")
+    made = table()
+    if options.write:
+        replace_file(PAGE, pages.with_part(PAGE.read_text(encoding="utf-8"), part, made))
+    print(made)
+    return options.write

@@ -10,19 +10,15 @@ best rate, of five trials, unless the finding is one of a rate. Losses are held 
 at six seeds and at eighteen.
 """
 
-import argparse
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from normkit.claims import engine, pages
-from normkit.files import replace_file
+from normkit.claims import engine
 from normkit.lab.plan.findings import LEVEL, least
-from side_by_side import Arm, Kept, fill, stored
+from side_by_side import Arm, Kept, command, stored
 
-PAGE = Path(__file__).parents[1] / "docs/trust.md"
 REPRODUCED, OPPOSITE, UNSEEN = "reproduced", "opposite", "not distinguishable"
 LATER, LOOKS = 18, 2  # seeds of a second look; each look spends half of the level
 Terms = tuple[tuple[int, Arm], ...]
@@ -305,16 +301,7 @@ def row(finding: Finding, seen: Outcome) -> str:
 
 def main() -> None:
     """Train, and print the table or write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=0.0, help="of processor time, for what is not stored (0)")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/trust.md")
-    options = parser.parse_args()
-    left = fill(arms(), options.seconds, LATER)
-    print(f"{len(left)} of {len(arms())} runs are left" if left else "all are trained")
-    text = table()
-    if options.write:
-        replace_file(PAGE, pages.with_part(PAGE.read_text(encoding="utf-8"), "signs", text))
-    print(text)
+    command(__doc__, arms(), "signs", table, LATER)
 
 
 if __name__ == "__main__":

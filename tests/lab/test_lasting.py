@@ -1,5 +1,6 @@
 """A headline says how often such findings held at four times the steps, where there is a count and a finding."""
 
+import dataclasses
 import json
 
 import pytest
@@ -25,15 +26,15 @@ def test_a_finding_between_norms_has_the_count_of_norms(tmp_path):
     assert headline(tmp_path, {"layernorm": 0.0, "dyt": -0.3}).endswith(SAYS)
 
 
-@pytest.mark.parametrize(
-    "gains, given",
-    [
-        ({"layernorm": 0.0, "dyt": 0.0}, {}),  # nothing was found
-        ({"layernorm": 0.0, "dyt": -0.3}, {"ladder": [1.0, 2.0]}),  # it has a ladder of its own
-    ],
-)
-def test_without_a_finding_or_with_a_ladder_nothing_is_said(gains, given, tmp_path):
-    assert "small runs" not in headline(tmp_path, gains, **given)
+def test_without_a_finding_nothing_is_said(tmp_path):
+    assert "small runs" not in headline(tmp_path, {"layernorm": 0.0, "dyt": 0.0})
+
+
+def test_a_comparison_with_a_ladder_tells_it_of_itself(tmp_path):
+    synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, "dyt": -0.3}, seeds=6)
+    plain, rows = report.load(tmp_path), report.summary(tmp_path)
+    assert lasting.headline(plain, rows) == SAYS
+    assert lasting.headline(dataclasses.replace(plain, rungs={1.0: plain}), rows) == ""
 
 
 def test_what_differs_in_two_ways_has_no_kind(tmp_path):

@@ -21,6 +21,13 @@ def _seeded():
     torch.manual_seed(0)
 
 
+def test_selu_has_torchs_slopes_at_zero_and_far_out():
+    x, other = (torch.tensor([-1e3, -1.0, 0.0, 1e3], requires_grad=True) for _ in range(2))
+    nk.SELU()(x).sum().backward()
+    torch.nn.functional.selu(other).sum().backward()
+    torch.testing.assert_close(x.grad, other.grad)
+
+
 def test_spectral_norm_is_torchs_own_through_training():
     theirs = parametrizations.spectral_norm(nn.Conv2d(3, 8, 3).double())
     ours = nn.Conv2d(3, 8, 3).double()

@@ -14,18 +14,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normkit import catalog
 from normkit.claims.clients import SHIFTED_CLIENTS
 from normkit.claims.features import FEATURES
-from normkit.claims.images import IMAGES, digits
+from normkit.claims.images import IMAGES, SPLIT, WIDTH, convolutions, digits
 from normkit.claims.imbalance import RARE, rise
 from normkit.claims.kinds import Measured, above
 from normkit.claims.language import LANGUAGE
-from normkit.claims.training import Bed, Contest
+from normkit.claims.training import Bed, Contest, started
 from normkit.lab.plan.data import chances
-from normkit.lab.plan.models import permuted, same_start
 
-WIDTH, SAMPLES, SPLIT = 16, 3200, 1000
+SAMPLES = 3200
 
 
 class Run(NamedTuple):
@@ -47,11 +45,7 @@ class Net(nn.Module):
 
     def __init__(self, run: Run):
         super().__init__()
-        layers: list[nn.Module] = []
-        for place, (ins, outs) in enumerate(((1, WIDTH), (WIDTH, WIDTH), (WIDTH, 2 * WIDTH))):
-            layers.append(nn.Conv2d(ins, outs, 3, stride=1 + (place == 1), padding=1, bias=False))
-            layers += [catalog.create(run.norm, outs), nn.ReLU()]
-        self.layers, self.output = nn.Sequential(*layers), nn.Linear(2 * WIDTH, 10)
+        self.layers, self.output = convolutions(run.norm, nn.ReLU, (1, 2, 1)), nn.Linear(2 * WIDTH, 10)
 
     def forward(self, x: Tensor) -> Tensor:
         """Score the digits."""
@@ -81,9 +75,7 @@ def accuracy(run: Run, seed: int, lr: float) -> float:
     x, labels = digits()
     drawn, held = batches(run, seed)
     with chances(seed), torch.enable_grad():
-        model = same_start(Net(run), seed)
-        if run.permute:
-            permuted(model, seed)
+        model = started(Net(run), seed, run.permute)
         optimizer = torch.optim.Adam(model.parameters(), lr=lr)
         for step, rows in enumerate(drawn):
             optimizer.param_groups[0]["lr"] = lr * (1 - step / len(drawn))
@@ -109,9 +101,7 @@ DIGITS = Bed(
     "Adam whose rate falls to 0, at a variant's own best rate; the accuracy is that on the other 797.",
     (
         CONTEST.known("two-classes", "Batches of two classes cost batch norm a point or more.", BATCHNORM, PAIRS, 1.0),
-        CONTEST.known(
-            "half", "Half of the training costs a point or more.", BATCHNORM, BATCHNORM._replace(share=0.5), 1.0
-        ),
+        CONTEST.known("half", "Half of the training costs a point or more.", BATCHNORM, HALF, 1.0),
     ),
     "Depth, long training, large images, many classes, and what shows below its smallest effect.",
 )

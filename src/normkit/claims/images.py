@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -12,9 +12,8 @@ from torch.nn import functional as F
 
 import normkit as nk
 from normkit import catalog
-from normkit.claims.training import Bed, Contest, outputs, together
+from normkit.claims.training import Bed, Contest, outputs, started, together
 from normkit.lab.plan.data import images_of
-from normkit.lab.plan.models import permuted, same_start
 
 WIDTH, SPLIT, GROUPS, STRENGTH, BASIS_STEPS = 16, 1000, 4, 1e-2, 2000
 ACTIVATIONS = {"relu": nn.ReLU, "silu": nn.SiLU, "none": nn.Identity}
@@ -23,9 +22,8 @@ ACTIVATIONS = {"relu": nn.ReLU, "silu": nn.SiLU, "none": nn.Identity}
 class Run(NamedTuple):
     """A norm by name, what follows it, the batch, how many samples are seen, and what else is changed.
 
-    head: "linear" or "basis". width: of the features before the head; 0
-    for all. penalty: whether groups of filters are held orthogonal. share: of the samples that are seen. permute:
-    whether the start has other numbers of the same law.
+    head: "linear" or "basis". width: of the features before the head; 0 for all. penalty: whether groups of filters are
+    held orthogonal. share: of the samples that are seen. permute: whether the start has other numbers of the same law.
     """
 
     norm: str = "batchnorm"
@@ -44,11 +42,7 @@ class Net(nn.Module):
 
     def __init__(self, run: Run):
         super().__init__()
-        layers: list[nn.Module] = []
-        for place, (ins, outs) in enumerate(((1, WIDTH), (WIDTH, WIDTH), (WIDTH, 2 * WIDTH))):
-            layers.append(nn.Conv2d(ins, outs, 3, stride=2 if place < 2 else 1, padding=1, bias=False))
-            layers += [norm_of(run.norm, outs), ACTIVATIONS[run.act]()]
-        self.layers = nn.Sequential(*layers)
+        self.layers = convolutions(run.norm, ACTIVATIONS[run.act], (2, 2, 1))
         self.narrow = nn.Linear(2 * WIDTH, run.width) if run.width else nn.Identity()
         self.output = head_of(run.head, run.width or 2 * WIDTH)
         self.penalty = nk.GroupOrthogonality(GROUPS) if run.penalty else None
@@ -58,6 +52,15 @@ class Net(nn.Module):
         scores = self.output(self.narrow(self.layers(x).mean((2, 3))))
         filters = [layer.weight for layer in self.layers if isinstance(layer, nn.Conv2d)]
         return scores, scores.new_zeros(()) if self.penalty is None else STRENGTH * self.penalty(filters)
+
+
+def convolutions(norm: str, act: Callable[[], nn.Module], strides: Sequence[int]) -> nn.Sequential:
+    """Three convolutions of digits, each with a norm and an activation."""
+    layers: list[nn.Module] = []
+    for stride, (ins, outs) in zip(strides, ((1, WIDTH), (WIDTH, WIDTH), (WIDTH, 2 * WIDTH)), strict=True):
+        layers.append(nn.Conv2d(ins, outs, 3, stride=stride, padding=1, bias=False))
+        layers += [norm_of(norm, outs), act()]
+    return nn.Sequential(*layers)
 
 
 def norm_of(name: str, channels: int) -> nn.Module:
@@ -101,14 +104,6 @@ def rows_of(run: Run, seed: int) -> tuple[Tensor, Tensor]:
     return order[: steps * run.batch].view(steps, run.batch), rows[SPLIT:]
 
 
-def started(run: Run, seed: int) -> nn.Module:
-    """A net before training."""
-    net = same_start(Net(run), seed)
-    if run.permute:
-        permuted(net, seed)
-    return net
-
-
 def loss(model, x: Tensor, labels: Tensor) -> Tensor:
     """The cross-entropy and what the net adds."""
     scores, more = model(x)
@@ -119,7 +114,7 @@ def scores(run: Run, seeds: Sequence[int], rates: Sequence[float]) -> list[float
     """Train, and return how many held-out digits are right, of a hundred."""
     x, labels = digits()
     batches, held = (torch.stack(part) for part in zip(*(rows_of(run, seed) for seed in seeds), strict=True))
-    nets = [started(run, seed) for seed in seeds]
+    nets = [started(Net(run), seed, run.permute) for seed in seeds]
     trained = together(
         nets, loss, lambda step: (x[batches[:, step]], labels[batches[:, step]]), batches.shape[1], rates
     )

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normkit.claims.training import Bed, Contest, outputs, together
+from normkit.claims.training import Bed, Contest, outputs, started, together
 from normkit.lab.plan.data import text_of
-from normkit.lab.plan.models import permuted, same_start
 from normkit.transformer.model import Encoder
 
 LETTERS, LENGTH, DIM, STEPS, BATCH, WARMUP, HELD = 40, 32, 32, 150, 8, 15, 256
@@ -62,8 +61,7 @@ def loss(model, rows: Tensor) -> Tensor:
 def scores(run: Run, seeds: Sequence[int], rates: Sequence[float]) -> list[float]:
     """Train, and return the loss on what was held out, its sign turned."""
     seen, held = letters()
-    models = [same_start(Reader(run), seed) for seed in seeds]
-    models = [permuted(model, seed) for model, seed in zip(models, seeds, strict=True)] if run.permute else models
+    models = [started(Reader(run), seed, run.permute) for seed in seeds]
     steps = int(STEPS * run.share)
     drawn = [torch.randint(len(seen) - LENGTH, (STEPS, BATCH), generator=torch.Generator().manual_seed(seed))
              for seed in seeds]  # fmt: skip

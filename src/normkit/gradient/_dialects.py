@@ -74,6 +74,6 @@ def arguments(project: str, changes: dict[str, Any]) -> dict[str, Any]:
     return {**row, **changes}
 
 
-def named(*names: str) -> dict[str, dict[str, Any]]:
+def aliases_for(*names: str) -> dict[str, dict[str, Any]]:
     """Projects' arguments by the names that the catalogue has for their Muon."""
     return {name: arguments(name.removeprefix("muon-"), {}) for name in names}

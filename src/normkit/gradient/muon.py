@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._dialects import arguments, named
+from normkit.gradient._dialects import aliases_for, arguments
 from normkit.gradient._matrices import in_blocks, matrix_shape
 from normkit.gradient._muon import FACTORS, Coefficients, Momentum, factor, step, unit
 from normkit.gradient._optimizer import Groups, settings
@@ -22,7 +22,7 @@ from normkit.gradient._optimizer import Groups, settings
     shape="N C",
     example={"ns_dtype": None},
     replaces=("adamw",),
-    aliases=named(
+    aliases=aliases_for(  # in full: the catalogue looks names up in the text of files
         *("muon-torch", "muon-torchtitan", "muon-moonlight", "muon-modded-nanogpt", "muon-megatron", "muon-dion"),
         *("muon-timm", "muon-pytorch-optimizer"),
     ),

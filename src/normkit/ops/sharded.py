@@ -151,7 +151,7 @@ def by_samples(forward: Callable[..., Any], samples: int) -> Callable[..., Any]:
     """Let a norm with a statistic of samples work on this process' samples of a DTensor, joined as by ``sync``.
 
     So nothing is sent but what ``sync`` sends for plain tensors. What is cut along other axes, lies on several axes of
-    the mesh, or is joined with processes beyond it, goes to ``forward`` as it is.
+    the mesh, comes with a second input, or is joined with processes beyond the mesh, goes to ``forward`` as it is.
     """
 
     @functools.wraps(forward)
@@ -170,14 +170,14 @@ def by_samples(forward: Callable[..., Any], samples: int) -> Callable[..., Any]:
 
 def _whole_but_for(part: Parts, samples: int, module: nn.Module) -> bool:
     """Whether samples alone are cut, along one axis of the mesh, and nothing else is to be joined or is cut."""
-    others = any(getattr(m, "sync", False) for m in module.modules())
+    joins = any(getattr(m, "sync", False) for m in module.modules())
     everyone = part.whole.device_mesh.size() == processes()
     groups = {getattr(m, "process_group", None) for m in module.modules()}
     placed = (getattr(b, "placements", ()) for b in module.buffers())
     return (
         set(part.axes) <= {samples, None}
         and len(part.groups((samples,))) <= 1
-        and not (others and (not everyone or groups != {None}))
+        and (not joins or (everyone and groups == {None}))
         and all(place.is_replicate() for places in placed for place in places)
     )
 

@@ -61,8 +61,10 @@ class TensorMinMaxNorm(Norm):
 def minmax(x: Tensor, sync: bool = False, group=None) -> Tensor:
     """Shift and scale all entries into [0, 1], with the extremes of all processes where ``sync``."""
     flat = x.flatten()  # torch.onnx knows extremes over an axis only
-    none = flat.sum()  # of no entries; in the graph, so that every process takes part in the backward sum
-    low, high = (flat.amin(0), flat.amax(0)) if x.numel() else (none + float("inf"), none - float("inf"))
+    if x.numel():
+        low, high = flat.amin(0), flat.amax(0)
+    else:  # in the graph, so that every process takes part in the backward sum
+        low, high = flat.sum() + float("inf"), flat.sum() - float("inf")
     if sync:
         low, high = gather_over_processes(low, group).amin(0), gather_over_processes(high, group).amax(0)
     return (x - low) / (high - low)

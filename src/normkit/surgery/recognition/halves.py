@@ -69,11 +69,10 @@ def in_half(
         pair.train(False)
         x, *others = draw_inputs(shape, "normal", further, dtype)
         inputs = [_scaled(x, numbers), *others]
-        theirs, ours = pair.theirs(*inputs), pair.ours(*inputs)
+        theirs, ours = pair.theirs(*inputs), pair.measure_idle(inputs)
         if theirs.dtype != ours.dtype:
             raise Differs(f"in {str(dtype)[6:]} it returns {str(theirs.dtype)[6:]}")
         theirs, ours = theirs.double(), ours.double()
-        pair.measure_idle(inputs)
         row = ours.abs().nan_to_num(0, 0, 0).amax(shape.axes, keepdim=True) + pair.idle
         close = (theirs - ours).abs() <= max(HALF_STEPS[0], 2 * found.units) * UNIT[dtype] * row
         close |= theirs.isnan() & ours.isnan()  # a product that both round to infinity
@@ -93,8 +92,7 @@ def _half(
         theirs = pair.theirs(*inputs)
     except Exception:
         return None
-    pair.measure_idle(inputs)
-    ours = pair.ours(*inputs)
+    ours = pair.measure_idle(inputs)
     true = Pair(module, explained, carried, torch.float64, seed=seed)
     _copy(pair, true)
     true.train(False)

@@ -60,14 +60,18 @@ class Pair:
             for name, buffer in side.module.named_buffers():
                 buffer.data.copy_(start[name])
 
-    def measure_idle(self, inputs: Sequence[Tensor]) -> None:
-        """Measure the parameters that enter nothing: one that adds and subtracts such a number rounds by its size."""
+    def measure_idle(self, inputs: Sequence[Tensor]) -> Tensor:
+        """Measure the parameters that enter nothing: one that adds and subtracts such a number rounds by its size.
+
+        Returns what ours makes of the inputs.
+        """
         own = [t for name in self.carried if isinstance(t := self.ours.tensors[name], nn.Parameter)]
         y = self.ours(*inputs)
         slopes = torch.autograd.grad(y.sum(), own, allow_unused=True) if own and y.requires_grad else own
         self.idle = max(
             (float(t.abs().max()) for t, slope in zip(own, slopes, strict=True) if slope is None), default=0.0
         )
+        return y
 
     def train(self, mode: bool) -> None:
         """Set the mode of both."""
