@@ -6,12 +6,12 @@ from normkit import ops
 
 
 def fixed(x, weight, bias):
-    channels = torch.arange(x.shape[1], dtype=weight.dtype)
+    channels = torch.arange(x.shape[1], dtype=weight.dtype, device=x.device)
     return ops.normalize_with(x, channels / 9 - 1, channels / 5 + 0.1, weight, bias)
 
 
 def online(x, weight, bias):
-    state = torch.arange(4 * x.shape[1], dtype=weight.dtype).cos().view(4, -1)
+    state = torch.arange(4 * x.shape[1], dtype=weight.dtype, device=x.device).cos().view(4, -1)
     moments, pulls = (state[0].clone(), state[1] + 1.5), (state[2].clone(), state[3].clone())
     return ops.online_norm(x, weight, bias, moments, pulls, ops.Control(1e-5, 0.9, 0.8), limit=1.5)
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from normkit.ops.paths import formula_only, watch
+from place import placed
 
 from .cases import Case, Tensors, drawn
 from .draw import HUGE
@@ -45,7 +46,7 @@ def run(case: Case, *, formula: bool = False, double: bool = False) -> Outcome:
         except Exception as error:
             return Refused(type(error), "forward", str(error))
         sent = [name for name in case.outputs if outputs[name].requires_grad]
-        cotangents = [case.cotangents[name].double() if double else case.cotangents[name] for name in sent]
+        cotangents = [placed(case.cotangents[name].double() if double else case.cotangents[name]) for name in sent]
         try:
             wanted = [leaves[name] for name in case.wanted] if sent else []
             grads = (
@@ -56,14 +57,15 @@ def run(case: Case, *, formula: bool = False, double: bool = False) -> Outcome:
     found: dict[str, Tensor | None] = {name: tensor.detach() for name, tensor in outputs.items()}
     found |= dict(zip((f"d{name}" for name in case.wanted), grads, strict=False))
     still = case.after if not sent or not wanted else ()  # what only a backward pass moves
-    return found | {name: leaves[name] for name in case.moving if name not in still}
+    found |= {name: leaves[name] for name in case.moving if name not in still}
+    return {name: None if tensor is None else tensor.cpu() for name, tensor in found.items()}
 
 
 def _leaves(case: Case, double: bool) -> Tensors:
     leaves: Tensors = {}
     for name, tensor in case.tensors.items():
         if tensor is not None:
-            tensor = tensor.double() if double else tensor
+            tensor = placed(tensor.double() if double else tensor)
             tensor = tensor.clone() if name in case.moving else tensor.detach().view(tensor.shape)
             tensor.requires_grad_(name in case.wanted)
         leaves[name] = tensor
@@ -97,6 +99,7 @@ def _without_gradients(kernel: dict[str, Tensor | None], case: Case) -> list[str
     """Where inference, which may take a shorter way, gives other bits."""
     with torch.no_grad():
         outputs = case.call(_leaves(case, False))
+    outputs = {name: y.cpu() for name, y in outputs.items()}
     return [f"{name} has other bits without gradients" for name, y in outputs.items() if not _same(y, kernel[name])]
 
 

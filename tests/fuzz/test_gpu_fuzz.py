@@ -1,15 +1,18 @@
 """The GPU's kernels, run by Triton's interpreter, on random calls: each held to bounds that the call itself gives."""
 
+import itertools
+
 import pytest
 
 from normkit.kernels import cuda
-from normkit.ops import paths
+from place import ON_GPU, forget_plans, kernels
 
 from .cases import drawn
 from .judge import judge
 
 pytestmark = pytest.mark.skipif(cuda.absent() is not None, reason=str(cuda.absent()))
 SMALL = 500  # entries of a case: the interpreter takes a millisecond for what a GPU does in none
+TIMES = 2 if ON_GPU else 1  # as many cases
 
 
 @pytest.fixture
@@ -20,21 +23,21 @@ def walked(monkeypatch):
     monkeypatch.setattr(settings, "LONGEST_FORWARD", 16)
     monkeypatch.setattr(settings, "LONGEST_BACKWARD", 16)
     monkeypatch.setattr(settings, "STEP", 8)
+    forget_plans()
+    yield
+    forget_plans()
 
 
-def small_cases(op, count, seed, small=SMALL):
-    """The numbers of the first cases that are small."""
-    found, number = [], 0
-    while len(found) < count:
-        if drawn(number, seed, op).tensors["x"].numel() <= small:
-            found.append(number)
-        number += 1
-    return found
+def small_cases(op, count, seed, small):
+    """The numbers of the first cases that are small; on a GPU each is."""
+    numbers = itertools.count()
+    small_ones = (n for n in numbers if ON_GPU or drawn(n, seed, op).tensors["x"].numel() <= small)
+    return list(itertools.islice(small_ones, TIMES * count))
 
 
 def judged(op, count, seed, small=SMALL):
     """How many cases a kernel took part in; all of them right."""
-    with paths.interpreted():
+    with kernels():
         verdicts = {number: judge(number, seed, op) for number in small_cases(op, count, seed, small)}
     wrong = {number: found for number, (found, _) in verdicts.items() if found}
     assert not wrong
@@ -58,23 +61,28 @@ CHANNELS += ["global_response_norm", "filter_response_norm", "evonorm_s", "onlin
 @pytest.fixture
 def in_pieces(monkeypatch):
     """Tiles of channels of 64 entries, at most three of them a program."""
-    from normkit.kernels.cuda import channels, settings
+    from normkit.kernels.cuda import settings
 
-    channels.work.cache_clear()
-    channels.whole.cache_clear()
+    forget_plans()
     monkeypatch.setattr(settings, "TILE", 64)
     monkeypatch.setattr(settings, "CHANNELS", 4)
     monkeypatch.setattr(settings, "FILLING", 1)
     monkeypatch.setattr(settings, "WHOLE", 0)
     monkeypatch.setattr(settings, "MOST_STEPS", 3)
     yield
-    channels.work.cache_clear()
-    channels.whole.cache_clear()
+    forget_plans()
 
 
 @pytest.mark.parametrize("op", CHANNELS)
 def test_random_calls_of_channels_in_many_pieces(op, in_pieces):
     assert judged(op, 6, 5, small=120) > 0
+
+
+@pytest.mark.parametrize("number", [1, 9])
+def test_running_moments_of_a_long_memory_keep_their_digits(number, in_pieces):
+    """A GPU gets a decay in float32, and what it leaves of 1 would have few digits."""
+    with kernels():
+        assert judge(number, 5, "online_norm") == ([], True)
 
 
 @pytest.mark.parametrize("op", ["row_norm", "add_row_norm"])

@@ -10,6 +10,7 @@ from channel_calls import OPERATIONS, draw, run
 from normkit import ops
 from normkit.kernels import cuda
 from normkit.ops import paths
+from place import DEVICE, KERNEL, forget_plans, kernels
 
 pytestmark = pytest.mark.skipif(cuda.absent() is not None, reason=str(cuda.absent()))
 FORMATS = pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
@@ -18,25 +19,23 @@ FORMATS = pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
 @pytest.fixture(autouse=True)
 def in_pieces(monkeypatch):
     """Tiles of 64 entries or of 4 channels, three of them a program."""
-    from normkit.kernels.cuda import channels, settings
+    from normkit.kernels.cuda import settings
 
     monkeypatch.setattr(settings, "TILE", 64)
     monkeypatch.setattr(settings, "CHANNELS", 4)
     monkeypatch.setattr(settings, "FILLING", 1)
     monkeypatch.setattr(settings, "WHOLE", 0)
     monkeypatch.setattr(settings, "MOST_STEPS", 3)
-    channels.work.cache_clear()
-    channels.whole.cache_clear()
-    with paths.interpreted():
+    forget_plans()
+    with kernels():
         yield
-    channels.work.cache_clear()
-    channels.whole.cache_clear()
+    forget_plans()
 
 
 def by_kernel(*arguments):
     with paths.watch() as taken:
         found = run(*arguments)
-    assert {str(path) for path in taken} == {"Triton kernel, interpreted"}
+    assert {str(path) for path in taken} == {KERNEL}
     return found
 
 
@@ -53,7 +52,7 @@ def assert_right(name, x, parameters, grad, unit=1e-5):
 
 def drawn(name, shape, last, dtype=torch.float32, seed=0):
     x, parameters, grad = draw(shape, OPERATIONS[name][1], dtype, last, seed)
-    return x, [p.float() for p in parameters], grad
+    return x.to(DEVICE), [p.to(DEVICE, torch.float32) for p in parameters], grad.to(DEVICE)
 
 
 @pytest.mark.usefixtures("within")
@@ -112,7 +111,7 @@ def test_a_bad_value_spoils_what_it_spoils_in_the_formula(name, last, value):
 
 
 def test_moments_are_told_and_carry_no_gradient():
-    x = (torch.randn(3, 5, 40, generator=torch.Generator().manual_seed(0)) + 1e4).requires_grad_()
+    x = (torch.randn(3, 5, 40, generator=torch.Generator().manual_seed(0)) + 1e4).to(DEVICE).requires_grad_()
     _, found = ops.batch_norm(x)
     values = x.detach().double().movedim(1, 0).flatten(1)
     torch.testing.assert_close(found.mean.double(), values.mean(1), rtol=1e-7, atol=0)
@@ -132,7 +131,7 @@ def test_second_derivatives_are_those_of_the_formula():
         [first] = torch.autograd.grad(ops.group_norm(x, 2).square().sin().sum(), x, create_graph=True)
         return torch.autograd.grad(first.square().sum(), x)[0]
 
-    x = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     want = twice(x.double().requires_grad_())
     torch.testing.assert_close(twice(x.requires_grad_()).double(), want, rtol=1e-4, atol=1e-5)
 
@@ -181,7 +180,7 @@ def test_processes_are_normalized_together_whoever_of_them_takes_the_formula(sec
 
     def one(part, by_kernel):
         inner = [x[part].clone().requires_grad_(), weight.clone().requires_grad_(), bias.clone().requires_grad_()]
-        with paths.interpreted() if by_kernel else paths.formula_only(), paths.watch() as taken:
+        with kernels() if by_kernel else paths.formula_only(), paths.watch() as taken:
             y, moments = ops.batch_norm(*inner, sync=True)
             y.backward(grad[part])
         assert all((path.by == "formula") != by_kernel for path in taken), taken

@@ -13,13 +13,14 @@ import torch
 from normkit import ops
 from normkit.kernels import cuda
 from normkit.ops import paths
+from place import DEVICE, KERNEL, ON_GPU, forget_plans, interpreter_only, kernels
 
 pytestmark = pytest.mark.skipif(cuda.absent() is not None, reason=str(cuda.absent()))
 
 
 @pytest.fixture(autouse=True)
-def on_the_interpreter():
-    with paths.interpreted():
+def by_kernels():
+    with kernels():
         yield
 
 
@@ -31,6 +32,9 @@ def walked(monkeypatch):
     monkeypatch.setattr(settings, "LONGEST_FORWARD", 16)
     monkeypatch.setattr(settings, "LONGEST_BACKWARD", 16)
     monkeypatch.setattr(settings, "STEP", 8)
+    forget_plans()
+    yield
+    forget_plans()
 
 
 RULES = {
@@ -48,14 +52,14 @@ RULES = {
 
 
 def numbers(*shape, offset=0.0):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + offset
+    return (torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + offset).to(DEVICE)
 
 
 def by_kernel(act, *tensors, grad=None):
     """Output and gradients, none of which any formula has made."""
     with paths.watch() as taken:
         found = with_gradients(act, tensors, grad)
-    assert {path.by for path in taken} == {"Triton kernel, interpreted"}, [str(path) for path in taken]
+    assert {path.by for path in taken} == {KERNEL}, [str(path) for path in taken]
     assert len(taken) == 2
     return found
 
@@ -63,7 +67,9 @@ def by_kernel(act, *tensors, grad=None):
 def with_gradients(act, tensors, grad=None):
     leaves = [tensor.detach().view(tensor.shape).requires_grad_() for tensor in tensors]
     y = act(*leaves)
-    grad = torch.linspace(-1, 1, y.numel(), dtype=torch.float64).view(y.shape) if grad is None else grad
+    grad = (
+        torch.linspace(-1, 1, y.numel(), dtype=torch.float64, device=y.device).view(y.shape) if grad is None else grad
+    )
     return [y.detach(), *torch.autograd.grad(y, leaves, grad.to(y.dtype))]
 
 
@@ -162,6 +168,7 @@ def test_tiny_and_huge_rows_are_what_the_formula_makes_of_them(rule, value):
     torch.testing.assert_close(dx, dwant, rtol=1e-4, atol=1e-5 * max(1.0, dwant.abs().max().item()), equal_nan=True)
 
 
+@interpreter_only
 def test_a_row_whose_mean_square_is_not_normal_keeps_its_root(monkeypatch):
     """On a GPU one over a root takes what is not normal for 0."""
     from triton.runtime import interpreter
@@ -191,7 +198,7 @@ def test_rows_with_gaps_between_them_and_views_that_are_not_aligned():
 def test_a_tensor_that_is_on_neither_processor_takes_the_formula():
     with paths.watch() as taken:
         assert ops.rms_norm(torch.ones(3, 8, device="meta"), (8,)).shape == (3, 8)
-    assert [str(path) for path in taken] == ["formula: no GPU kernel for a tensor on meta"]
+    assert [str(path) for path in taken] == [f"formula: no {'CPU' if ON_GPU else 'GPU'} kernel for a tensor on meta"]
 
 
 def test_a_single_gain_for_all():
@@ -220,7 +227,7 @@ REFUSED = {
 def test_what_a_kernel_does_not_take_the_formula_does_and_says_why(case):
     act, why = REFUSED[case]
     with paths.watch() as taken:
-        act(torch.ones(2, 4))
+        act(torch.ones(2, 4, device=DEVICE))
     assert any(why in str(path) for path in taken), [str(path) for path in taken]
     assert all(path.by == "formula" for path in taken)
 
@@ -285,6 +292,7 @@ for last, place, channels, space, steps, pieces in (first, last):
 """
 
 
+@interpreter_only
 def test_offsets_into_tensors_of_more_than_2_to_the_32_entries_do_not_wrap():
     """Only the last of its rows is there, and only its program is run: an offset that wraps ends the process.
 
@@ -375,6 +383,7 @@ def test_the_battery_passes_the_kernels_as_they_are():
     battery()
 
 
+@interpreter_only
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_a_kernel_is_caught(mistake, monkeypatch, tmp_path):
     from normkit.kernels.cuda import templates
@@ -391,5 +400,9 @@ def test_a_mistake_in_a_kernel_is_caught(mistake, monkeypatch, tmp_path):
     spec.loader.exec_module(module)
     monkeypatch.setattr(templates, "row", module)
     monkeypatch.setitem(sys.modules, row.__name__, module)
-    with pytest.raises(Exception):  # noqa: B017  a wrong number, or what Triton has against it
-        battery()
+    forget_plans()
+    try:
+        with pytest.raises(Exception):  # noqa: B017  a wrong number, or what Triton has against it
+            battery()
+    finally:
+        forget_plans()

@@ -36,7 +36,7 @@ def test_a_forward_and_a_backward_pass_are_compiled_and_launched_once_each(devic
     engine.row_forward(plan, 5, x, None, w, None, None, y, stats)
     engine.row_backward(plan, 5, x, x, None, w, stats, y, torch.empty_like(w), None)
     names = [launched[0] for launched in device.launched]
-    assert names == ["forward", "forward", "backward"]
+    assert names == ["forward", "forward", "backward", "add_up_programs"]
     _, grid, stream, warps, arguments = device.launched[0]
     assert (grid, stream, warps) == ((1, 1, 1), 7, 1)
     assert arguments[0] is x

@@ -11,6 +11,7 @@ from channel_calls import OPERATIONS, draw, run
 from normkit import ops
 from normkit.kernels import cuda
 from normkit.ops import paths
+from place import forget_plans
 
 pytestmark = pytest.mark.skipif(cuda.absent() is not None, reason=str(cuda.absent()))
 
@@ -25,12 +26,10 @@ def on_the_interpreter(monkeypatch):
     monkeypatch.setattr(settings, "MOST_STEPS", 2)
     monkeypatch.setattr(settings, "ENTRIES", 64)
     monkeypatch.setattr(channels, "BLOCK", 4)
-    channels.work.cache_clear()
-    channels.whole.cache_clear()
+    forget_plans()
     with paths.interpreted():
         yield
-    channels.work.cache_clear()
-    channels.whole.cache_clear()
+    forget_plans()
 
 
 def numbers(*shape):
@@ -58,15 +57,15 @@ def of_channels(name, *shape, offset=0.0, last=False):
 
 def whole(name, *shape):
     def check():
-        from normkit.kernels.cuda import channels, settings
+        from normkit.kernels.cuda import settings
 
         settings.WHOLE = 4096
-        channels.whole.cache_clear()
+        forget_plans()
         try:
             of_channels(name, *shape)()
         finally:
             settings.WHOLE = 0
-            channels.whole.cache_clear()
+            forget_plans()
 
     return check
 
@@ -102,7 +101,13 @@ MISTAKES = {
         "off = v - mean",
         of_channels("batch", 2, 3, 100),
     ),
-    "channel: running on": ("channel", "mean += (1.0 - keep) * off", "mean += off", of_channels("online", 3, 6, 5, 4)),
+    "sums: the last program is left out": (
+        "sums",
+        "(row < programs)",
+        "(row < programs - 1)",
+        lambda: assert_right(lambda x, w: ops.rms_norm(x, (21,), w), numbers(40, 21), [numbers(21)]),
+    ),
+    "channel: running on": ("channel", "mean += share * off", "mean += off", of_channels("online", 3, 6, 5, 4)),
     "channel: a wrong count": ("channel", "outer.to(tl.float64) * space", "outer.to(tl.float64) * space - 1", BATCH),
     "channel: the pivot is forgotten": (
         "channel",

@@ -9,6 +9,7 @@ from channel_calls import OPERATIONS, draw, run
 from normkit import ops
 from normkit.kernels import cuda
 from normkit.ops import paths
+from place import DEVICE, kernels
 
 pytestmark = pytest.mark.skipif(cuda.absent() is not None, reason=str(cuda.absent()))
 NAMES = ["group", "instance", "response", "threshold", "learned", "swish", "silu"]
@@ -26,7 +27,8 @@ def launched(monkeypatch):
         launch(kernel, *rest)
 
     monkeypatch.setattr(channels, "launch", told)
-    with paths.interpreted():
+    monkeypatch.setenv("NORMKIT_TRIAL", "off")  # whose launches would be among them
+    with kernels():
         yield names
 
 
@@ -40,7 +42,7 @@ def assert_right(name, x, parameters, grad, unit=1e-5):
 
 def drawn(name, shape, dtype=torch.float32):
     x, parameters, grad = draw(shape, OPERATIONS[name][1], dtype)
-    return x, [p.float() for p in parameters], grad
+    return x.to(DEVICE), [p.to(DEVICE, torch.float32) for p in parameters], grad.to(DEVICE)
 
 
 @pytest.mark.parametrize("shape", [(2, 6, 7, 3), (3, 3, 5), (1, 12, 16)], ids=str)
@@ -51,7 +53,7 @@ def test_one_launch_forward_and_two_backward(name, shape, launched):
 
 
 def test_without_parameters_it_is_one_launch_each(launched):
-    x = torch.randn(3, 4, 9, requires_grad=True)
+    x = torch.randn(3, 4, 9, requires_grad=True, device=DEVICE)
     ops.group_norm(x, 2).square().sum().backward()
     assert launched == ["forward", "backward"]
 
@@ -84,9 +86,9 @@ def test_half_precision_is_rounded_once(kind, launched):
 
 
 def test_what_is_large_or_lies_otherwise_is_measured_first(launched):
-    ops.group_norm(torch.randn(1, 2, 4096), 2)
-    ops.group_norm(torch.randn(1, 4, 3, 3).to(memory_format=torch.channels_last), 2)
-    ops.batch_norm(torch.randn(2, 3, 8))
+    ops.group_norm(torch.randn(1, 2, 4096, device=DEVICE), 2)
+    ops.group_norm(torch.randn(1, 4, 3, 3, device=DEVICE).to(memory_format=torch.channels_last), 2)
+    ops.batch_norm(torch.randn(2, 3, 8, device=DEVICE))
     assert launched == ["measure", "join", "write"] * 3
 
 

@@ -8,9 +8,10 @@ import torch
 from normkit import ops
 from normkit.kernels import cuda, special
 from normkit.ops import paths
+from place import DEVICE, KERNEL, kernels
 
 F64 = torch.float64
-interpreted = pytest.mark.skipif(cuda.absent() is not None, reason=str(cuda.absent()))
+triton = pytest.mark.skipif(cuda.absent() is not None, reason=str(cuda.absent()))
 
 
 def drawn(*shape, spread=2.0, seed=0):
@@ -21,7 +22,7 @@ def both(scores, *about):
     """The matrices, and the gradient by the scores."""
     leaf = scores.detach().clone().requires_grad_()
     m = ops.sinkhorn(leaf, *about)
-    sent = torch.linspace(-1, 2, m.numel(), dtype=F64).sin().view(m.shape).to(m.dtype)
+    sent = torch.linspace(-1, 2, m.numel(), dtype=F64).sin().view(m.shape).to(m)
     return m.detach(), torch.autograd.grad(m, leaf, sent)[0]
 
 
@@ -155,32 +156,32 @@ def test_c_holds_a_record_against_itself():
             special.library().sinkhorn_backward(special.SINKHORN.pack(*right), 6, *arrays)
 
 
-@interpreted
+@triton
 @pytest.mark.usefixtures("within")
 @pytest.mark.parametrize("eps", [0.0, 1e-6])
 @pytest.mark.parametrize("rounds", [1, 20])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (35, 4, 4), (2, 3, 5, 5), (3, 16, 16), (4, 4)], ids=str)
 def test_triton_s_kernel_is_the_formula(shape, rounds, eps):
-    scores = drawn(*shape).float()
-    with paths.interpreted(), paths.watch() as taken:
+    scores = drawn(*shape).float().to(DEVICE)
+    with kernels(), paths.watch() as taken:
         found = both(scores, rounds, eps)
-    assert {path.by for path in taken} == {"Triton kernel, interpreted"}
+    assert {path.by for path in taken} == {KERNEL}
     for one, want in zip(found, by_formula(scores.double(), rounds, eps), strict=True):
         torch.testing.assert_close(one.double(), want, rtol=1e-5, atol=1e-6)
 
 
-@interpreted
+@triton
 def test_triton_s_kernel_takes_small_matrices_of_float32():
-    with paths.interpreted(), paths.watch() as taken:
-        ops.sinkhorn(drawn(2, 17, 17).float())
-        ops.sinkhorn(drawn(2, 4, 4))
-        ops.sinkhorn(drawn(2, 4, 4).bfloat16())
-    assert [path.by for path in taken] == ["formula", "formula", "Triton kernel, interpreted"]
+    with kernels(), paths.watch() as taken:
+        ops.sinkhorn(drawn(2, 17, 17).float().to(DEVICE))
+        ops.sinkhorn(drawn(2, 4, 4).to(DEVICE))
+        ops.sinkhorn(drawn(2, 4, 4).bfloat16().to(DEVICE))
+    assert [path.by for path in taken] == ["formula", "formula", KERNEL]
 
 
-@interpreted
+@triton
 def test_a_trial_finds_nothing_against_the_kernel_of_triton(monkeypatch):
     monkeypatch.setenv("NORMKIT_TRIAL", "always")
-    with paths.interpreted(), paths.watch() as taken:
-        both(drawn(40, 4, 4).float())
-    assert {path.by for path in taken} == {"Triton kernel, interpreted"}
+    with kernels(), paths.watch() as taken:
+        both(drawn(40, 4, 4).float().to(DEVICE))
+    assert {path.by for path in taken} == {KERNEL}

@@ -141,6 +141,14 @@ def test_every_op_that_has_a_kernel_can_be_tried():
     assert len(trial._found) == 8
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_a_sum_in_half_precision_which_the_kernel_rounds_passes_its_trial(kind):
+    x, w = torch.randn(40, 64).to(kind).requires_grad_(), torch.ones(64, requires_grad=True)
+    with paths.watch() as taken:
+        ops.add_rms_norm(x, x.detach(), w)
+    assert [str(path) for path in taken] == ["Triton kernel, interpreted"]
+
+
 def test_a_trial_is_small_whatever_it_is_made_for():
     shapes = [(4096, 4096, 8), (7, 1, 8), (8,), (2, 3, 4, 8)]
     assert [trial._cut(torch.Size(shape), 1) for shape in shapes] == [(9, 1, 8), (7, 1, 8), (8,), (2, 3, 1, 8)]

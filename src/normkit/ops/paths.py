@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, NamedTuple
+
+import torch
 
 __all__ = ["Path", "formula_only", "interpreted", "tell", "watch", "watching"]
 
@@ -112,6 +114,12 @@ def _set(told: list[Path] | None = None, forced: str | None = None, interpreted:
     all_told = now.told if told is None else (*now.told, told)
     token = _watch.set(Watch(all_told, forced or now.forced, interpreted or now.interpreted))
     try:
-        yield
+        with _backward_on_this_thread():
+            yield
     finally:
         _watch.reset(token)
+
+
+def _backward_on_this_thread() -> AbstractContextManager:
+    """Autograd has a thread of its own for each GPU, which would not know of the watch."""
+    return nullcontext() if torch.compiler.is_compiling() else torch.autograd.set_multithreading_enabled(False)
