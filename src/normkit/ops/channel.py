@@ -142,7 +142,7 @@ def batch_norm(
         return y.to(x.dtype), Moments(*(f.detach() for f in stats))
     y, both = _run(rule, x, weight, bias)
     mean, var, *others = both.to(accurate(x[:0]).dtype).view(-1, x.shape[1])
-    return y, Moments(mean, var, others[0][0] if everyone else mean.new_tensor(x.numel() // x.shape[1]))
+    return y, Moments(mean, var, others[0][0] if everyone else mean.new_full((), x.numel() // x.shape[1]))
 
 
 def _batch_by_parts(x, weight, bias, eps: float, sync: bool, group) -> tuple[Tensor, Moments] | None:
@@ -169,7 +169,7 @@ def _batch_by_torch(x: Tensor, weight, bias, eps: float) -> Callable[[], tuple[T
     def run() -> tuple[Tensor, Moments]:
         mean, var = x.new_zeros(2, x.shape[1], dtype=kind)
         y = torch.batch_norm(x, weight, bias, mean, var, True, 1.0, eps, torch.backends.cudnn.enabled)
-        return y, Moments(mean, var * ((count - 1) / count), mean.new_tensor(count))
+        return y, Moments(mean, var * ((count - 1) / count), mean.new_full((), count))
 
     return run
 
@@ -412,8 +412,8 @@ def _plan(
     """
     samples, channels = x.shape[0], x.shape[1]
     space = x.numel() // (samples * channels)
-    last = rule.statistic != POSITION and (space == 1 or not x.is_contiguous())
-    over_samples = rule.over_samples
+    over_samples, alone = rule.over_samples, space == 1 and not eager.on_gpu(x)
+    last = rule.statistic != POSITION and (alone or (space == 1 and over_samples) or not x.is_contiguous())
     if last and over_samples:
         samples, space, over_samples = 1, space * samples, False
     groups = channels if rule.groups is None else rule.groups

@@ -495,31 +495,31 @@ class _AddRowNorm(torch.autograd.Function):
 
 def layer_norm(x: Tensor, shape, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
     """As `torch.nn.functional.layer_norm`."""
-    return row_norm(x, weight, bias, _layer_rule(eps), tuple(shape))
+    return row_norm(x, weight, bias, _rule(True, eps), tuple(shape))
 
 
 def rms_norm(x: Tensor, shape, weight: Tensor | None = None, eps: float = 1e-6) -> Tensor:
     """As `torch.nn.functional.rms_norm`, where an eps of None means 1.2e-7; here eps is always a number."""
-    return row_norm(x, weight, None, _rms_rule(eps), tuple(shape))
+    return row_norm(x, weight, None, _rule(False, eps), tuple(shape))
 
 
 def add_layer_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor]:
     """`(layer_norm(x + residual), x + residual)` in one pass, over the axes of weight, or the last."""
-    return add_row_norm(x, residual, weight, bias, _layer_rule(eps))
+    return add_row_norm(x, residual, weight, bias, _rule(True, eps))
 
 
 def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
     """`(rms_norm(x + residual), x + residual)` in one pass, over the axes of weight, or the last."""
-    return add_row_norm(x, residual, weight, None, _rms_rule(eps))
+    return add_row_norm(x, residual, weight, None, _rule(False, eps))
+
+
+def _rule(center: bool, eps: float) -> Row:
+    """The rule of layer norm or RMS norm; `torch.compile` warns of what is remembered."""
+    return Row(center=center, eps=eps) if torch.compiler.is_compiling() else _kept_rule(center, eps)
 
 
 @lru_cache(maxsize=64)
-def _layer_rule(eps: float) -> Row:
-    return Row(center=True, eps=eps)
-
-
-@lru_cache(maxsize=64)
-def _rms_rule(eps: float) -> Row:
-    return Row(eps=eps)
+def _kept_rule(center: bool, eps: float) -> Row:
+    return Row(center=center, eps=eps)

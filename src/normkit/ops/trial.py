@@ -28,6 +28,7 @@ from normkit import files, kernels
 from normkit.kernels import cuda
 from normkit.ops import paths
 
+STEPS = 32  # between whole numbers: of such numbers a sum of two has no rounding in bfloat16 either
 ROWS = 9  # vectors, samples or heads of a trial: more than one program's, and an odd number
 LIMITS = {torch.float32: 1e-4, torch.float16: 2.0**-8, torch.bfloat16: 2.0**-5}  # of the largest number there is
 
@@ -194,6 +195,7 @@ def _align(shape: torch.Size, short: tuple[int, ...]) -> tuple[int, ...]:
 
 def _draw(like: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     numbers = torch.randn(shape, generator=generator) * 0.5 + 1
+    numbers = (numbers * STEPS).round() / STEPS
     order = sorted(range(like.dim()), key=like.stride, reverse=True)
     laid = torch.empty([shape[axis] for axis in order], dtype=like.dtype, device=like.device)
     laid = laid.permute(sorted(range(like.dim()), key=order.__getitem__)).copy_(numbers)

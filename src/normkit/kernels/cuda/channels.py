@@ -152,7 +152,7 @@ class Channels:
         if join is not None:
             join()
         if p.statistic == ONLINE:
-            args = moments, state, samples, p.channels, w.units, p.decay, MOST
+            args = moments, state, samples, p.channels, w.units, p.decay, 1 - p.decay, MOST
             self._channelwise(channel.run_on, x, p.channels, args)
         arrays = x, weight, bias, extra, moments, eps, y
         self._launch(channel.write, w.grid, (*arrays, *w.sizes, p.eps), w.kind, w.cut.warps)
@@ -225,7 +225,7 @@ class Channels:
         if join is not None and pulled is not None:
             join(pulled)
         if p.statistic == ONLINE:
-            args = pulled, moments, state, samples, p.channels, w.units, p.decay, p.eps
+            args = pulled, moments, state, samples, p.channels, w.units, 1 - p.decay, p.eps
             self._channelwise(channel.control, x, p.channels, args)
         if dx is not None:
             args = x, grad, weight, bias, extra, moments, eps, pulled, dx, *w.sizes, p.eps
@@ -276,8 +276,22 @@ class Channels:
         dgains, dbiases = (partial(x, samples * blocks, p.channels, gradient) for gradient in (dweight, dbias))
         args = x, grad, weight, dx, dgains, dbiases, p.channels, p.space, blocks, p.eps
         self._launch(position.backward, samples * blocks, args, {"ROWS": s.rows, "BLOCK": s.block}, s.warps)
-        add_partials(dgains, dweight)
-        add_partials(dbiases, dbias)
+        self._add_up(x, dgains, dweight, dbiases, dbias)
+
+    def _add_up(self, x, gains, dweight, biases, dbias) -> None:
+        """The programs' shares in the gradients of gain and bias, in their order; `dweight` of one entry takes all."""
+        from normkit.kernels.cuda.templates import sums
+
+        if gains is not None and dweight is not None and dweight.numel() == 1:
+            add_partials(gains, dweight)
+            gains = None
+        first = biases if gains is None else gains
+        if first is None:
+            return
+        programs, dim = first.shape
+        s = settings.SUMS
+        arguments = gains, biases, dweight, dbias, programs, dim
+        self._launch(sums.add_up_programs, -(-dim // s.block), arguments, {"ROWS": s.rows, "BLOCK": s.block}, s.warps)
 
     def _channelwise(self, kernel, x: Tensor, channels: int, told: tuple) -> None:
         self._launch(kernel, -(-channels // BLOCK), told, {"BLOCK": BLOCK}, 4)

@@ -11,7 +11,7 @@ from normkit import kernels
 from normkit.kernels import special
 from normkit.kernels.cuda import settings
 from normkit.kernels.cuda.channels import Channels
-from normkit.kernels.cuda.launch import add_partials, partial, processors
+from normkit.kernels.cuda.launch import Call, add_partials, fixed, partial, processors, start
 
 SQUARE, ZERO_SUM = 0, 3  # statistics, as the templates number them
 ELN = 6  # the function whose parameter is not a factor
@@ -54,6 +54,12 @@ class RowPlan(NamedTuple):
         """How rows are cut into blocks, whether these are all full, and of rows that are held whole the width."""
         width = {} if s.long else {"WIDTH": settings.compiled_width(self.dim)}
         return {"FULL": int(self.dim % s.block == 0), **width, "ROWS": s.rows, "BLOCK": s.block}
+
+    @property
+    def numbers(self) -> tuple[int | float | None, ...]:
+        """The arguments that it fixes; None is what a kernel has no code for."""
+        sums = 1 / self.dim, self.portion, self.eps or None, self.constant
+        return self.dim, self.part, *sums, self.offset or None, self.scale
 
     @property
     def portion(self) -> float:
@@ -121,6 +127,28 @@ def row_plan(packed: bytes) -> RowPlan:
     return RowPlan(*kernels.ROW.unpack(packed))
 
 
+@lru_cache(maxsize=1024)
+def forward_call(plan: bytes) -> Call:
+    """The forward pass of a plan."""
+    from normkit.kernels.cuda.templates import row
+
+    p = row_plan(plan)
+    s = settings.forward(p.dim)
+    kernel = row.forward_long if s.long else row.forward
+    return fixed(kernel, s.rows, p.numbers, {**p.kind, **p.shape(s), "EARLY": p.early}, s.warps)
+
+
+@lru_cache(maxsize=1024)
+def backward_call(plan: bytes) -> tuple[RowPlan, settings.Setting, Call]:
+    """The backward pass of a plan, which of rows that are walked along gives x's gradient alone."""
+    from normkit.kernels.cuda.templates import row
+
+    p = row_plan(plan)
+    s = settings.backward(p.dim)
+    kernel = row.backward_long if s.long else row.backward
+    return p, s, fixed(kernel, s.rows, p.numbers, {**p.kind, **p.shape(s)}, s.warps)
+
+
 class Engine(Channels):
     """The kernels on a GPU, or interpreted on CPU tensors."""
 
@@ -130,44 +158,23 @@ class Engine(Channels):
 
     def row_forward(self, plan: bytes, rows: int, x, residual, weight, bias, total, y, stats) -> None:
         """As the C library's."""
-        from normkit.kernels.cuda.templates import row
-
-        p = row_plan(plan)
-        s = settings.forward(p.dim)
-        numbers = rows, p.dim, p.part, 1 / p.dim, p.portion, p.eps or None, p.constant, p.offset or None, p.scale
-        kernel = row.forward_long if s.long else row.forward
-        self._launch(
-            kernel,
-            -(-rows // s.rows),
-            (x, residual, weight, bias, total, y, stats, *numbers),
-            {**p.kind, **p.shape(s), "EARLY": p.early},
-            s.warps,
-        )
+        call = forward_call(plan)
+        tensors = x, residual, weight, bias, total, y, stats
+        start(call, -(-rows // call.rows), tensors, (rows,), self.interpreted)
 
     def row_backward(self, plan: bytes, rows: int, x, grad, more, weight, stats, dx, dweight, dbias) -> None:
         """As the C library's; the gradients of gain and bias are partial sums, added up in the order of the rows."""
-        from normkit.kernels.cuda.templates import row
-
-        p = row_plan(plan)
-        s = settings.backward(p.dim)
-        numbers = p.dim, p.part, 1 / p.dim, p.portion, p.eps or None, p.constant, p.offset or None, p.scale
+        p, s, call = backward_call(plan)
         if s.long:
-            kind = {**p.kind, **p.shape(s)}
-            self._launch(row.backward_long, rows, (x, grad, more, weight, stats, dx, *numbers), kind, s.warps)
+            start(call, rows, (x, grad, more, weight, stats, dx), (), self.interpreted)
             self._gains_long(p, rows, x, grad, stats, dweight, dbias)
             return
         programs, chunk = settings.programs(rows, s, processors(x))
         dgains = partial(x, programs, 1 if p.shared else p.dim, dweight)
         dbiases = partial(x, programs, p.dim, dbias)
-        self._launch(
-            row.backward,
-            programs,
-            (x, grad, more, weight, stats, dx, dgains, dbiases, rows, p.dim, p.part, chunk, *numbers[2:]),
-            {**p.kind, **p.shape(s)},
-            s.warps,
-        )
-        add_partials(dgains, dweight)
-        add_partials(dbiases, dbias)
+        tensors = x, grad, more, weight, stats, dx, dgains, dbiases
+        start(call, programs, tensors, (rows, chunk), self.interpreted)
+        self._add_up(x, dgains, dweight, dbiases, dbias)
 
     def _gains_long(self, p: RowPlan, rows: int, x, grad, stats, dweight, dbias) -> None:
         from normkit.kernels.cuda.templates import row
@@ -186,8 +193,7 @@ class Engine(Channels):
             {**p.kind, **p.shape(s)},
             s.warps,
         )
-        add_partials(dgains, dweight)
-        add_partials(dbiases, dbias)
+        self._add_up(x, dgains, dweight, dbiases, dbias)
 
     def rotate_forward(self, plan: bytes, turned: bytes, x, weight, bias, cos, sin, y, stats) -> None:
         """As the C library's."""
@@ -224,8 +230,7 @@ class Engine(Channels):
             {**kind, "ROWS": s.rows, "BLOCK": s.block},
             s.warps,
         )
-        add_partials(dgains, dweight)
-        add_partials(dbiases, dbias)
+        self._add_up(x, dgains, dweight, dbiases, dbias)
 
     def sinkhorn(self, plan: bytes, count: int, x, y) -> None:
         """As the C library's."""
@@ -300,5 +305,6 @@ class Engine(Channels):
             dalphas *= -0.5
         add_partials(dalphas, dalpha)
         add_partials(dshifts, dshift)
-        for sums, to in ((dgains, dweight), (dbiases, dbias)):
-            add_partials(sums.sum(1).view(-1, p.dim) if sums is not None and p.by_row else sums, to)
+        if p.by_row:
+            dgains, dbiases = (None if sums is None else sums.sum(1).view(-1, p.dim) for sums in (dgains, dbiases))
+        self._add_up(x, dgains, dweight, dbiases, dbias)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
+from itertools import count
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+LONGEST = 2**31 - 1  # of numbers that are passed on 32 bits
 INTERPRETED_PROCESSORS = 3  # small and odd, so that small inputs are shared by several programs
 
 
@@ -31,7 +33,24 @@ class Binary(NamedTuple):
     constants: tuple  # in the order of the kernel's arguments
 
 
+class Call(NamedTuple):
+    """A kernel with all that a plan fixes of its launches; `number` is its own, since no two plans have the same."""
+
+    kernel: Any
+    rows: int  # of a program
+    fixed: tuple[int | float | None, ...]  # its last arguments
+    constants: dict[str, int]
+    warps: int
+    number: int
+
+
 _binaries: dict[tuple, Binary] = {}
+_numbers = count()
+
+
+def fixed(kernel, rows: int, numbers: tuple, constants: dict[str, int], warps: int) -> Call:
+    """A call of its own number."""
+    return Call(kernel, rows, numbers, constants, warps, next(_numbers))
 
 
 def launch(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, warps: int, interpreted: bool) -> None:
@@ -39,17 +58,29 @@ def launch(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, war
 
     The first time of its kind by Triton's dispatch, which compiles; then by Triton's launcher alone.
     """
-    if interpreted:
+    kind = None if interpreted else (kernel, warps, *constants.values(), *map(_kind, arguments))
+    _start(kernel, grid, arguments, constants, warps, kind)
+
+
+def start(call: Call, programs: int, tensors: tuple, sizes: tuple[int, ...], interpreted: bool) -> None:
+    """Start a kernel whose plan is known: of its arguments only tensors and sizes must be looked at."""
+    kind = None if interpreted else (call.number, *map(_kind, tensors), *map(_kind, sizes))
+    _start(call.kernel, (programs,), (*tensors, *sizes, *call.fixed), call.constants, call.warps, kind)
+
+
+def _start(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, warps: int, kind: tuple | None) -> None:
+    """By its kind, or interpreted where that is None."""
+    if kind is None:
         from normkit.kernels.cuda.templates.interpreter import interpret
 
         interpret(kernel, grid, arguments, constants)
         return
-    device = arguments[0].device.index
+    device = next(a for a in arguments if a is not None).device.index
     with _beside(device):
-        kind = (kernel, device, warps, *constants.values(), *map(_kind, arguments))
+        kind = (device, *kind)
         binary = _binaries.get(kind)
         if binary is None or _has_hooks():
-            made = kernel[grid](*arguments, **constants, num_warps=warps)
+            made = kernel[grid](*arguments, **constants, num_warps=warps_of(warps, bool(torch.version.hip)))
             names = kernel.arg_names[len(arguments) :]
             _binaries[kind] = Binary(
                 made.run, made.function, made.packed_metadata, tuple(constants[name] for name in names)
@@ -60,13 +91,24 @@ def launch(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, war
         binary.run(x, y, z, stream, binary.function, binary.packed, None, None, None, *arguments, *binary.constants)
 
 
+def warps_of(warps: int, amd: bool) -> int:
+    """How many warps have a program's threads: AMD's are of 64 threads, and sixteen of them are a full program.
+
+    >>> warps_of(32, False), warps_of(32, True), warps_of(4, True)
+    (32, 16, 4)
+    """
+    return min(warps, 16) if amd else warps
+
+
 def _kind(argument: Tensor | float | None) -> object:
     """What Triton compiles a kernel anew for: types, whether memory is aligned, 1, what 16 divides, long numbers."""
+    if argument is None:
+        return None
     if isinstance(argument, Tensor):
         return argument.dtype, argument.data_ptr() % 16 == 0
     if isinstance(argument, int):
-        return argument == 1, argument % 16 == 0, argument.bit_length() > 31
-    return type(argument)
+        return argument == 1, argument % 16 == 0, argument > LONGEST
+    return float
 
 
 def _has_hooks() -> bool:
@@ -96,6 +138,6 @@ def partial(x: Tensor, programs: int, width: int, wanted: Tensor | None) -> Tens
 
 
 def add_partials(sums: Tensor | None, to: Tensor | None) -> None:
-    """Adds up what the programs have found, always in the same order; `to` of one entry takes all of it."""
+    """Adds up the programs' sums, always in the same order; `to` of one entry takes all of it."""
     if sums is not None and to is not None:
         to.copy_(sums.sum().view(to.shape) if to.numel() == 1 else sums.sum(0).view(to.shape))

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-LONGEST_FORWARD, LONGEST_BACKWARD = 16384, 8192  # entries of a row that a program holds in registers
+LONGEST_FORWARD, LONGEST_BACKWARD = 32768, 8192  # entries of a row that a program holds in registers
 MOST_FORWARD, MOST_BACKWARD = 40, 24  # entries of a row that a thread holds
+HALF_FULL = 16384  # entries of a row for which sixteen warps have registers enough
 KNOWN = 128  # widths that it divides are compiled for one by one
 STEP = 4096  # entries at a time of a row that is walked along
 ENTRIES, MOST_ROWS = 1024, 256  # of a program that has whole rows; rows of it
@@ -55,7 +56,7 @@ def _warps(dim: int, block: int, most: int) -> int:
     >>> _warps(4096, 4096, 40), _warps(5120, 8192, 40), _warps(5000, 8192, 40)
     (8, 4, 16)
     """
-    usual = min(16, max(4, 2 * block // ENTRIES))
+    usual = min(16, max(4, 2 * block // ENTRIES)) if block <= HALF_FULL else 32
     fewer = (usual >> i for i in range(3))
     return next((warps for warps in fewer if dim % (256 * warps) == 0 and dim <= 32 * warps * most), usual)
 
@@ -137,6 +138,7 @@ def sum_sizes(units: int, members: int) -> tuple[int, int]:
 
 
 GAINS = Setting(16, 128, 4, True)  # of rows that are walked along: columns by rows of a tile
+SUMS = Setting(128, 16, 4)  # of the programs' sums: programs by columns of a tile
 
 
 def power_of_two(dim: int) -> int:
@@ -151,9 +153,10 @@ def power_of_two(dim: int) -> int:
 def programs(rows: int, setting: Setting, processors: int) -> tuple[int, int]:
     """How many programs share the rows of a backward pass, and how many rows each takes.
 
-    Each makes a partial sum of the gains' gradient, so there are no more than fill the GPU.
+    Each makes a partial sum of the gains' gradient, so there are no more than fill the GPU: on an H100 eight a
+    multiprocessor where rows are short, one where they are long.
     """
-    most = processors * max(1, 16 // setting.warps)
+    most = processors * max(1, min(8, LONGEST_BACKWARD // setting.block))
     chunk = -(-rows // most)
     chunk = -(-chunk // setting.rows) * setting.rows
     return -(-rows // chunk), chunk

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from normkit.kernels.cuda import settings, static
+from normkit.kernels.cuda.launch import warps_of
 
 RULES = {  # name -> statistic, centered, place of eps, cast early
     "rms": (0, 0, 0, 0),
@@ -59,15 +60,20 @@ class Variant:
         sizes |= {f"{array}{axis}": half for array in "sgoa" for axis in range(3)}  # strides are multiples of it
         sizes |= self.known
         aligned = [name for name, kind in self.types.items() if kind[0] == "*" or sizes.get(name, 1) % 16 == 0]
-        return static.compiled(self.kernel, self.types, self.constants, self.warps, target, aligned)
+        return static.compiled(self.kernel, self.types, self.constants, self.warps_on(target), target, aligned)
+
+    def warps_on(self, target: str) -> int:
+        """How many warps it has on a target."""
+        return warps_of(self.warps, static.TARGETS[target][0] != "cuda")
 
     def row(self, target: str) -> dict[str, Any]:
         """What its machine code tells, how many bytes and instructions that is an entry, and what this leaves of speed.
 
         needed: bytes of the arrays that are as large as the input, each of which moves once.
         """
-        code = static.read(self.compiled(target), target, self.warps)
-        share = static.TARGETS[target][2] * self.warps / self.entries  # threads an entry
+        warps = self.warps_on(target)
+        code = static.read(self.compiled(target), target, warps)
+        share = static.TARGETS[target][2] * warps / self.entries  # threads an entry
         loaded, stored = (sum(bits // 8 * n for bits, n in accesses.items()) for accesses in (code.loads, code.stores))
         needed = sum(BYTES[kind[1:]] for name, kind in self.types.items() if kind[0] == "*" and name in self.large)
         each = (code.loop or code.instructions) * share / self.used

@@ -490,8 +490,11 @@ def write_back(
 
 
 @jit(do_not_specialize=["samples"])
-def run_on(moments, state, samples, channels, units, keep, most, BLOCK: tl.constexpr):
-    """ONLINE: samples are normalized by the running moments before them, which then take in their own."""
+def run_on(moments, state, samples, channels, units, keep, share, most, BLOCK: tl.constexpr):
+    """ONLINE: samples are normalized by the running moments before them, which then take in a share of their own.
+
+    `share` is what `keep` leaves of 1; both are float32, whose difference from 1 would have few digits.
+    """
     c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = c < channels
     mean = tl.load(state + c, mask=mask, other=0.0)
@@ -506,19 +509,18 @@ def run_on(moments, state, samples, channels, units, keep, most, BLOCK: tl.const
         tl.store(moments + u, mean, mask=mask)
         tl.store(moments + units + u, var, mask=mask)
         off = own - mean
-        var = keep * var + (1.0 - keep) * (own_var + keep * off * off)
-        mean += (1.0 - keep) * off
+        var += share * (own_var + keep * off * off - var)
+        mean += share * off
         u += channels
     tl.store(state + c, mean, mask=mask)
     tl.store(state + channels + c, var, mask=mask)
 
 
 @jit(do_not_specialize=["samples"])
-def control(pulled, moments, state, samples, channels, units, keep, eps, BLOCK: tl.constexpr):
+def control(pulled, moments, state, samples, channels, units, share, eps, BLOCK: tl.constexpr):
     """ONLINE: the pulls are the running values u and v, which the means of g' and g' n then move."""
     c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = c < channels
-    share = 1.0 - keep
     low = tl.load(state + c, mask=mask, other=0.0)
     high = tl.load(state + channels + c, mask=mask, other=0.0)
     i = c.to(tl.int64)

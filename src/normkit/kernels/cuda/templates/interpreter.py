@@ -14,7 +14,8 @@ _alone = threading.Lock()  # while a kernel is interpreted, functions of Triton 
 
 
 def interpret(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict) -> None:
-    """Run a kernel on CPU tensors."""
+    """Run a kernel on CPU tensors; a GPU gets its numbers as float32."""
+    arguments = tuple(float(np.float32(a)) if isinstance(a, float) else a for a in arguments)
     with _alone, _rounding(), np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # numpy's, of a maximum of NaN alone
         kernel.interpreted[grid](*arguments, **constants)

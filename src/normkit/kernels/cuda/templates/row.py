@@ -294,7 +294,7 @@ def take(x, grad, where, inside, mean, left, r, STATISTIC: tl.constexpr, CENTER:
 
 @jit(do_not_specialize=["rows", "part", "chunk"])
 def backward(
-    x, grad, more, weight, stats, dx, dgain, dbias, rows, dim, part, chunk, share, portion,
+    x, grad, more, weight, stats, dx, dgain, dbias, rows, chunk, dim, part, share, portion,
     eps, constant, offset, scale,
     STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, SHARED: tl.constexpr,
     PART: tl.constexpr, FULL: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
