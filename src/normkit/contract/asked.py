@@ -9,10 +9,12 @@ import functools
 import os
 from importlib.metadata import EntryPoint, entry_points
 
+import torch
+
 from normkit import catalog, families
 from normkit.contract import VERSION
 
-ASKED, NEWEST = "NORMKIT_CHECK", "NORMKIT_CONTRACT"
+ASKED, NEWEST, WHERE = "NORMKIT_CHECK", "NORMKIT_CONTRACT", "NORMKIT_DEVICE"
 METHOD = "method"
 Thing = tuple[str, str]  # its kind, "method" of all methods, and its name
 
@@ -31,6 +33,16 @@ def version() -> int:
     if not text.isdecimal() or not 1 <= int(text) <= VERSION:
         raise ValueError(f"{NEWEST} must be a version of the contract from 1 to {VERSION}, not {text!r}")
     return int(text)
+
+
+def device() -> torch.device:
+    """Return the device that goldens are replayed on, and that methods are held to beside the processor."""
+    text = os.environ.get(WHERE) or "cpu"
+    try:
+        torch.empty(0, device=text)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"{WHERE} must be a device of this machine, not {text!r}: {error}".splitlines()[0]) from None
+    return torch.device(text)
 
 
 @functools.cache

@@ -4,7 +4,11 @@ import os
 
 import pytest
 
-VARIABLES = {"normkit_check": "NORMKIT_CHECK", "normkit_contract": "NORMKIT_CONTRACT"}
+VARIABLES = {
+    "normkit_check": "NORMKIT_CHECK",
+    "normkit_contract": "NORMKIT_CONTRACT",
+    "normkit_device": "NORMKIT_DEVICE",
+}
 BEFORE = pytest.StashKey[dict[str, str | None]]()
 
 
@@ -21,6 +25,11 @@ def pytest_addoption(parser):
         "--normkit-contract",
         metavar="VERSION",
         help="what normkit's contract asks since a later version may fail",
+    )
+    group.addoption(
+        "--normkit-device",
+        metavar="DEVICE",
+        help="replay goldens on a device such as cuda, and hold all methods to the processor's numbers there",
     )
 
 
@@ -42,6 +51,7 @@ def refuse_what_is_not_there():
 
     try:
         asked.version()
+        asked.device()
         asked.things(os.environ.get(asked.ASKED) or "rmsnorm")
     except ValueError as error:
         raise pytest.UsageError(f"normkit: {error}") from None

@@ -67,7 +67,7 @@ def run(module, inputs, seed=0):
     given = outputs(module(*inputs))
     differentiable = [o for o in given if o.requires_grad]
     generator = gradient_source(seed)
-    sent = [torch.randn(o.shape, generator=generator, dtype=torch.float64).to(o.dtype) for o in differentiable]
+    sent = [torch.randn(o.shape, generator=generator, dtype=torch.float64).to(o) for o in differentiable]
     if differentiable:
         torch.autograd.backward(differentiable, sent)
     return (

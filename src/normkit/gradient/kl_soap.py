@@ -22,7 +22,7 @@ MOST = 4000.0  # of one over its root
     shape="N C",
     replaces=("soap",),
     provenance="KL-SOAP-H of the third track of modded-nanogpt, whose step is Hyperball's",
-    exempt={"kept-type float32": "statistics of less than full rank have no definite basis"},
+    exempt=dict.fromkeys(("kept-type float32", "device"), "statistics of less than full rank have no definite basis"),
 )
 class KLSOAP(Hidden):
     """Adam in bases whose statistics are each divided by the other side's, then a turn of each weight by an angle.

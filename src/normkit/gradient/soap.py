@@ -24,7 +24,7 @@ LEAST = 1e-30  # added to the size of a step that is divided by it
     paper="SOAP: Improving and Stabilizing Shampoo using Adam (Vyas et al., 2024), arXiv 2409.11321",
     shape="...",
     replaces=("adamw",),
-    exempt={"kept-type float32": "statistics of less than full rank have no definite basis"},
+    exempt=dict.fromkeys(("kept-type float32", "device"), "statistics of less than full rank have no definite basis"),
 )
 class SOAP(Optimizer):
     """Take Adam's step in slowly turning coordinates, in which the entries of a gradient depend on each other less.

@@ -41,6 +41,7 @@ MODULE_LINES = {
     "offsets": "values far from zero cost no more digits than rounding them does",
     "units": "an input in other units, with eps in those, gives the same; each use of eps is seen by it",
     "meta": "the module can be built on the meta device, and passes there, forward and backward",
+    "device": "on a GPU, where one is asked for, it gives the processor's numbers, forward and backward",
 }
 NORM_LINES = {
     "batches": "without batch statistics a row has the same bits in any batch, at any place in it and on any threads",
@@ -84,6 +85,7 @@ OPTIMIZER_LINES = {
     "compiled": "a compiled step gives the same numbers, and is not compiled anew for new gradients",
     "scaled": "a loss scaler changes nothing, and leaves out a step whose gradients are infinite",
     "copies": MODULE_LINES["copies"],
+    "device": "on a GPU, where one is asked for, it takes the processor's steps",
 }
 FUNCTION_LINES = {
     **GOLDENS,

@@ -11,7 +11,7 @@ from normkit.manifold._ball import TINY, exp0, log0, norm, project
 from normkit.statistics import accurate, full_precision
 
 FURTHER = "float32 keeps points further from the border of the ball than float64, so that far vectors differ"
-BORDER = dict.fromkeys(("half", "offsets results", "offsets 1e2 gradients"), FURTHER)
+BORDER = dict.fromkeys(("half", "device float32", "offsets results", "offsets 1e2 gradients"), FURTHER)
 
 
 def start(into: int, out: int, bias: bool, identity: bool) -> tuple[nn.Parameter, nn.Parameter | None]:

@@ -17,7 +17,7 @@ from normkit.statistics import accurate
     paper="Poincaré ResNet (van Spengler et al., 2023), arXiv 2303.14027",
     shape="N C *",
     over="N *",
-    exempt={"half": _poincare.FURTHER}
+    exempt={"half": _poincare.FURTHER, "device float32": _poincare.FURTHER}
     | {f"offsets {far} {what}": _poincare.FURTHER for far in ("1e2", "1e4") for what in ("results", "gradients")},
 )
 class PoincareMidpointBatchNorm(Norm):

@@ -20,6 +20,7 @@ import torch
 
 import normkit as nk
 from normkit import families
+from normkit.contract import asked
 from normkit.contract.goldens.record import grouped, plain
 
 Functions = Mapping[str, Callable[..., Any]]
@@ -46,7 +47,7 @@ class Call(torch.nn.Module):
 
 
 def tensor(array):
-    return torch.from_numpy(np.array(array))
+    return torch.from_numpy(np.array(array)).to(asked.device())
 
 
 @functools.cache
@@ -152,7 +153,7 @@ class Golden:
 
     def check(self, what, got, want):
         assert got is not None, f"{what} is missing"
-        got = torch.as_tensor(got).detach().to(want.dtype).reshape(want.shape)
+        got = torch.as_tensor(got).detach().to(want).reshape(want.shape)
         rtol, atol = self.meta.get("rtol", 1e-6), self.meta.get("atol", 1e-8)
         torch.testing.assert_close(got, want, rtol=rtol, atol=atol, equal_nan=True, msg=lambda m: f"{what}: {m}")
 
@@ -178,7 +179,7 @@ class Golden:
 
     def build(self):
         module = make(self.meta, self.known, **self.sublayers())
-        module = (module if isinstance(module, torch.nn.Module) else Call(module)).to(self.dtype)
+        module = (module if isinstance(module, torch.nn.Module) else Call(module)).to(asked.device(), self.dtype)
         expected, own = self.part("state/"), module.state_dict()
         assert set(expected) <= set(own), f"state_dict lacks {sorted(set(expected) - set(own))}; it has {sorted(own)}"
         module.load_state_dict({**own, **{k: v.reshape(own[k].shape) for k, v in expected.items()}})
