@@ -42,15 +42,19 @@ def examine(module: nn.Module, width: int | None = None, prove: bool = False) ->
     kind, why_not = type(module).__name__, specimen.refusal(module)
     if why_not is not None:
         return Match(kind, why_not=why_not)
-    key = memory.key(module, width)
+    try:
+        here = specimen.on_processor(module)
+    except Exception as error:
+        return Match(kind, why_not=f"it cannot be copied: {error}")
+    key = memory.key(here, width)
     match = None if prove or key is None else _recalled(kind, key)
     if match is not None:
         return again(match, module)
     try:
         with quiet(), effects.undone(module):
-            if other := effects.differs_as_copy(module, Specimen(module, torch.float64, drawn=False).module):
+            if other := effects.differs_as_copy(module, Specimen(here, torch.float64, drawn=False).module):
                 raise Differs(f"a copy is not the same: {other}")
-            match = _explained_with(module, width)
+            match = _explained_with(here, width)
     except Differs as difference:
         match = Match(kind, why_not=str(difference))
     except Exception as error:  # what somebody's module raises while it is probed, and may not raise again
@@ -58,7 +62,7 @@ def examine(module: nn.Module, width: int | None = None, prove: bool = False) ->
         return Match(kind, why_not=f"it raises {type(error).__name__}: {message}")
     if key is not None:
         memory.remember(key, match)
-    return match
+    return match if here is module else again(match, module)
 
 
 def _recalled(kind: str, key: memory.Key) -> Match | None:

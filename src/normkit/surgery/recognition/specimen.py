@@ -64,6 +64,12 @@ def refusal(module: nn.Module) -> str | None:
     return None
 
 
+def on_processor(module: nn.Module) -> nn.Module:
+    """The module, or a copy of it on the processor where some of it lies elsewhere: that is where inputs are drawn."""
+    held = [*module.parameters(), *module.buffers()]
+    return module if all(tensor.is_cpu for tensor in held) else copy.deepcopy(module).to("cpu")
+
+
 class Specimen:
     """A copy of a module in ``dtype``, its numbers drawn anew: parameters of both signs, buffers positive.
 

@@ -43,11 +43,15 @@ def examine_whole(module: nn.Module) -> Match | None:
         return None
     with specimen.quiet():
         try:
-            work = redraw(module)
+            here = specimen.on_processor(module)
+            work = redraw(here)
         except Exception:  # it cannot be copied
             return None
-        matches = (find(module, work) for may_be, find in WAYS if may_be(module))
-        return next((match for match in matches if match is not None), None)
+        matches = (find(here, work) for may_be, find in WAYS if may_be(module))
+        match = next((match for match in matches if match is not None), None)
+    if match is not None and here is not module:
+        match.module.to(next(module.parameters()).device)
+    return match
 
 
 def _routes(module: nn.Module, work: nn.Module) -> Match | None:

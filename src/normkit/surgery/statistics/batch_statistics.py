@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_map_only
 
 from normkit.catalog import Card
 from normkit.running import averaging
@@ -38,7 +39,12 @@ def batch_norms(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def feed(model: nn.Module, batch: Any) -> Any:
-    """Call the model on a batch: a tensor, a tuple whose first entry is the input, or keyword arguments."""
+    """Call the model, where it is, on a batch: a tensor, a tuple whose first entry is the input, or named arguments."""
+    places = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
+    if len(places) == 1:
+        (place,) = places
+        named = dict(batch) if isinstance(batch, Mapping) else batch  # a tokenizer's is a class of its own
+        batch = tree_map_only(Tensor, lambda tensor: tensor.to(place), named)
     if isinstance(batch, Mapping):
         return model(**batch)
     return model(batch[0] if isinstance(batch, tuple | list) else batch)
