@@ -2,14 +2,18 @@
 
 Every op runs forward and backward beside its formula in float64 before anything is timed, and what is wrong is not
 timed. Then all entrants run in turn: normkit, the formula in plain PyTorch and compiled, torch's own function,
-Liger and quack where they are installed, and a copy of the input. Small rows come first: they tell what a launch costs.
+Liger and quack where they are installed, and a copy of the input. Each is timed twice: as a call, with its launches
+from Python, and on the device alone, where a CUDA graph of calls on more numbers than its cache holds is replayed.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import math
 import re
+import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +32,7 @@ from normkit.ops import machine, paths
 SIZES = {"cuda": "64x256,4096x256,4096x1024,4096x4096,8192x8192,2048x32768", "interpreter": "3x8,5x24"}
 WIDTHS = "768,4096,32768"
 SHORT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+BEYOND_CACHE = 200e6  # bytes
 LIMITS = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}  # of the largest number there is
 
 INTERPRETED = (
@@ -74,11 +79,17 @@ OPS: dict[str, tuple[Call, str, int, int]] = {
 
 
 def _ratio(name: str) -> Callable[[Mapping[str, Any]], str]:
-    return lambda row: report.times(row["seconds"][name] / row["seconds"]["normkit"] if name in _seconds(row) else None)
+    return lambda row: report.times(_seconds(row)[name] / _seconds(row)["normkit"] if name in _seconds(row) else None)
 
 
 def _seconds(row: Mapping[str, Any]) -> Mapping[str, float]:
-    return row.get("seconds", {})
+    """On the device alone where that was timed, else of calls."""
+    return row["device"] if "normkit" in row.get("device", ()) else row.get("seconds", {})
+
+
+def _call_ratio(row: Mapping[str, Any]) -> str:
+    calls = row.get("seconds", {})
+    return report.times(calls["torch"] / calls["normkit"] if "torch" in calls else None)
 
 
 def _number(name: str, form: str = "") -> Callable[[Mapping[str, Any]], str]:
@@ -96,10 +107,12 @@ COLUMNS: dict[str, Callable[[Any], str]] = {
     "type": lambda row: row["type"],
     "pass": _number("pass"),
     "off": _number("off", ".1e"),
-    "time": lambda row: report.duration(row["seconds"]["normkit"]) if _seconds(row) else "-",
+    "time": lambda row: report.duration(_seconds(row)["normkit"]) if _seconds(row) else "-",
     "GB/s": _number("rate", ".0f"),
     "copy": lambda row: report.times(row.get("copied")),
     **{name: _ratio(name) for name in ("eager", "compiled", "torch", "liger", "quack")},
+    "call": lambda row: report.duration(row["seconds"]["normkit"]) if row.get("device") else "-",
+    "call, torch": lambda row: _call_ratio(row) if row.get("device") else "-",
     "target": _number("target"),
     "registers": _number("registers"),
     "spills": _number("spills"),
@@ -120,7 +133,7 @@ COLUMNS: dict[str, Callable[[Any], str]] = {
 }
 LEGEND = {
     "off": "the largest error, over the largest number of the float64 formula",
-    "time": "median of a call, with its launch from Python",
+    "time": "median on the device alone; of the interpreter, of a call",
     "GB/s": "the bytes that must move, over that time",
     "copy": "the share of a device copy's speed in the same run",
     "eager": f"the formula in plain PyTorch: {report.RIVALS}",
@@ -128,6 +141,8 @@ LEGEND = {
     "torch": f"torch's own function: {report.RIVALS}",
     "liger": f"Liger's kernel: {report.RIVALS}",
     "quack": f"quack's kernel: {report.RIVALS}",
+    "call": "median of a call, with its launches from Python",
+    "call, torch": f"a call of torch's own function: {report.RIVALS}",
     "spills": "bytes of registers that go to memory",
     "shared": "bytes of shared memory",
     "occupancy": "the share of a multiprocessor's threads that registers and shared memory let run",
@@ -159,14 +174,14 @@ def measure(options: argparse.Namespace, clock: timing.Clock = time.perf_counter
         )
     if device.type == "cpu" and (reason := machine.absent()) is not None:
         raise ValueError(f"--device interpreter: {reason}")
-    kinds = _types(options)
+    asked, kinds = _asked(options), _types(options)
     sizes = cases.sizes(options.sizes or SIZES[options.device])
     rows: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     with paths.interpreted() if device.type == "cpu" else nullcontext():
         for size in sizes:
             for kind in kinds:
-                for op in OPS:
+                for op in asked:
                     where = f"{op} {'x'.join(map(str, size))} {kind}"
                     print(where, file=sys.stderr)
                     try:
@@ -174,6 +189,14 @@ def measure(options: argparse.Namespace, clock: timing.Clock = time.perf_counter
                     except (ValueError, RuntimeError) as error:
                         failed[where] = str(error).split("\n")[0]
     return {"rows": rows, "failed": failed, "notes": [] if device.type == "cuda" else [INTERPRETED]}
+
+
+def _asked(options: argparse.Namespace) -> list[str]:
+    """The ops that are named, or all."""
+    for name in options.names:
+        if name not in OPS:
+            raise ValueError(f"--device {options.device} has no op {name!r}; there are {', '.join(OPS)}")
+    return options.names or list(OPS)
 
 
 def static(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -282,7 +305,7 @@ def _gradients(call: Call, given: Sequence[Tensor], kind: torch.dtype) -> list[T
     """Outputs and gradients, for cotangents that are numbers of a type."""
     outputs = call(*given)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    sent = [torch.linspace(-1, 1, y.numel(), device=y.device).view(y.shape).to(kind).to(y.dtype) for y in outputs]
+    sent = [torch.linspace(-1, 2, y.numel(), device=y.device).view(y.shape).to(kind).to(y.dtype) for y in outputs]
     return [*(y.detach() for y in outputs), *torch.autograd.grad(outputs, list(given), sent)]
 
 
@@ -313,10 +336,63 @@ def _time_passes(
     entrants = {name: _entrant(rival, given, way, around) for name, (rival, around) in calls.items()}
     entrants["copy"] = Entrant(lambda: x.detach().clone())
     times = timing.race(entrants, options.repeats, _clock(x, clock))
-    seconds = {name: taken.median for name, taken in times.items()}
-    least = arrays * x.numel() * x.element_size()
+    row = {"absent": absent, "seconds": {name: taken.median for name, taken in times.items()}}
+    if x.is_cuda:
+        row["device"] = device_seconds(calls, given, way, options.repeats)
+    least, seconds = arrays * x.numel() * x.element_size(), _seconds(row)
     rate, copied = least / seconds["normkit"] / 1e9, 2 * x.numel() * x.element_size() / seconds["copy"] / 1e9
-    return {"absent": absent, "seconds": seconds, "least_bytes": least, "rate": rate, "copied": rate / copied}
+    return {**row, "least_bytes": least, "rate": rate, "copied": rate / copied}
+
+
+def device_seconds(calls: Mapping[str, tuple[Call, Any]], given: list[Tensor], way: str, rounds: int) -> dict:
+    """Seconds on the device alone of each that can stand in a CUDA graph; backward, what a training step adds."""
+    x = given[0]
+    count = max(1, min(16, math.ceil(BEYOND_CACHE / (x.numel() * x.element_size()))))
+    sets = [[t.detach().clone().requires_grad_() for t in given] for _ in range(count)]
+    copies = itertools.cycle([torch.empty_like(x) for _ in sets])
+
+    def replayed(run: Call, *more: Any) -> float:
+        return _replayed(lambda: [run(*more, one) for one in sets], rounds) / count
+
+    seconds = {"copy": replayed(lambda one: next(copies).copy_(one[0].detach()))}
+    for name, (call, around) in calls.items():
+        with around(), contextlib.suppress(RuntimeError):  # it waits for the GPU
+            forward = replayed(_forward, call)
+            seconds[name] = forward if way == "forward" else replayed(_step, call) - forward
+    return seconds
+
+
+def _forward(call: Call, given: list[Tensor]) -> None:
+    with torch.no_grad():
+        call(*given)
+
+
+def _step(call: Call, given: list[Tensor]) -> None:
+    y = call(*given)
+    torch.autograd.grad(y, given, given[0].detach() if torch.is_tensor(y) else [given[0].detach()] * len(y))
+
+
+def _replayed(work: Callable[[], Any], rounds: int) -> float:
+    """Seconds of the device for the work, captured in a CUDA graph: the median of replays."""
+    beside = torch.cuda.Stream()
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):
+        for _ in range(timing.WARM_UP):
+            work()
+    torch.cuda.current_stream().wait_stream(beside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    times = []
+    for replay in range(timing.WARM_UP + rounds):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        if replay >= timing.WARM_UP:
+            times.append(start.elapsed_time(end) / 1e3)
+    return statistics.median(times)
 
 
 def _entrant(call: Call, given: list[Tensor], way: str, around) -> Entrant:
@@ -354,6 +430,7 @@ def rivals(op: str, x: Tensor, options: argparse.Namespace) -> dict[str, Call]:
     if not x.is_cuda:
         return calls
     if not options.no_compile:
+        torch._dynamo.reset()  # which would give up on a function that it has compiled for other sizes
         calls["compiled"] = torch.compile(OPS[op][0], dynamic=False)
     if op == "rms_norm" and (liger := optional.at_hand("liger_kernel")):
         theirs = optional.library(f"{liger.__name__}.ops.rms_norm").LigerRMSNormFunction
