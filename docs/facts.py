@@ -335,7 +335,7 @@ def files_of_tests(card: Card, most: int = 6) -> list[str]:
 
 def source(card: Card) -> str:
     """The file that a method is written in."""
-    return str(Path(inspect.getfile(card.entry)).relative_to(ROOT)).replace("\\", "/")
+    return str(Path(inspect.getfile(inspect.unwrap(card.entry))).relative_to(ROOT)).replace("\\", "/")
 
 
 def golden(card: Card) -> str:

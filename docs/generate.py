@@ -30,6 +30,7 @@ from normkit.catalog import Card
 from normkit.gradient._dialects import DIALECTS, arguments
 
 LINK = re.compile(r"\[\[([\w-]+)\]\]")
+NAME = re.compile(r"``([\w-]+)``")  # in a docstring
 EVIDENCE = re.compile(r"^(\| \[\[.*?) \|$", re.MULTILINE)  # a row of a table that is about methods
 BESIDE = re.compile(r"<!-- axes: (.*?) -->")
 COMPARED = re.compile(r"<!-- compared: (.*?) -->")
@@ -445,7 +446,8 @@ def example(card: Card) -> str:
 def when(card: Card, use: str) -> str:
     """For whom it is, in which situations the guide names it, and where it is not for."""
     up = "../" * (reference.folder(card).count("/") + 2)
-    lines = [use] if use else []
+    others = lineage.known() - {card.name}
+    lines = [NAME.sub(lambda mark: linked(mark[1], card) if mark[1] in others else mark[0], use)] if use else []
     lines += [
         f"- [{title}]({up}which.md#{anchor}): {because.replace('](', f']({up}')}{f'; {evidence}' if evidence else ''}"
         for title, anchor, because, evidence in facts.guide().get(card.name, [])

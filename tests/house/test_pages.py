@@ -173,6 +173,20 @@ def test_a_page_has_its_parts_in_order_and_says_its_drawings_in_words(name):
     assert "tests/goldens/" + name in page
 
 
+def test_a_page_links_what_it_names_instead_of_itself():
+    page = of("generate").page(nk.card("adamp"))
+    assert "it is [sgdp](../gradient/sgdp.md)" in page
+
+
+def test_the_source_of_a_function_is_its_own_file():
+    assert of("facts").source(nk.card("qk-clip")) == "src/normkit/attention/qk_clip.py"
+
+
+def test_every_page_says_when_to_use_its_method():
+    facts = of("facts")
+    assert [name for name in nk.methods() if not facts.parts(nk.card(name)).use] == []
+
+
 def test_a_page_does_not_say_the_paper_twice():
     page = of("generate").page(nk.card("rmsnorm"))
     assert page.count("arXiv 1910.07467") == 1
