@@ -25,8 +25,10 @@ from normkit.running import Running
 class MeanOnlyBatchNorm(Running, Norm):
     """Subtract the batch's mean from each channel, and add a learned shift.
 
-    The companion of weight normalization, which fixes the scale: the noise of a batch's mean is gentle, that of its
-    variance is not. Per channel, over all values of batch and space, and with the running mean in evaluation,
+    For networks with ``weight-norm``, which fixes the scale: the noise of a batch's mean is gentle, that of its
+    variance is not. Without it nothing here holds the scale, and ``batchnorm`` is the one to take.
+
+    Per channel, over all values of batch and space, and with the running mean in evaluation,
 
         y = x - mean + bias
 

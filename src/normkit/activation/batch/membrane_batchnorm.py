@@ -26,6 +26,9 @@ SURROGATE = "a spike is a step; its gradient is the authors' surrogate"
 class MembraneBatchNorm(Channelwise):
     """Integrate the input over time, normalize the membrane potential over the batch, and spike where it is high.
 
+    For spiking networks trained directly: a normalized input does not keep the membrane potential normalized, since it
+    is integrated and reset. It comes beside the ``batchnorm`` of the layer in front, not in its place.
+
     The neuron of a spiking network. With u = 0 at the start, for each of the T time steps,
 
         u <- decay * u + x[t]

@@ -21,6 +21,10 @@ from normkit.norm import Norm
 class AdaINModulated(Norm):
     """Normalize each channel of each sample, then apply a gain and a shift that a style network made.
 
+    For image translation and generators in which a style network makes the gain and shift of each channel, so that one
+    vector styles the whole image. A vector knows no place: for a map take ``spade``. Where the style is itself an
+    image's features, take ``adain``.
+
     The AdaIN of MUNIT. With mu and v mean and biased variance over space,
 
         y[n, c] = weight[n, c] * (x - mu) / sqrt(v + eps) + bias[n, c]

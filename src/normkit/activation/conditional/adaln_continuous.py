@@ -30,6 +30,10 @@ from normkit.catalog import method
 class AdaLNContinuous(ModulatedNorm):
     """Normalize each token by layer norm or RMS norm, then scale and shift it by numbers made from a condition.
 
+    For the last layer of a diffusion transformer in the order of diffusers, so that checkpoints such as Flux's and
+    Stable Diffusion 3's load. Inside a block, whose branches need gates as well, take ``adaln-zero`` or
+    ``adaln-single``.
+
     In front of the last layer of Flux and Stable Diffusion 3, which have ``affine=False`` and eps 1e-6:
 
         [scale, shift] = modulation(silu(condition)),        y = norm(x) * (1 + scale) + shift

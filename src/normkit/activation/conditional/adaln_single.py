@@ -28,7 +28,10 @@ from normkit.statistics import accurate
 class AdaLNSingle(Norm):
     """Give each token zero mean and unit variance, then a gain, a shift and a gate that all blocks share but a table.
 
-    A quarter fewer parameters than adaLN-Zero (PixArt-alpha): one linear layer for the model, a table for each block.
+    For diffusion transformers of many blocks, in which the linear layers of adaLN-Zero weigh much: one for the model, a
+    table for each block, and a quarter fewer parameters (PixArt-alpha). All blocks see the condition alike, up to their
+    table's constant; where each is to read it in its own way, take ``adaln-zero``.
+
     With h the layer norm of x without gain and shift,
 
         [shift, scale, gate, shift2, scale2, gate2] = table + shared

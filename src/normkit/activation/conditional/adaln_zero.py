@@ -32,6 +32,10 @@ from normkit.norm import Norm
 class AdaLNZero(Norm):
     """Give each token zero mean and unit variance, then a gain, a shift and a gate that start at nothing.
 
+    For the blocks of a diffusion transformer that a vector conditions, such as the time and the class. The last layer,
+    which has no branch to gate, takes ``adaptive-layernorm``. Where a linear layer in each block is too many
+    parameters, take ``adaln-single``.
+
     The norm of a block of DiT, and what it needs besides. With h the layer norm of x without gain and shift,
 
         [shift, scale, gate, shift2, scale2, gate2] = modulation(silu(condition))

@@ -32,7 +32,10 @@ from normkit.norm import Norm
 class AdaptiveGroupNorm(Norm):
     """Group-normalize an image, then scale and shift its channels by the time step and the class.
 
-    The norm of the U-nets of diffusion. With h the group norm of x, learned gain and shift included,
+    For the convolutional U-nets of diffusion, whose blocks need the time step and the class. For tokens take
+    ``adaptive-layernorm`` or ``adaln-zero``; where the condition differs from pixel to pixel, ``spade``.
+
+    With h the group norm of x, learned gain and shift included,
 
         [scale, shift] = modulation(silu(condition)),        y = h * (1 + scale) + shift
 

@@ -37,6 +37,9 @@ from normkit.norm import Norm
 class AdaptiveLayerNorm(Norm):
     """Give each token zero mean and unit variance, then a gain and a shift made from the sample's condition.
 
+    For a transformer's last layer, or any layer norm that a vector conditions and no gate follows. In a block with
+    residual branches ``adaln-zero`` brings the gates; ``adaln-continuous`` has the order of diffusers.
+
     The adaLN of DiT, in front of its last layer. With h the layer norm of x without gain and shift,
 
         [shift, scale] = modulation(silu(condition)),        y = h * (1 + scale) + shift

@@ -29,6 +29,9 @@ MOST = 1024  # features of a condition
 class AdaptiveRMSNormZero(ModulatedNorm):
     """Divide each token by its root mean square, scale it by numbers made from a condition, and make gates.
 
+    For diffusion transformers that also normalize what their branches write, such as Lumina 2's, to load or to rebuild.
+    Its gates do not start at 0, so a block is not the identity at first. Where it should be, take ``adaln-zero``.
+
     The norm of a block of Lumina 2, which shifts nothing:
 
         [scale, gate, scale2, gate2] = modulation(silu(condition))

@@ -22,8 +22,11 @@ from normkit.norm import Norm
 class FAdaIN(Norm):
     """Give the masked part of the content the mean and deviation of the masked part of the style; blend by alpha.
 
-    Feature-adaptive instance normalization, for translating an image whose style comes from a second stream. With m the
-    mean and s = sqrt(unbiased variance + eps) over space, or over the ``n = sum(mask)`` masked pixels,
+    For image translation with a style stream, where masks may say which pixels give the style and which take it. Its
+    counterpart for the content stream is ``fade``; for whole images without a mask ``adain`` is enough.
+
+    Feature-adaptive instance normalization. With m the mean and s = sqrt(unbiased variance + eps) over space, or over
+    the ``n = sum(mask)`` masked pixels,
 
         t = (content - m(content)) / s(content) * s(style) + m(style)
         t = mask * t + (1 - mask) * content          where there is a content mask

@@ -22,8 +22,10 @@ from normkit.catalog import method
 class FADE(MapNorm):
     """Normalize each channel, then give every pixel a gain and a shift made from another network's feature map.
 
-    Feature-adaptive denormalization, for translating an image whose features come from a content stream. With n the
-    parameter-free norm of x, over the batch or each sample,
+    For image translation whose generator gets features of the content image at each of its scales. For a label map,
+    which has to be resized and has no network of its own, take ``spade``; for the style stream ``fadain``.
+
+    Feature-adaptive denormalization. With n the parameter-free norm of x, over the batch or each sample,
 
         y = n * (1 + conv_gamma(feature)) + conv_beta(feature)
 

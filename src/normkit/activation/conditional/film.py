@@ -24,7 +24,11 @@ from normkit.norm import Norm
 class FiLM(Norm):
     """Scale and shift each channel by numbers made from the sample's condition.
 
-    The second half of every adaptive norm, by itself; in the paper it follows a batch norm without gain and shift.
+    For a condition, such as a question or a time step, that is to steer a layer without a norm, or with a norm of your
+    choice in front. Where norm and condition belong together, take ``adaptive-layernorm``, ``adaptive-groupnorm`` or
+    ``conditional-batchnorm``.
+
+    In the paper it follows a batch norm without gain and shift.
 
         [scale, shift] = modulation(condition),        y = (1 + scale) * x + shift
 

@@ -21,8 +21,10 @@ from normkit.norm import Norm
 class FIN(Norm):
     """Normalize each channel of each sample, then apply a gain and a shift that are periodic in an angle.
 
-    Functional instance normalization, for translation along a cycle such as the time of day. With n the instance norm
-    of x,
+    For image translation along a cycle such as the time of day: after a full turn gain and shift are back where they
+    began. A condition that is no angle needs ``adain-modulated`` or ``film``.
+
+    Functional instance normalization. With n the instance norm of x,
 
         y = (weight_phase * cos(phi) + weight) * n + bias_phase * sin(phi) + bias
 

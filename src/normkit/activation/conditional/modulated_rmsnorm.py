@@ -27,7 +27,11 @@ from normkit.statistics import accurate
 class ModulatedRMSNorm(Norm):
     """Divide each vector by its root mean square and apply a gain, then a scale and a shift from outside.
 
-    The block norm of diffusion transformers of today (Lumina, Qwen-Image), which compute scale and shift elsewhere:
+    For diffusion transformers whose scale and shift are computed elsewhere, such as Lumina and Qwen-Image. Where the
+    norm should own the linear layer of the condition, take ``adaln-continuous`` with ``norm="rmsnorm"``, or
+    ``adaptive-rmsnorm-zero`` with gates.
+
+    Over the last axis,
 
         y = x / sqrt(mean(x²) + eps) * (offset + weight) * (1 + scale) + shift
 

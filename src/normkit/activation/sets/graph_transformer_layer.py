@@ -42,7 +42,11 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
 class GraphTransformerLayer(Method):
     """Let each node average its neighbours' values by clamped softmax scores, and normalize after each sublayer.
 
-    A transformer layer for graphs, post-norm. For an edge s -> t and each head of h features,
+    For graphs whose nodes should attend along their edges only, at a cost that follows the number of edges. It knows no
+    positions: the paper adds Laplacian eigenvectors to the input. Where every node should see all others, take
+    ``polynormer``.
+
+    It is post-norm. For an edge s -> t and each head of h features,
 
         l = k_s . q_t / sqrt(h),    w = exp(clamp(l, -5, 5)),    a_t = sum of w v_s / sum of w, over edges into t
         x' = norm1(x + out(a)),     y = norm2(x' + down(relu(up(x'))))

@@ -26,8 +26,10 @@ from normkit.norm import Norm
 class BroadcastResidual(Norm):
     """Normalize a spectrogram in bands, average over its frequencies, and add what time says to every frequency.
 
-    The block of BC-ResNet, for audio on small devices: two-dimensional features at the cost of one-dimensional ones.
-    With z = relu(batch_norm(1x1 conv of x)) if the channel count changes, else x,
+    For audio on small devices, such as keyword spotting: two-dimensional features at the cost of one-dimensional ones.
+    Where only its norm is wanted, in a network of another form, take ``subspectralnorm``.
+
+    The block of BC-ResNet. With z = relu(batch_norm(1x1 conv of x)) if the channel count changes, else x,
 
         f = subspectral_norm(depthwise conv of z over frequency, kernel 3)
         t = silu(batch_norm(depthwise conv over time of the mean of f over frequency, kernel 3, dilation 2^index))

@@ -26,8 +26,11 @@ from normkit.statistics import accurate
 class LocalResponseNorm(Norm):
     """Divide each channel by a power of the mean square of the channels around it, position by position.
 
-    The norm of AlexNet and GoogLeNet: neighbouring channels compete. With s the sum of x² over the channels c - size //
-    2 to c + (size - 1) // 2 that exist, divided by ``size`` everywhere,
+    For loading AlexNet and GoogLeNet. It neither centers nor fixes a scale, and learns nothing: a new convolutional
+    network takes ``batchnorm``, or ``groupnorm`` with small batches.
+
+    Neighbouring channels compete. With s the sum of x² over the channels c - size // 2 to c + (size - 1) // 2 that
+    exist, divided by ``size`` everywhere,
 
         y = x / (k + alpha * s)^beta
 

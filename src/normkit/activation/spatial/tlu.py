@@ -21,7 +21,11 @@ from normkit.norm import Norm
 class TLU(Norm):
     """Cut each channel off at a learned threshold.
 
-    In place of ReLU after a norm that does not center, where zero is not the middle of the data:
+    In the place of ReLU after a norm that does not center, such as ``rmsnorm2d``: zero is not the middle of its data.
+    ``frn`` has it inside. After a norm that centers, such as ``batchnorm``, its learned shift already moves the
+    threshold of a ReLU.
+
+    With one threshold a channel,
 
         y = max(x, tau)
 

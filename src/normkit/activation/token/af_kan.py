@@ -59,8 +59,11 @@ COMBINED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 class AFKAN(Method):
     """Lay each feature out over a grid of bumps made of activations, weigh them down to one number, and mix linearly.
 
-    A layer of a Kolmogorov-Arnold network with the parameters of a linear one. With G = grid + order bumps, shared by
-    all features,
+    For classifiers of vectors that try a Kolmogorov-Arnold network at the parameter count of a linear layer. Each
+    feature becomes grid + order numbers on the way, so it takes more memory than an MLP of that size. Where a sample
+    must not depend on its batch, set ``normalize=False``.
+
+    With G = grid + order bumps, shared by all features,
 
         u = act(x - low),   w = act(high - x),   f = combine(u, w)           (N, in, G)
         y = weight act(norm(z))                                             (N, out)

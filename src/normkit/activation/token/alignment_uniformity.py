@@ -21,6 +21,10 @@ from normkit.statistics import accurate
 class AlignmentUniformity(Method):
     """Measure how close unit vectors of one label are, and how evenly all of them are spread.
 
+    For training features on a sphere with labels. Alignment alone lets each class fall onto a point and uniformity
+    alone knows no class, so both are weighed. With two views of an image as the pair, give both one label; for a
+    classifier with these terms take ``hyperspherical-head``.
+
     Two losses for features on a sphere that pull against each other, over pairs i < j of a batch:
 
         alignment  = mean over pairs of one label of ||f_i - f_j||^alpha

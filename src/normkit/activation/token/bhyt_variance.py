@@ -26,8 +26,10 @@ CONSTANT = "the authors let no gradient pass through bound and the weights"
 class BHyTVariance(Norm):
     """Take the mean square of each vector, and predict from an attention's weights what it will be behind it.
 
-    So a block of BHyT measures its stream once, not twice. With W_v and W_o as linear layers store them, the rows of
-    W_v repeated for the query heads that share them,
+    For blocks that normalize by ``bhyt`` and would measure the stream twice: the second variance is predicted from the
+    first and the weights. Where it must be exact, let ``bhyt`` measure its own input.
+
+    With W_v and W_o as linear layers store them, the rows of W_v repeated for the query heads that share them,
 
         c = ||W_o W_v||² / (sequence_length * dim)
         variance = mean(x²),        predicted = variance + c * (bound * inverse_kappa)² [* mean(weight²)]

@@ -30,6 +30,10 @@ from normkit.statistics import accurate
 class CosineNorm(Method):
     """Take the cosine between the input and each row of the weight, in the place of their product.
 
+    Where dot products without a bound make fully connected layers sensitive to the length of their inputs. As a
+    classifier it needs a ``scale`` above 1, or the softmax behind it stays flat. Where only the weights' length is to
+    be apart, take ``weight-norm``.
+
     A linear layer whose results lie in [-1, 1], whatever the length of input and weights:
 
         y_i = scale * (weight_i . x) / (max(||weight_i||, eps) max(||x||, eps))

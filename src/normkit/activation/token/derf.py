@@ -21,7 +21,10 @@ from normkit.ops import pointwise
 class Derf(PointwiseNorm):
     """Squash every entry with an error function of learned slope and shift instead of normalizing.
 
-    For transformers, in the place of every LayerNorm or RMSNorm, without any statistic: with u = alpha * x + shift,
+    For transformers, in the place of every LayerNorm or RMSNorm, where no statistic over the features is wanted. All
+    norms go, not some. The starts of alpha matter; ``dyt`` is the same with tanh and without the shift inside.
+
+    With u = alpha * x + shift,
 
         y = f(u) * weight + bias
 

@@ -20,7 +20,11 @@ from normkit.catalog import method
 class DyT(PointwiseNorm):
     """Squash every entry with a tanh of learned slope instead of normalizing.
 
-    For transformers, in the place of every LayerNorm or RMSNorm, without any statistic:
+    For transformers, in the place of every LayerNorm or RMSNorm, where no statistic over the features is wanted. All
+    norms go, not some. A language model needs its own starts of alpha, which change with the width; where they cannot
+    be tuned, stay with ``rmsnorm``.
+
+    With one slope alpha for the layer,
 
         y = tanh(alpha * x) * weight + bias
 

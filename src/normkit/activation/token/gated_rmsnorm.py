@@ -43,7 +43,10 @@ BEFORE = {"norm_before_gate": True}
 class GatedRMSNorm(Norm):
     """Divide each vector by its root mean square, and multiply it by the activation of a gate, before or after.
 
-    The end of a state-space or linear-attention layer. Over the last axis, or over each group of it, act being SiLU,
+    For the end of a state-space or linear-attention layer, between the mixing and the output map. A pretrained model
+    has one of the two orders, and its weights do not fit the other. A layer without a gate takes ``rmsnorm``.
+
+    Over the last axis, or over each group of it, act being SiLU,
 
         y = weight * n(x * act(gate))          n(z) = z / sqrt(mean(z²) + eps)        Mamba 2, Zamba 2, Nemotron-H
         y = weight * n(x) * act(gate)          with ``norm_before_gate``              Qwen3-Next, Falcon-H1

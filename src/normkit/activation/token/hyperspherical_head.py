@@ -25,7 +25,11 @@ FLOOR = 1e-12  # of a length
 class HypersphericalHead(Method):
     """Divide features by their length and classify them linearly; the loss also spreads them over the sphere.
 
-    For a pretrained encoder of which only the LayerNorms' gains and shifts are tuned, together with this head:
+    For a classifier on a pretrained encoder that should also hold on sources it was not trained on, as in detecting
+    deepfakes. Only the gains and shifts of the encoder's LayerNorms are trained beside it. The two further terms of its
+    loss, without a classifier, are ``alignment-uniformity``.
+
+    With x the encoder's pooled features,
 
         features = x / max(||x||, 1e-12),    logits = features weightᵀ + bias
         loss = cross_entropy * CE(logits, labels) + alignment * A + uniformity * U

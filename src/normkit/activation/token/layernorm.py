@@ -36,8 +36,11 @@ from normkit.ops.row import row_values
 class LayerNorm(RowNorm):
     """Give each vector zero mean and unit variance, then a learned gain and shift.
 
-    The norm of transformers, independent of the batch. Over the trailing axes ``dim``, with mu the mean and v the
-    biased variance,
+    For transformers and recurrent networks: each token has its own statistics, so neither batch size, padding nor other
+    samples change its result. ``rmsnorm`` leaves out the mean, and in its paper is as good in less time. For
+    convolutional networks with large batches ``batchnorm`` is the usual choice.
+
+    Over the trailing axes ``dim``, with mu the mean and v the biased variance,
 
         y = (x - mu) / sqrt(v + eps) * (offset + weight) + bias
 

@@ -23,7 +23,10 @@ from normkit.statistics import accurate
 class PolyNorm(Norm):
     """Divide a vector, its squares and its cubes each by their root mean square, and add them up with learned weights.
 
-    An activation, in the place of GELU or of an MLP's gate. With n(u) = u / sqrt(mean(u²) + eps) over the last axis,
+    For the MLPs of language models, in the place of GELU or of the gate; the paper has a lower loss than SwiGLU's at
+    one billion parameters. Unlike those it needs the whole vector, also where a layer is split over devices.
+
+    With n(u) = u / sqrt(mean(u²) + eps) over the last axis,
 
         y = weight[0] * n(x³) + weight[1] * n(x²) + weight[2] * n(x) + bias
 

@@ -25,8 +25,11 @@ from normkit.statistics import accurate
 class SeeDNorm(Norm):
     """Divide each vector by its root mean square, and multiply it by a gain that depends on the vector itself.
 
-    So the length of a vector, which an RMSNorm takes away, comes back through the gain. With ``heads`` equal runs of
-    entries, <x, beta> the product of a run of x with that of beta, one number for all entries of the run,
+    For transformers, where an RMSNorm takes a vector's length away: here it comes back through the gain. The gain
+    depends on the input, so that nothing folds into the next layer. Where that or time counts, take ``rmsnorm``.
+
+    With ``heads`` equal runs of entries, <x, beta> the product of a run of x with that of beta, one number for all
+    entries of the run,
 
         y = (tanh(<x, beta>) * alpha + weight) * x / sqrt(mean(x²) + eps)
 

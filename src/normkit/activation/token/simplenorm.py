@@ -32,6 +32,9 @@ def _timm(features: int) -> nn.Module:
 class SimpleNorm(Norm):
     """Divide each vector by its standard deviation, without centering it, and multiply by a learned gain.
 
+    For weights that were trained with it, in timm or PocketTTS. No paper compares it: a new model takes ``rmsnorm`` or
+    ``layernorm``, under which vectors of nearly equal entries are not blown up.
+
     Between LayerNorm, which subtracts the mean as well, and RMSNorm, whose statistic contains it. With v the unbiased
     variance of the vector,
 

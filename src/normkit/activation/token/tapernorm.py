@@ -37,6 +37,9 @@ OUTSIDE = "observe and calibrate move it"
 class TaperNorm(Norm):
     """Mix an RMSNorm with a fixed scaling by a gate that closes during training, until no norm is left.
 
+    For transformers that are trained with an RMSNorm and shall run without: it fades while training goes on. A model
+    that is not trained further keeps ``rmsnorm``; one that needs no norm from the start takes ``dyt``.
+
     What is left folds into a linear layer beside it, by ``nk.fold`` once the buffer ``gate`` is 0. Over the last axis,
     with r = sqrt(mean(x²) + eps),
 
