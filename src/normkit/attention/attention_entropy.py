@@ -30,6 +30,9 @@ from normkit.statistics import accurate
 def attention_entropy(weights: Tensor, *, reduce: bool = True) -> Tensor:
     """Return the entropy of rows that sum to 1, in nats: (N, heads) means over the queries, or (N, heads, T).
 
+    For watching a transformer while it trains: in the paper, entropy that collapses goes with training that diverges.
+    It tells and does not mend; ``sigma-reparam`` and ``qk-norm`` bound the scores that let it fall.
+
     A weight of 0 adds nothing and gets a gradient of 0. Under a causal mask row i holds at most ln(i + 1): divide by
     that to compare rows. Half precision gives float32.
 

@@ -42,6 +42,9 @@ class Separation(NamedTuple):
 def attention_separation(weights: Tensor, values: Tensor, *, top: int) -> Separation:
     """Compare the weighted sum of the heaviest tokens with every other token, as weighted.
 
+    For asking how many tokens a row of attention can keep apart from the rest, as a context grows. Where only the
+    spread of the weights is of interest, ``attention-entropy`` needs no values.
+
     With I the ``top`` indices of the largest weights a, tokens x, and A the sum of a over I,
 
         s        = sum_{i in I} a_i x_i

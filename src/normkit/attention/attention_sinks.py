@@ -24,6 +24,9 @@ from normkit.statistics import accurate, full_precision
 class AttentionSinks(AttentionCore):
     """Add one learned logit for each head to the softmax, which takes weight and gives no value.
 
+    For language models whose heads would rest on the first token where they have nothing to look for.
+    ``gated-attention`` serves the same end with a gate each query makes, at the price of a further projection.
+
     A head can so attend to nothing, and no token must serve as a sink. In gpt-oss; over the keys that query i sees,
 
         s = q kᵀ / sqrt(head_dim),    a_ij = exp(s_ij) / (exp(sink) + sum_j exp(s_ij)),    y = a v

@@ -20,11 +20,16 @@ from normkit.catalog import method
 class Differential(DifferentialCore):
     """Subtract a second softmax map from the first, by a learned weight, and normalize each head's result.
 
-    What both maps attend to alike is noise, and cancels. For head h, with q, k of the heads 2h and 2h + 1,
+    For language models that must find a few tokens in a long context, where softmax leaves weight on all others. What
+    both maps attend to alike is noise, and cancels. It computes two maps, and their rows do not sum to 1; for an
+    encoder ``differential-integral`` mends that.
 
-        lam = exp(lambda_query1 · lambda_key1) - exp(lambda_query2 · lambda_key2) + start,    start = 0.8 - 0.6 exp(-0.3
-        depth) o   = (softmax(q_2h k_2hᵀ / sqrt(head_dim)) - lam softmax(q_2h+1 k_2h+1ᵀ / sqrt(head_dim))) v y   = (1 -
-        start) * o / sqrt(mean(o²) + eps) * norm.weight
+    For head h, with q, k of the heads 2h and 2h + 1,
+
+        lam   = exp(lambda_query1 · lambda_key1) - exp(lambda_query2 · lambda_key2) + start
+        start = 0.8 - 0.6 exp(-0.3 depth)
+        o = (softmax(q_2h k_2hᵀ / sqrt(head_dim)) - lam softmax(q_2h+1 k_2h+1ᵀ / sqrt(head_dim))) v
+        y = (1 - start) * o / sqrt(mean(o²) + eps) * norm.weight
 
     The rows of the map sum to 1 - lam, and entries may be negative. Neither map is formed: torch's fused attention runs
     on both, and their results are subtracted.

@@ -24,8 +24,11 @@ from normkit.catalog import method
 class DifferentialIntegral(DifferentialCore):
     """Subtract a second softmax map from the first and add the first's average row, so that rows sum to 1 again.
 
-    Differential attention with normalized rows: keys that are important to all queries are strengthened. With lam,
-    start and the two maps A1, A2 of ``differential`` and G the mean of A1 over the queries, the same row for all,
+    For encoders with differential attention, whose rows should sum to 1 again: keys that are important to all queries
+    are strengthened. It has no causal form, so a decoder stays with ``differential``.
+
+    With lam, start and the two maps A1, A2 of ``differential`` and G the mean of A1 over the queries, the same row for
+    all,
 
         o = (A1 - lam A2 + lam G) v,    y = (1 - start) * o / sqrt(mean(o²) + eps) * norm.weight
 

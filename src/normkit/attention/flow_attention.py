@@ -39,6 +39,10 @@ class Flows(NamedTuple):
 class FlowAttention(Recurrent, LinearCore):
     """Fix what flows into each query and out of each key to 1, so that keys compete and queries share, in linear time.
 
+    For sequences so long that the cost of ``softmax`` is too high, where near tokens need not matter most: competition
+    keeps weights from evening out as in plain linear attention. It does not approximate softmax; a model has to be
+    trained with it.
+
     With Q = sigmoid(q), K = sigmoid(k) and e = eps, sums over features unless written otherwise:
 
         I_i  = 1 / sum((Q_i + e) (sum_j K_j + e)),       O_j  = 1 / sum((K_j + e) (sum_i Q_i + e))

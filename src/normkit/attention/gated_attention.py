@@ -23,7 +23,11 @@ from normkit.catalog import method
 class GatedAttention(AttentionCore):
     """Multiply each query's result of softmax attention by a sigmoid gate.
 
-    A query can close its gate, so that no token must serve as a sink of attention. In Qwen3-Next:
+    For language models trained from scratch: a query can close its gate, so that no token must serve as a sink of
+    attention. The paper has lower perplexity and larger learning rates that stay stable. ``attention-sinks`` needs one
+    number a head instead of a projection.
+
+    As in Qwen3-Next:
 
         y = softmax(q kᵀ / sqrt(head_dim)) v * sigmoid(gate)
 

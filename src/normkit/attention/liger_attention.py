@@ -37,11 +37,13 @@ class Memory(NamedTuple):
     example={"heads": 2},
 )
 class LigerAttention(Recurrent, LinearCore):
-    """Mix softmax attention over a window with gated linear attention over the whole past, gated by the keys
-    themselves.
+    """Mix softmax attention over a window with linear attention over the past, gated by the keys themselves.
 
-    Turns a pretrained softmax layer into one of linear cost that a short tuning repairs. Per element
-    ``G = sigmoid(k)^(1 / gate_normalizer)``, with f the softmax over the features and rot the rotary embedding,
+    For turning a pretrained language model into one of linear cost, without new parameters and with a short tuning. A
+    model trained from scratch need not take its gates from its keys; ``lightning`` is made for that.
+
+    Per element ``G = sigmoid(k)^(1 / gate_normalizer)``, with f the softmax over the features and rot the rotary
+    embedding,
 
         S_t = G_t[:, None] * S_{t-1} + f(k_t)ᵀ v_t,    o_t = f(q_t) S_t
         p_t = softmax(rot(q_t) rot(k_j)ᵀ / sqrt(head_dim)) v_j over t - window <= j <= t

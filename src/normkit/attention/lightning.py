@@ -33,7 +33,10 @@ class Memory(NamedTuple):
 class Lightning(Recurrent, LinearCore):
     """Sum the values of the past with a decay of the head's own, and divide the joined heads by their root mean square.
 
-    The token mixer of TransNormerLLM: causal, linear in time, with a state of fixed size in generation.
+    For decoders of long texts: time is linear in the length, and the state of generation stays one size where a cache
+    of keys and values would grow. Old tokens fade at a rate the data cannot change; ``softmax`` keeps each of them.
+
+    The token mixer of TransNormerLLM:
 
         S_t = exp(-s_h) S_{t-1} + act(k_t)ᵀ v_t,    o_t = act(q_t) S_t,    y = o / sqrt(mean(o²) + eps) * gate
 

@@ -22,6 +22,9 @@ from normkit.ops.rope import Turns, rotate
 class NormAwareLinear(LinearCore):
     """Raise the direction of each query to a power that grows with its length, so that long queries attend sharply.
 
+    For vision transformers with so many tokens that attention has to be linear, and should still sharpen as queries
+    grow longer. It has no causal form; a decoder takes ``lightning`` or ``flow-attention``.
+
     Linear attention loses the query's length, which in softmax attention is a temperature. With u = q / |q| and
     p = 3 (0.5 + tanh |q|), between 1.5 and 4.5,
 

@@ -24,6 +24,9 @@ from normkit.layers import Linear
 class Polynormer(Mixer):
     """Let every node attend to all nodes in linear time, and multiply what it gets with a linear map of itself.
 
+    For classifying the nodes of one large graph where far nodes matter, at linear cost. It is the global half of the
+    authors' model and sees no edges; ``graph-transformer-layer`` attends along them.
+
     Each layer doubles the polynomial degree of the features. For i < layers, with k = sigmoid(key(x)), q = k or
     sigmoid(query(x)), v = value(x), per head,
 

@@ -35,8 +35,11 @@ def qk_clip(
 ) -> tuple[Tensor, Tensor]:
     """Shrink the query and key weights of those heads whose attention scores went beyond a bound.
 
-    After an optimizer step, for attention without norms of queries and keys, whose scores can grow without limit. A
-    group is the query heads that share a key head; with b = balance,
+    For attention whose scores grow until training spikes, where ``qk-norm`` does not fit: in latent attention, whose
+    keys are not formed at inference. With norms of queries and keys it has no use, since the weights' scale has no
+    effect then.
+
+    It comes after an optimizer step. A group is the query heads that share a key head; with b = balance,
 
         g = min(1, bound / max of largest over the group)
         rows of its queries <- g^b rows,    rows of its key <- g^(1 - b) rows

@@ -24,7 +24,10 @@ from normkit.ops.rope import Turns, turns_of
 class QKVNorm(AttentionCore):
     """Normalize each head's queries, keys and values, so that a block needs no norm in front of its attention.
 
-    The attention of HybridNorm, whose feedforward part is post-norm. With ^ for the norm over the features of a head,
+    For blocks with no norm in front of their attention, as in ``hybridnorm``, whose feedforward part is post-norm. A
+    pre-norm block needs ``qk-norm`` only: the norm of the values also takes their length away.
+
+    With ^ for the norm over the features of a head,
 
         y = softmax(rope(q^) rope(k^)ᵀ / sqrt(head_dim)) v^,    x^ = x / sqrt(mean(x²) + eps) * weight
 

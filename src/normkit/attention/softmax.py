@@ -21,6 +21,10 @@ from normkit.catalog import method
 class Softmax(AttentionCore):
     """Turn each query's scores into probabilities over the keys it sees, and average the values by them.
 
+    For transformers, unless there is a reason against it: fused kernels run it, and pretrained models expect it. Its
+    time grows with T S: for long sequences there are ``lightning`` and ``flow-attention``. Where scores grow until
+    training diverges, take ``qk-norm``.
+
     The core that all others of this room are compared with, on torch's ``scaled_dot_product_attention``:
 
         y = softmax(q kᵀ * scale) v

@@ -40,8 +40,10 @@ class Block(NamedTuple):
 class TransNormer(Recurrent, LinearCore):
     """Sum the values by activated products of queries and keys, and divide the joined heads by their root mean square.
 
-    The denominator of linear attention makes its gradients unbounded; a norm of the result keeps them bounded. With
-    block=None (NormAttention), act on q and k, and D = heads * head_dim:
+    For linear attention whose training should stay stable: the usual denominator makes its gradients unbounded, a norm
+    of the result keeps them bounded. Its successor ``lightning`` adds a decay with distance.
+
+    With block=None (NormAttention), act on q and k, and D = heads * head_dim:
 
         o_i = act(q_i) sum_j act(k_j)ᵀ v_j,    y = o / (|o| / sqrt(D) + eps) * norm.weight
 

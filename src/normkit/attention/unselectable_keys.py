@@ -50,6 +50,10 @@ def projection_fraction(x: Tensor) -> Tensor:
 def unselectable_keys(keys: Tensor, *, bound: float = 100.0, tolerance: float = 1e-6) -> Tensor:
     """Find the keys that never get the highest score, whatever the query: True where a key is one of them, (n,).
 
+    For asking what a norm in front of attention is good for: without one, keys inside the hull of others cannot win for
+    any query. It solves a program a key, for up to a few thousand keys; how even the weights are is asked by
+    ``attention-entropy``.
+
     They are those in the convex hull of the others. Per key i, over a query x and a radius r,
 
         maximize r  such that  (k_j - k_i) · x + r |k_j - k_i| <= 0  for all j,   -bound <= x <= bound
