@@ -23,6 +23,10 @@ from normkit.kinds import Method
 class EmbeddingSkip(Method):
     """Scale the stream and add a share of the embedding to it, by two learned numbers.
 
+    For language models after the recipe of nanochat, whose deep layers should still see the token itself. It comes from
+    speed runs and has no paper, so compare with and without. Elsewhere the plain stream of ``pre-norm`` is the usual
+    choice.
+
     It comes before each layer of a language model, once for both sublayers. With r = layer / max(depth - 1, 1),
 
         y = residual_scale * x + embedding_scale * embedding

@@ -25,6 +25,9 @@ from normkit.residual.wiring import Branch, Wiring
 class PeriNorm(Block):
     """Normalize what each sublayer reads and what it writes, and leave the stream alone.
 
+    For large language models whose hidden states or losses spike under ``pre-norm``, as at high learning rates. It has
+    two norms more in each block; ``res-post-norm`` has the output norms alone.
+
     The wiring of Gemma 2 and 3, and CogView's sandwich: the hidden states' variance grows linearly with depth, and a
     sublayer's scale cannot reach the stream. A whole model also normalizes the embedding's output and the last hidden
     state.

@@ -19,6 +19,9 @@ from normkit.residual.wiring import Branch, Wiring
 class PostNorm(Block):
     """Normalize the stream after each sublayer has been added to it.
 
+    For loading BERT and other transformers of its form, and for shallow models that are trained with warm-up. Deep
+    models train more easily with ``pre-norm``; ``deepnorm`` keeps this wiring at great depth.
+
     The wiring of the first transformer and BERT: the norm is on the main branch, which rescales the identity path at
     every sublayer; early layers' gradients shrink with depth, and training needs warm-up. No final norm is needed.
 

@@ -18,6 +18,9 @@ from normkit.residual.wiring import Branch, Wiring
 class PreNorm(Block):
     """Add to the stream what each sublayer makes of a normalized copy of it.
 
+    For transformers in general: the wiring to begin with. Where hidden states grow too large or the loss spikes, take
+    ``peri-norm``; where deep layers come to add little, ``layernorm-scaling``.
+
     The wiring of GPT-2 and Llama: the identity path is untouched, so training needs no warm-up. The network needs one
     more norm after its last block.
 

@@ -19,6 +19,9 @@ from normkit.residual.wiring import Branch, Wiring
 class ResPostNorm(Block):
     """Normalize what each sublayer writes, and neither what it reads nor the stream.
 
+    For transformers that are scaled up, where under ``pre-norm`` the stream's size follows the weights and grows with
+    depth. Where sublayers should also read something normalized, take ``peri-norm``.
+
     The wiring of Swin V2 and OLMo 2: every branch adds an amount that its gain fixes, so the stream grows slowly with
     depth, however large the weights are. The network needs one more norm after its last block.
 
