@@ -27,8 +27,11 @@ TINY = 1e-38  # a floor of floors, where those are 0
 class Adafactor(Optimizer):
     """Divide a gradient by the root of a second moment that is kept for rows and columns alone.
 
-    Adam's quality with the memory of a row and a column. With t a parameter's count of steps, s = t^beta2_decay, and
-    e = eps1, or the machine epsilon of its type, for each matrix of the last two axes
+    For models whose optimizer state must be small: of a matrix it keeps a row and a column of second moments, where
+    Adam keeps two tensors. It has no momentum; where that is wanted, ``lion`` keeps one tensor.
+
+    With t a parameter's count of steps, s = t^beta2_decay, and e = eps1, or the machine epsilon of its type, for each
+    matrix of the last two axes
 
         a = max(eps2, root mean square of w) min(lr, 1 / sqrt(t)),    w <- w (1 - lr weight_decay)
         R <- (1 - s) R + s (mean of g^2 of each row),    C <- (1 - s) C + s (mean of g^2 of each column)

@@ -33,9 +33,13 @@ from normkit.gradient._projection import projection
 class AdamP(Optimizer):
     """Take Adam's step, less its share along the weight where the weight's length does not matter.
 
-    A weight in front of a norm only has a direction, and momentum makes it longer all the time, which slows its turns.
-    A tensor of two or more axes is taken to be such a weight if its gradient g is nearly orthogonal to it. That is
-    asked over rows (the first axis) or else over the whole, D entries each:
+    For networks with norms: momentum lengthens the weights in front of a norm all the time, so that their steps turn
+    them less than the schedule says. On SGD's step it is ``sgdp``; where no length should change at all, take
+    ``hyperball``.
+
+    A weight in front of a norm only has a direction. A tensor of two or more axes is taken to be such a weight if its
+    gradient g is nearly orthogonal to it. That is asked over rows (the first axis) or else over the whole, D entries
+    each:
 
         max over rows |cos(g, w)| < delta / sqrt(D)
 

@@ -27,8 +27,11 @@ LEAST = 1e-6  # floor of a gradient's length
 class AGC(Based):
     """Clip each unit's gradient to a share of the length of its weight, then take another optimizer's step.
 
-    What lets networks without norms train at large batches. With U the length of a unit's weights, of all axes but the
-    first, or of the whole tensor where no two axes are longer than 1,
+    For networks without norms at large batches, such as those of ``scaled-weight-standardization``. For transformers
+    whose losses spike there are ``stable-adamw`` and ``stable-spam``, which compare a gradient with those before it.
+
+    With U the length of a unit's weights, of all axes but the first, or of the whole tensor where no two axes are
+    longer than 1,
 
         where U(G) > limit = clipping max(U(W), eps):  G <- G limit / max(U(G), 1e-6)
 

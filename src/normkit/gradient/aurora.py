@@ -23,8 +23,11 @@ from normkit.gradient._optimizer import Groups, settings
 class Aurora(Kin):
     """Orthogonalize the momentum so that the longer side's rows are equally long too.
 
-    Muon leaves the rows of a tall matrix, its neurons, of different length. With u Muon's momentum, and X = u where the
-    matrix is tall, u^T where it is wide, of R rows and C columns,
+    For tall and wide matrices, as of MLPs, whose neurons learn unevenly because Muon leaves their rows of different
+    length. It orthogonalizes ``iterations`` times a step. Where that costs too much, ``normuon`` evens rows over time
+    instead.
+
+    With u Muon's momentum, and X = u where the matrix is tall, u^T where it is wide, of R rows and C columns,
 
         D = 1 / max(length of each row of X, eps)
         iterations times:  O = NS(D X),    and between two of them

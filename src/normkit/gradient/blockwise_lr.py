@@ -50,6 +50,10 @@ SCHEMES = {
 class BlockwiseLR(Optimizer):
     """Take AdamW's step, at a multiple of the learning rate that the kind of block sets.
 
+    For pretraining a transformer with AdamW, where the sharpest blocks, the norms, set a learning rate that is too
+    small for all others. It is about blocks of one model; to carry a rate from one width to another take
+    ``wd-scaling``.
+
     A Transformer's norms are sharp and its embeddings flat, all through training; what is flat bears a larger rate. A
     group says its ``block``, and its rate is ``lr`` times
 

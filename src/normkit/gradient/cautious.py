@@ -26,6 +26,9 @@ LEAST = 1e-3  # floor of the share of entries that are left
 class Cautious(StepMask):
     """Take another optimizer's step only in entries where the gradient agrees with it, enlarged for those left out.
 
+    For a run with a tuned momentum optimizer that should take fewer steps, at no further state. Where an entry should
+    rather turn round than wait, ``grams`` does so with Adam's step.
+
     Momentum may point up where the gradient has just turned. With u the base's direction, that of a step w - lr u,
     g the gradient and n the entries of a parameter,
 

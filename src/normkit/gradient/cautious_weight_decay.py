@@ -23,6 +23,9 @@ from normkit.gradient._optimizer import Groups
 class CautiousWeightDecay(StepMask):
     """Take another optimizer's step, and let only those entries decay that it does not make larger.
 
+    For a run with a tuned decay apart from the gradient, as of AdamW, Lion or Muon: the coefficient stays as it is.
+    Where decay is to be left out altogether, ``hyperball`` holds the weights' lengths instead.
+
     Decay that works against the step pulls to another minimum. With u the base's direction, that of a step w - lr u,
 
         w <- w - lr weight_decay w  where u w >= 0,    then w <- w - lr u

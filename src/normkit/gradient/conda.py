@@ -26,6 +26,9 @@ from normkit.statistics import accurate
 class Conda(MatrixOptimizer):
     """Take Adam's second moment in the basis of the momentum's singular vectors.
 
+    For pretraining language models where steps are costly: in the paper fewer than AdamW takes. Each matrix needs a
+    basis besides Adam's moments. ``soap`` has bases on both sides and turns them more often; ``muon`` needs none.
+
     There the entries of a matrix's step depend on each other less, so that dividing each by its own size evens out the
     directions as well. With M the first moment of a matrix of m rows and n columns, every update_proj_gap steps from
     the first one,

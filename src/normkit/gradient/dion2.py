@@ -26,6 +26,9 @@ from normkit.gradient._optimizer import MOMENTS, Groups, entrywise, keep, settin
 class Dion2(Kin):
     """Orthogonalize a share of the rows or columns of the momentum, the longest ones, and step along those alone.
 
+    Where the orthogonalization of ``muon`` takes a large share of a step, as with large matrices and small batches.
+    Where it is cheap beside the model, Muon moves all rows at once.
+
     Orthogonalizing a quarter of a matrix costs a quarter, and what is left out goes on gathering. With g the gradient
     of a matrix, slices its rows where it has no more of them than columns, else its columns, n their number,
 

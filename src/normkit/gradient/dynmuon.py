@@ -23,6 +23,9 @@ from normkit.gradient._optimizer import Groups, settings
 class DynMuon(Kin):
     """Step along U S^p V^T, nearly, of the momentum's singular value decomposition.
 
+    For asking whether something between momentum and Muon, or beyond Muon, suits a model; the authors go from p = 0.25
+    to -0.25 early in training. For p = 0 take ``muon``, whose step does not follow the scale of the gradient.
+
     p = 0 is Muon; above, strong directions go further than weak ones, below it is the other way about. With g the
     gradient of a matrix of r rows and c columns, transposed where r > c,
 

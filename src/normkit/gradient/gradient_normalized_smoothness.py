@@ -26,8 +26,11 @@ TRIES = 40
 class GradientNormalizedSmoothness(Estimator):
     """Take Newton's step, its matrix raised by the length of the gradient over a number that is searched for.
 
-    A solver for small problems in full batches, with the best known rate of many classes of smoothness without knowing
-    which. From x, with g the gradient and H the Hessian or anything near it,
+    For small problems in full batches, such as logistic regression, whose smoothness is not known; it has the best
+    known rate of many classes of it. Each try solves a system as large as the parameters. For a network, or without a
+    Hessian, take ``normalized-gd``.
+
+    From x, with g the gradient and H the Hessian or anything near it,
 
         lambda = |g| / (gamma + eps),    y = x - (H + lambda I)^-1 g
         accepted where f(x) - f(y) >= |g(y)|^2 / (8 lambda): gamma doubles; else gamma is halved and y tried anew

@@ -28,6 +28,10 @@ from normkit.statistics import accurate
 class GradNorm(Method):
     """Weight the losses of several tasks, and move the weights so that all tasks train at one pace.
 
+    For one network that learns several tasks, where the loss of the largest scale would take over the shared layers. It
+    needs the gradient of each task at the last of them, so a backward pass a task. To balance two teachers take
+    ``mtard-balance``.
+
     Let n_i be the length of task i's own gradient at the last shared layer, G_i = w_i n_i, and G their mean. With r_i
     how much of its first loss task i still has, over the mean of that,
 

@@ -30,6 +30,9 @@ from normkit.gradient._optimizer import (
 class Grams(Optimizer):
     """Take a step of Adam's size in each entry, down the current gradient's side.
 
+    In the place of Adam, where momentum carries on after the gradient has turned. ``cautious`` leaves such entries out
+    rather than turn them, and takes any optimizer.
+
     Momentum may point up where the gradient has just turned; this never does. With m and v Adam's moments,
 
         w <- w (1 - lr weight_decay)

@@ -31,6 +31,9 @@ LEAST = 1e-10  # floor of a direction's length, and of a mean of squares
 class Hyperball(Kin):
     """Go along another optimizer's direction by a share of the weight's length, then bring the weight back to it.
 
+    For pretraining at several widths, where a learning rate should mean the same for every matrix and no decay should
+    have to be tuned. Weights that begin at zero never move. Where lengths should settle freely first, take ``lawn``.
+
     Weight decay and a weight's growth only change how far a step turns it; here the learning rate is that angle, about,
     in radians, for all shapes. With u the direction, and |.| the length of a parameter,
 

@@ -27,6 +27,9 @@ MOST = 4000.0  # of one over its root
 class KLSOAP(Hidden):
     """Adam in bases whose statistics are each divided by the other side's, then a turn of each weight by an angle.
 
+    For matrices of a model that ``soap`` suits, with statistics that do not count the other side's twice. It keeps as
+    many bases, and steps by an angle as ``hyperball`` does. Where memory is short take ``muon``.
+
     A gradient's statistic of rows sees its columns as well; dividing those out is what the Kullback-Leibler distance
     asks for. With g the gradient (r, c), and e, f estimates of the eigenvalues of both sides,
 

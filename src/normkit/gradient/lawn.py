@@ -28,6 +28,9 @@ from normkit.statistics import accurate
 class LAWN(Based):
     """Train freely at first, then hold the length of each weight where it has come to.
 
+    For large batches, where growing logits let the loss vanish before the model has learned enough. ``free_steps`` must
+    be chosen; ``hyperball`` holds lengths from the first step on.
+
     Lengths that stop growing hold the logits back, so that the loss does not vanish and large batches go on learning.
     After ``free_steps`` steps of the base, with c the length of a weight w at that moment,
 

@@ -22,7 +22,10 @@ from normkit.gradient._optimizer import Groups, Optimizer, entrywise, keep, sett
 class Lion(Optimizer):
     """Step by the sign of momentum mixed with the gradient, equally far in each entry.
 
-    Half of Adam's memory. With g the gradient and m the momentum before this step,
+    For large models on which Adam's two moments weigh in memory: it keeps one. A rate tuned for AdamW does not carry
+    over. Where also that one is too much, ``adafactor`` keeps a row and a column.
+
+    With g the gradient and m the momentum before this step,
 
         u = sign(b1 m + (1 - b1) g)
         w <- w (1 - lr weight_decay) - lr u,    m <- b2 m + (1 - b2) g

@@ -36,7 +36,10 @@ def lmo(
 ) -> Tensor:
     """Return the direction of length 1 in a norm that a gradient falls along most, up to its sign.
 
-    What :class:`normkit.Scion` steps along. For x of r rows and c columns, (out, in), and NS Muon's five rounds,
+    For an optimizer of your own, or for looking at what ``scion`` steps along in a layer. To train a model take Scion
+    itself; ``polar-factor`` has more ways to the spectral direction.
+
+    For x of r rows and c columns, (out, in), and NS Muon's five rounds,
 
         "spectral":       NS(x) sqrt(r / c), or sqrt(r) if not normalized
         "spectral-conv":  NS(x as (out, rest)) sqrt(out / in) / k, or / k^2, of kernels (out, in, k) or (out, in, k, k)

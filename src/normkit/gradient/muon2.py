@@ -23,6 +23,10 @@ from normkit.gradient._optimizer import Groups, below_one, entrywise, keep, sett
 class Muon2(Kin):
     """Divide Muon's momentum by the size of past gradients, entry by entry, then orthogonalize it.
 
+    In the place of ``muon``, where the entries of a matrix have gradients of very different size. On modded-nanogpt's
+    third track it took 3325 steps where Muon took 3375. Its second tensor of state is spared by ``normuon``, which
+    keeps one number a row.
+
     With g the gradient of a matrix of r rows and c columns, and u Muon's momentum,
 
         v <- beta2 v + (1 - beta2) g^2

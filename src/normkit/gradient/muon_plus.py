@@ -24,6 +24,9 @@ FLOOR = 1e-7  # of a sum of squares
 class MuonPlus(Kin):
     """Make the rows and columns of Muon's direction equally long, then step.
 
+    In the place of ``muon``, where neurons should learn at one pace although few rounds of the polynomial are taken.
+    ``normuon`` evens rows by their past, ``aurora`` by orthogonalizing again.
+
     Five rounds of Muon's polynomial leave singular values between 0.7 and 1.2, and so rows and columns of different
     length. With u Muon's momentum of a matrix of r rows and c columns, and O = NS(u),
 

@@ -24,7 +24,10 @@ from normkit.gradient._optimizer import Groups, settings
 class MuonEq(Kin):
     """Balance the rows, or the columns, of the momentum before it is orthogonalized.
 
-    A few rounds of the polynomial go further where singular values are alike to begin with. With g the gradient,
+    In the place of ``muon``, where few rounds of its polynomial must do: they go further where singular values are
+    alike to begin with. ``muon-plus`` evens the result instead, after the rounds.
+
+    With g the gradient,
 
         b <- momentum b + g,    u = g + momentum b with nesterov, else b
         a_i = (sum of u^2 along row i + eps)^exponent,    b_j = (sum of u^2 along column j + eps)^exponent

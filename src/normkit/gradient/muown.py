@@ -30,8 +30,10 @@ LEAST = 1e-12  # floor of a row's length
 class Muown(Kin):
     """Divide a weight into lengths of its rows and directions; step the directions by Muon, the lengths by Adam.
 
-    Muon makes rows longer all the time, which slows their turns; here nothing but Adam changes a row's length. With
-    w = g v / |v|, row by row, G the gradient, and U = w / g,
+    For long runs with Muon, which makes rows longer all the time and so slows their turns; here nothing but Adam
+    changes a row's length. Where lengths should stay as they began, take ``hyperball``.
+
+    With w = g v / |v|, row by row, G the gradient, and U = w / g,
 
         v = U n,    dg = row sums of G U,    dv = (g / n) (G - U dg)
         b <- momentum b + (1 - momentum) dv

@@ -26,8 +26,11 @@ from normkit.statistics import accurate
 class NormalizedGD(Optimizer):
     """Divide the gradient by its length, of all parameters or of each tensor, then step.
 
-    The length of a step is the learning rate: plateaus are crossed as fast as cliffs. With N the length of all
-    gradients together, or of the one tensor,
+    For losses with plateaus and cliffs, where a gradient's length says little about how far to go. It never comes
+    closer than a step, so the learning rate must fall. With noisy gradients take ``nsgd``, which averages before it
+    normalizes.
+
+    With N the length of all gradients together, or of the one tensor,
 
         u = g / (N + eps),    b <- momentum b + u with momentum
         w <- w (1 - lr weight_decay) - lr (b, or u without momentum)

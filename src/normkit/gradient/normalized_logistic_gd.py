@@ -24,7 +24,10 @@ from normkit.statistics import accurate
 def normalized_logistic_gd(features: Tensor, labels: Tensor, theta: Tensor, *, lr: float = 1.0) -> Tensor:
     """Step along the mean of the samples, each as much as it is doubted.
 
-    On separable data plain descent slows as the loss falls; this goes on at one pace, as a perceptron does.
+    For logistic regression on separable data, where plain descent slows as the loss falls; this goes on at one pace, as
+    a perceptron does. For any other loss take ``normalized-gd``.
+
+    In one step,
 
         m_i = y_i <a_i, theta>,    s_i = 1 / (1 + exp(m_i))
         theta' = theta + lr (sum_i s_i y_i a_i) / (sum_i s_i)

@@ -29,8 +29,10 @@ TINY = 1e-10
 class NorMuon(Momentum):
     """Divide each row of Muon's direction by its size in the past, then step.
 
-    Rows of an orthogonalized momentum still differ in length, so that some neurons learn fast and some hardly. With O
-    Muon's direction, before its factor for the shape, and s its length,
+    In the place of ``muon``, where some neurons learn fast and some hardly, since rows of its direction differ in
+    length. It keeps one number a row besides. Where the past should have no say, ``aurora`` evens rows within a step.
+
+    With O Muon's direction, before its factor for the shape, and s its length,
 
         v <- beta2 v + (1 - beta2) (mean of O^2 over the last axis)
         N = O / (sqrt(v) + 1e-10)

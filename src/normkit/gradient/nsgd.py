@@ -25,9 +25,11 @@ from normkit.gradient._sharded import together
 class NSGD(Optimizer):
     """Divide the momentum by its length, of all parameters or of each tensor, then step.
 
-    Each step is as long as the learning rate, also where gradients vanish. :class:`normkit.NormalizedGD` normalizes
-    gradients and gathers them then. With N the length of the momenta of all parameters that have a gradient, or of the
-    one tensor,
+    For SGD with small, noisy batches, where steps should have one length from the start; in the paper's analysis
+    momentum makes large batches needless. The rate must fall at the end, as with ``normalized-gd``. Where layers differ
+    in scale, take ``lars``.
+
+    With N the length of the momenta of all parameters that have a gradient, or of the one tensor,
 
         m <- momentum m + (1 - momentum) g
         w <- w (1 - lr weight_decay) - lr m / (N + eps)

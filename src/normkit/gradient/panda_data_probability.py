@@ -23,6 +23,10 @@ PAPER = "PA&DA: Jointly Sampling PAth and DAta for Consistent NAS (Lu et al., 20
 def panda_data_probability(norms: Tensor, index: Tensor, *, size: int, tau: float = 0.5) -> Tensor:
     """Return the probability to draw each sample in the next epoch: its gradient's share, mixed with an equal one.
 
+    For training a network in many epochs, in the paper a supernet of architecture search, with batches whose gradients
+    differ less. It needs a length a sample, for which ``el2n`` is a cheap stand-in. The paths of the supernet are drawn
+    by ``panda-path-probability``.
+
     Samples with long gradients are drawn more often, so that those of a batch differ less. In the order of the epoch, a
     sample's value is its norm at the first visit, and half of the sum of old and new at each later one; with none, 0.
 

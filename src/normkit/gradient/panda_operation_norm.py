@@ -20,6 +20,8 @@ from normkit.statistics import accurate
 def panda_operation_norm(previous: Tensor, sums: Tensor, counts: Tensor) -> Tensor:
     """Move the norms of operations by what one step has seen of them.
 
+    For ``panda-path-probability``, which draws the operations of a supernet by these norms: call it after each step.
+
         norms = (previous + sums / counts) / 2 where sums > 0, else previous
 
     ``previous`` is 0 at the start of an epoch, so that the first value is halved, as in the authors' code.

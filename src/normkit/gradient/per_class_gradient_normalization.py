@@ -22,7 +22,9 @@ from normkit.statistics import accurate
 def per_class_gradient_normalization(class_grads: Tensor, *, reduction: str = "sum", eps: float = 1e-12) -> Tensor:
     """Give each class' gradient the length 1, then add them up.
 
-    Under imbalance the common gradient goes the way of the large classes, and the loss of the small ones rises first.
+    For data with rare classes, whose loss rises first while the common gradient goes the way of the large ones. It
+    needs a backward pass a class. A class that a batch lacks adds nothing, so draw each class into each batch.
+
     With g_c the gradient, of all parameters in a row, of the loss of class c's samples alone,
 
         sum_c g_c / |g_c|,    or their mean

@@ -27,6 +27,9 @@ LEAST = 1e-6  # added to the statistics, the floor of an eigenvalue, and added t
 class PMuon(Kin):
     """Divide a momentum on both sides by a power of its past size in each direction, then orthogonalize it.
 
+    For asking whether curvature helps Muon: on modded-nanogpt's third track it took 3225 steps where Muon took 3325. It
+    has no paper, and works out two orthogonal factors more a step. Where Muon's cost is to stay, take ``normuon``.
+
     With u Muon's momentum of a matrix of r rows and c columns, for its right side,
 
         S = u^T u,    C <- beta C + S,    K = S + beta C + 1e-6

@@ -37,8 +37,12 @@ def polar_factor(
 ) -> Tensor:
     """Bring all singular values of matrices to 1, nearly or exactly, and keep their singular vectors.
 
-    The direction that Muon steps along. Of x = U S V^T, matrices (..., rows, columns), it is U V^T. Three methods take
-    products alone: X = x / (safety |x| + eps), its shorter side in front, and in each step
+    For the direction that Muon steps along, outside of ``muon``, or for the nearest orthogonal matrix. A step can do
+    with ``"newton-schulz"``; a weight that is to be orthogonal needs ``"svd"``, ``"halley"`` or enough steps of
+    ``"polar-express"``.
+
+    Of x = U S V^T, matrices (..., rows, columns), it is U V^T. Three methods take products alone. With the shorter side
+    in front and X = x / (safety |x| + eps), in each step
 
         A = X X^T,    X <- a X + (b A + c A A) X
 

@@ -26,7 +26,10 @@ FLOOR = 1e-12
 class RMNP(MatrixOptimizer):
     """Make each row of the momentum of a matrix 1 long, then step.
 
-    Nearly Muon's direction at the cost of SGD. A tensor is the matrix (first axis, rest), of r rows and c columns:
+    For large matrices, where Muon's orthogonalization costs too much: in the paper it is as good at the cost of SGD.
+    ``dion2`` still orthogonalizes, a share of the rows a step.
+
+    A tensor is the matrix (first axis, rest), of r rows and c columns:
 
         b <- momentum b + g,    u = g + momentum b with nesterov, else g
         w <- w (1 - lr weight_decay) - lr sqrt(max(1, r / c)) (each row of u / max(its length, 1e-12))

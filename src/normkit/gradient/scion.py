@@ -26,7 +26,10 @@ from normkit.gradient.lmo import AXES, NORMS, lmo
 class Scion(Optimizer):
     """Step along the steepest direction in a norm of the layer's own, and shrink the weight into that norm's ball.
 
-    One learning rate for all layers and widths. With g the gradient and lmo that of :func:`normkit.lmo`,
+    For models that are tuned narrow and trained wide: one learning rate is meant for all layers and widths. Heads and
+    embeddings need groups of their own. Where those are to stay with AdamW, take ``muon``.
+
+    With g the gradient and lmo that of :func:`normkit.lmo`,
 
         m <- momentum m + (1 - momentum) g
         w <- w (1 - lr), unless unconstrained,    w <- w - lr scale lmo(m)

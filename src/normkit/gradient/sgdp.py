@@ -24,6 +24,9 @@ from normkit.gradient._projection import projection
 class SGDP(Optimizer):
     """Take a step along the momentum, less its share along the weight where the weight's length does not matter.
 
+    For convolutional networks with norms that are trained by SGD with momentum, whose weights grow and so slow down. It
+    is ``adamp`` on SGD's step. A network without norms has little that it would project.
+
     AdamP's test and projection, on the direction of SGD:
 
         b <- momentum b + (1 - dampening) g

@@ -22,6 +22,9 @@ from normkit.gradient._optimizer import Groups, Optimizer, entrywise, keep, sett
 class Signum(Optimizer):
     """Step by the sign of the momentum, equally far in each entry.
 
+    For one tensor of state, and for asking what a sign alone does of Adam's work. ``lion`` takes a sign as well, with
+    one share for the step and another for the momentum. Without momentum noisy entries keep full steps.
+
     The steepest descent in the largest entry. With g the gradient,
 
         m <- momentum m + (1 - momentum) g

@@ -29,6 +29,9 @@ LEAST = 1e-30  # added to the size of a step that is divided by it
 class SOAP(Optimizer):
     """Take Adam's step in slowly turning coordinates, in which the entries of a gradient depend on each other less.
 
+    For pretraining where steps are costly and memory is not: in the paper fewer steps than AdamW and Shampoo. Each axis
+    of a matrix needs a statistic and a basis. Where they do not fit, take ``muon``, or ``adafactor``.
+
     Along each axis i of a gradient g, with G_i the products of its slices, (n, n), and t the calls after the first,
 
         h = g, each axis turned by its basis Q_i

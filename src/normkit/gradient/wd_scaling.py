@@ -29,7 +29,10 @@ EXPONENT = 0.75  # of the width in the largest singular value; measured by the a
 class WDScaling(Estimator):
     """Carry a learning rate and a weight decay of AdamW over from one width to another.
 
-    Tune a small model, train a wide one. With r = width / base_width:
+    For training a wide model with AdamW at what was tuned on a narrow one. It speaks of width alone, not of depth,
+    batch or the number of steps. With ``scion`` one rate is meant for all widths.
+
+    With r = width / base_width:
 
         matrices inside, both of whose axes grow:   lr / r,    weight_decay sqrt(r)
         embeddings, heads, gains, biases:           lr,        0
