@@ -25,6 +25,10 @@ SOLVED = "a solve by a fixed grid is exact only as the grid gets finer"
 class CNF(FieldFlow):
     """Carry each sample along a velocity field, and sum up how much the field thins the density out.
 
+    For densities by a network free of form, at the price that each density and each sample solves an equation.
+    ``conditional-flow-matching`` trains such a field without solving it, and ``to-flow`` learns how long it has to be
+    solved. For images in one pass take ``jet-coupling``.
+
     A flow whose network may be any: nothing in it has to be invertible, and the trace of its Jacobian is enough.
 
         dx/dt = f(t, x),    d log_det / dt = tr df/dx,    f(t, x) = W2 tanh(W1 [x, t] + b1) + b2

@@ -41,7 +41,11 @@ def conditional_flow_matching(
 ) -> Velocity:
     """Return a point at a time between each pair, and the velocity that a network is to have there.
 
-    Trains a continuous flow without solving it: the loss is the mean of (v(xt, t) - ut)^2. xt = m + s noise with
+    For training a continuous flow from any source to data without solving it. For a target that is known by an energy
+    alone take ``path-gradient-loss`` or ``subtb-loss``. Where few solver steps must do, ``ot-cfm`` pairs the points
+    first.
+
+    The loss is the mean of (v(xt, t) - ut)^2. xt = m + s noise with
 
         linear         m = t x1 + (1 - t) x0,  s = sigma:  ut = x1 - x0
         target         m = t x1,  s = 1 - (1 - sigma) t:  ut = (x1 - (1 - sigma) xt) / s

@@ -20,8 +20,10 @@ NAME = "dgfs-log-reward"
 def dgfs_log_reward(x: Tensor, log_reward: Tensor, t: Tensor, *, sigma: float = 1.0, t_end: float = 1.0) -> Tensor:
     """Go from the log density of the reference law to the log reward as time goes on.
 
-    A network adds what is missing to it, so that intermediate states have a signal from the first step. With
-    c = max(sqrt(t_end) / 10, sqrt(t)),
+    For ``subtb-loss``, where a network learns the flow of intermediate states: added to this, they have a signal from
+    the first step. Where whole trajectories alone are balanced, it is not needed.
+
+    With c = max(sqrt(t_end) / 10, sqrt(t)),
 
         log_flow = (t / t_end) log_reward + (1 - t / t_end) log N(x; 0, c sigma)
 

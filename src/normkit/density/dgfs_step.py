@@ -30,6 +30,9 @@ class Step(NamedTuple):
 def dgfs_step(x: Tensor, drift: Tensor, noise: Tensor, *, sigma: float = 1.0, dt: float = 0.01) -> Step:
     """Move each state along its drift with noise, and return the two terms of the path's log weight.
 
+    For drawing the trajectories of a diffusion sampler of an energy, and for their weights, which the two terms add up
+    to. Losses on pieces of a trajectory, or on one that another drift drew, need ``dgfs-transition``.
+
         next = x + sigma dt drift + sigma sqrt(dt) noise
         noise_work = sqrt(dt) sum_d drift noise,    control_cost = dt / 2 sum_d drift^2
 

@@ -32,7 +32,10 @@ def dgfs_transition(
 ) -> Transition:
     """Return the log density of a step under the drift, and that of its way back under Brownian motion.
 
-    What :func:`subtb_loss` sums up. With t' = t + dt and N a Gaussian of one deviation for all coordinates,
+    For ``subtb-loss``, which sums these up along a trajectory, also one that another drift drew. For the weight of a
+    fresh trajectory ``dgfs-step`` is enough.
+
+    With t' = t + dt and N a Gaussian of one deviation for all coordinates,
 
         log_pf = log N(following; x + sigma dt drift, sigma sqrt(dt))
         log_pb = log N(x; (t / t') following, sigma sqrt(dt t / t')),    0 for the step from t = 0, which is a point

@@ -25,9 +25,12 @@ from normkit.statistics import accurate
 class EBFlow(Loss):
     """Match the score of a flow of linear layers and monotone curves to the data's.
 
-    The determinants of the weights do not depend on x, so that score matching never works them out: a step costs the
-    square of the dimension and not its cube. With z the last layer, curves a u + (1 - a) softplus(u) between layers,
-    and s the gradient of
+    For flows of full linear layers in many dimensions, where maximum likelihood costs the cube of the dimension a step:
+    here it is the square. Couplings have cheap determinants, and need none of this. The density itself, ``log_prob``,
+    still takes the determinants.
+
+    The determinants of the weights do not depend on x, so that score matching never works them out. With z the last
+    layer, curves a u + (1 - a) softplus(u) between layers, and s the gradient of
 
         neg_energy(x) = -|z|^2 / 2 - D/2 log 2 pi + sum log(a + (1 - a) sigmoid(u))
 

@@ -37,6 +37,10 @@ class Leapt(NamedTuple):
 class FlowHMC(Method):
     """Walk on the energy landscape that a flow has straightened, and keep the target exact.
 
+    For sampling an energy whose modes are so narrow and bent that plain HMC needs short steps, with a flow that is
+    nearly right. It reaches no mode that lies far off: for that, or where the energy has no gradient, take
+    ``flow-imh``.
+
     A flow that is nearly right turns narrow and bent modes into round ones, in which long steps are accepted. With
     x = g(z) the flow's way back, momentum p and H = |p|^2 / 2 + energy(g(z)) - log |det dg/dz|,
 

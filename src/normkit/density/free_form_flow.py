@@ -47,6 +47,9 @@ class _Network(nn.Module):
 class FreeFormFlow(Method):
     """Train an encoder f and a decoder g as a flow: likelihood by probes of both, and reconstruction.
 
+    For data near a manifold of fewer dimensions, and for encoders of any architecture. It gives no likelihood that
+    could be reported; for that take a flow that is invertible by construction, such as ``tarflow-block`` for images.
+
     No layer has to be invertible, and the latents may be fewer than the data, which learns a manifold and the density
     on it at once. With z = f(x), probes v whose mean v v^T is the identity, and no gradient through g'(z) v,
 

@@ -54,6 +54,9 @@ class _Block(nn.Module):
 class JetCoupling(Transform):
     """Scale and shift one half of an image's patches by a plain transformer that sees the other half.
 
+    For densities of images by plain transformers, with likelihood and samples in one pass each. ``tarflow-block`` sees
+    all tokens before the one it moves, and so samples token by token. Where parameters are scarce, take ``nanoflow``.
+
     A flow of images of these alone, with no other trick, has a competitive likelihood. The halves are of the channels,
     permuted at random, or of the tokens of a checkerboard. These have their channels cut in two and laid out as two
     tokens each, so that the network always gets (T, C / 2). With [bias | raw] the network of the first half x1,

@@ -42,8 +42,10 @@ def mala(
 ) -> Walked:
     """Walk along the force with noise, and take each step with the probability that keeps the target exact.
 
-    The local sampler between the jumps of :func:`imh_step` or :func:`isir_step`. With U = -energy / T, g its gradient
-    and h the step size,
+    For local moves on an energy with a gradient, between the jumps of ``imh-step`` or ``isir-step``. Alone it stays in
+    its mode. Where the energy is badly scaled, walk in the latent space of a flow instead, by ``neutra``.
+
+    With U = -energy / T, g its gradient and h the step size,
 
         x' = x + h g(x) + sqrt(2 h) noise,    log q(a|b) = -|a - b - h g(b)|^2 / (4 h)
         accept where log(uniform) < U(x') - log q(x'|x) - U(x) + log q(x|x')

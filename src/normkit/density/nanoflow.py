@@ -61,6 +61,9 @@ class _Step(nn.Module):
 class NanoFlow(Transform):
     """Chain couplings of images that share one network, so that depth costs few parameters.
 
+    For flows of images with many steps and few parameters. It saves no time, since each step runs the whole network;
+    where parameters do not matter, take ``jet-coupling``.
+
     Each step has an embedding that the network sees, gates on its layers, and its own last projection. A step is an
     activation norm, the channels in reverse, and with x = [x1 | x2], e the embedding and o the network of [x1, e],
 

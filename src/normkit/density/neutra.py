@@ -31,8 +31,10 @@ class Pulled(NamedTuple):
 class NeuTra(Method):
     """Pull a target back to the latent space of a flow, for any local sampler to walk there.
 
-    A walk among latents is easy where the flow has straightened the target, in high dimension too; it does not jump
-    between modes. With x = flow.inverse(z),
+    For a local sampler such as ``mala`` on a target of high dimension, with a flow that need not be good. A walk among
+    latents does not jump between modes; for that take ``imh-step`` or ``isir-step``.
+
+    A walk among latents is easy where the flow has straightened the target. With x = flow.inverse(z),
 
         log_prob(z) = -energy(x) / T + log |det dx/dz|
 

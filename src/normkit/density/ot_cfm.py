@@ -39,6 +39,9 @@ def ot_cfm(
 ) -> Velocity:
     """Pair source and data so that the ways are short, then return points on them and velocities.
 
+    For continuous flows that shall sample in few solver steps. Each batch needs a plan of its points, whose cost grows
+    with the batch; with ``conditional-flow-matching`` alone pairs cost nothing.
+
     Paths of such pairs hardly cross: the flow is straighter, its training less noisy, and fewer solver steps do. Pairs
     are drawn from the plan with replacement, so that some points repeat; then, on (x0[i], x1[j]),
 

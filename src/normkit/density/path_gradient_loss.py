@@ -25,8 +25,11 @@ PATH = "the gradient is the path estimator's, which is the loss' own on average 
 class PathGradientLoss(Loss):
     """Estimate the divergence of a flow and a target, with a gradient that vanishes where they are one.
 
-    Trains a flow on an energy, or on the target's samples. With q the flow's density, u the energy, x = g(z) the
-    flow's sample and h = d mean(u + log q) / dx at x held still,
+    For training a flow on an energy, also with samples of the target, where the noise of gradients keeps it from
+    settling. From samples of its own a flow does not learn of modes that it misses: use ``"forward-path"`` where the
+    target's are there. Without an energy take ``conditional-flow-matching``.
+
+    With q the flow's density, u the energy, x = g(z) the flow's sample and h = d mean(u + log q) / dx at x held still,
 
         reparametrised  mean(u(x) + log q(x)),   with its own gradient
         path            mean(u(x) + log q(x)),   with the gradient of sum <g(z), h>

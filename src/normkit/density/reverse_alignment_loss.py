@@ -26,9 +26,11 @@ CONSTANT = "targets are constants for the gradient"
 class ReverseAlignmentLoss(Loss):
     """Draw features of a flow, taken on the way from latents to data, to frozen features of the data.
 
-    Added to the likelihood of an image flow, so that its layers learn what an image encoder knows. The way back runs in
-    parallel on known tokens: one forward pass without a gradient gives the inputs of every block, on which each block's
-    inverse is run. With the projector two layers with a SiLU between,
+    For training an image flow such as ``tarflow-block``, beside its likelihood, where a trained image encoder is at
+    hand: its layers learn what the encoder knows. Without an encoder for such images leave it out.
+
+    The way back runs in parallel on known tokens: one forward pass without a gradient gives the inputs of every block,
+    on which each block's inverse is run. With the projector two layers with a SiLU between,
 
         loss = -mean cos(projector(features), targets)
 

@@ -62,8 +62,11 @@ def stochastic_flow_langevin(
 ) -> Overdamped | Underdamped:
     """Move samples along the force with noise, and return what the moves do to their log density.
 
-    Between the layers of a flow: noise overcomes what a smooth map cannot, such as splitting a mode in two, and the
-    weights stay exact. With F = -d energy / dx, h the step size and w the noise, a step is
+    For flows to an energy of several modes: between their layers noise overcomes what a smooth map cannot, such as
+    splitting a mode in two. The samples have exact weights, but no density of their own. Without a gradient of the
+    energy take ``stochastic-flow-metropolis``.
+
+    With F = -d energy / dx, h the step size and w the noise, a step is
 
         overdamped   y = x + h F(x) + sqrt(2h) w,    w~ = (x - y - h F(y)) / sqrt(2h)
         underdamped  v' = v + h/2m (F(x) - g v + A w1),    y = x + h v'

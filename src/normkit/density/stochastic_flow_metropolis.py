@@ -41,7 +41,11 @@ def stochastic_flow_metropolis(
 ) -> Jumped:
     """Try random moves, keep those that the energy allows, and return what they do to the log density.
 
-    Between the layers of a flow, as :func:`stochastic_flow_langevin`. A move x' = x + step_size noise is taken where
+    For flows to an energy of several modes that has no gradient, or a costly one. In many dimensions random moves must
+    be short to be taken; there ``stochastic-flow-langevin`` follows the force.
+
+    It comes between the layers of a flow, as :func:`stochastic_flow_langevin`. A move x' = x + step_size noise is taken
+    where
 
         uniform < exp(energy(x) - energy(x')),    and in the end  log_det = energy(y) - energy(x)
 

@@ -26,8 +26,10 @@ NAME = "subtb-loss"
 def subtb_loss(log_pf: Tensor, log_pb: Tensor, log_flow: Tensor, *, decay: float = 2.0, dim: int = 1) -> Tensor:
     """Weigh how far each piece of a trajectory is from balance, the long pieces most.
 
-    Trains the drift of a diffusion sampler and the flow of its states at once, off-policy if need be. With
-    d = log_pf - log_pb, S its cumulative sum from 0, and i < j,
+    For training a diffusion sampler of an energy, also on trajectories that were drawn before: pieces of a trajectory
+    teach it before the end does. Where there are data instead of an energy, take ``conditional-flow-matching``.
+
+    It trains the drift and the states' flow at once. With d = log_pf - log_pb, S its cumulative sum from 0, and i < j,
 
         A_ij = (log_flow_i - log_flow_j + S_j - S_i) / dim
         loss = sum_ij w_ij mean_B A_ij^2,    w_ij = decay^(j - i) / sum decay^(j - i)

@@ -25,8 +25,11 @@ LEAST = 1e-3  # degree of freedom
 class TailAdaptiveBase(Method):
     """Return the log density of independent margins, light ones Gaussian and heavy ones Student's t.
 
-    The base of a flow for data with heavy tails: a Gaussian base cannot become heavy by a flow that is Lipschitz. Light
-    coordinates come first; with v the degree of freedom of a heavy one,
+    For flows of data with heavy tails: a Gaussian base cannot become heavy by a flow that is Lipschitz. ``tail-index``
+    estimates which margins are heavy, and ``tail-lu`` mixes coordinates without spoiling that. For light tails a
+    Gaussian base is enough.
+
+    Light coordinates come first. With v the degree of freedom of a heavy one,
 
         log t(x) = log G((v+1)/2) - log G(v/2) - log(v pi) / 2 - (v+1)/2 log(1 + x^2 / v)
 

@@ -22,8 +22,11 @@ NAME = "tail-index"
 def tail_index(x: Tensor, *, method: str = "hill") -> Tensor:
     """Estimate the index of a tail from the k largest values, for each k.
 
-    Tells :class:`TailAdaptiveBase` what each margin needs: its degree of freedom is 1 / xi where the estimate is
-    steady in k. With X sorted, the largest first, and M_p the mean over i <= k of (log X_i - log X_{k+1})^p,
+    For deciding which margins of the data are heavy, before a flow gets ``tail-adaptive-base``. The estimate counts
+    only where it is steady in k, and few values may have no such stretch.
+
+    The degree of freedom of a margin is 1 / xi. With X sorted, the largest first, and M_p the mean over i <= k of (log
+    X_i - log X_{k+1})^p,
 
         hill     xi_k = M_1,  k = 1 ... n - 1
         moments  xi_k = M_1 + 1 - 1 / (2 (1 - M_1^2 / M_2)),  k = 2 ... n - 1

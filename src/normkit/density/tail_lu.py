@@ -24,9 +24,10 @@ from normkit.statistics import accurate
 class TailLU(Transform):
     """Mix light-tailed coordinates among themselves, and heavy-tailed ones with all.
 
-    Between the couplings of a flow whose base has heavy margins, :class:`TailAdaptiveBase`: heavy inputs never reach
-    light outputs, which keeps the tail of each margin. Light coordinates come first. With L unit lower and U upper
-    triangular, the diagonal of U softplus(d) + eps,
+    For the layers between the couplings of a flow on ``tail-adaptive-base``: a full matrix would make light margins
+    heavy, here heavy inputs never reach light outputs. On a Gaussian base any invertible layer does.
+
+    Light coordinates come first. With L unit lower and U upper triangular, the diagonal of U softplus(d) + eps,
 
         z = W x + bias,    W = [[L1 U1, 0], [cross, L3 U3]],    log_det = sum log diag
 

@@ -77,6 +77,9 @@ class _Block(nn.Module):
 class TarFlowBlock(Transform):
     """Scale and shift each token by a causal transformer of the tokens before it.
 
+    For densities of images whose samples may be drawn token by token; training and likelihood take one pass. Where
+    samples should take one pass too, take ``jet-coupling``.
+
     A flow of images of these alone, with the order of the tokens flipped between blocks, is the best of its kind. The
     images come as patches; with [a | b] what the transformer makes of the tokens before, 0 for the first,
 

@@ -31,6 +31,9 @@ class Quality(NamedTuple):
 def transport_quality(log_weight: Tensor, log_weight_target: Tensor) -> Quality:
     """Tell from importance weights how often a chain would move, and how many of its samples count.
 
+    For judging a flow before its samples feed ``imh-step``, ``isir-step`` or a weighted mean. It needs samples of the
+    target; without them take the participation alone, which sees what the flow reaches and nothing else.
+
     A flow that misses a mode has an acceptance near 1 and a silent bias; samples of the target show it. In the order
     given, and with w = softmax(log_weight),
 
