@@ -35,9 +35,12 @@ class AUSUC(NamedTuple):
 def ausuc(scores: Tensor, target: Tensor, seen: Tensor) -> AUSUC:
     """Sweep the constant that is taken off seen classes, and measure the area under both accuracies.
 
-    Ranks methods of generalized zero-shot learning whatever constant they come with. A sample goes to its best unseen
-    class once gamma >= b = best seen score - best unseen score. Accuracies are means over classes of the share of the
-    class that is right, with all classes as candidates; from gamma = -inf on there is a point at each distinct b.
+    For comparing methods of generalized zero-shot learning, whatever constant they come with. To classify, one constant
+    has to be chosen: see ``calibrated-stacking``.
+
+    A sample goes to its best unseen class once gamma >= b = best seen score - best unseen score. Accuracies are means
+    over classes of the share of the class that is right, with all classes as candidates; from gamma = -inf on there is
+    a point at each distinct b.
 
     Args:
         scores: of the classes, (N, C).

@@ -25,6 +25,10 @@ NAME = "drm-adaptation-loss"
 def drm_adaptation_loss(logits: Tensor, *, label: str = "own", threshold: float = 0.25, gamma: float = 1.0) -> Tensor:
     """Sum over heads the cross-entropy to pseudo-labels, on the samples whose label is sure enough.
 
+    For adapting the heads of ``drm-loss`` to test data of a new domain while the features stay as they are. With many
+    classes the labels ``"uniform"`` and ``"drm"`` are never sure enough: take ``"own"``. For a model with one head take
+    ``tent``.
+
     One or more steps on the heads alone for each test batch; what is returned to the user is ``drm-ensemble`` before
     the step. The label is the arg max, and its sureness the maximum, of
 

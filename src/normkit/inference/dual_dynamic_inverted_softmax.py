@@ -31,6 +31,9 @@ def dual_dynamic_inverted_softmax(
 ) -> Tensor:
     """Multiply two dynamic inverted softmaxes, of a bank of queries and of a bank of gallery items.
 
+    For retrieval in which some items come up for far too many queries, with banks of both sides that may be small or of
+    another kind. Where scores may be negative, or without a bank of gallery items, take ``dynamic-inverted-softmax``.
+
     Safer than ``dual-inverted-softmax`` with small or unrelated banks: a query far from the hubs of a bank is not
     touched by it. One that neither touches has its scores squared, so that negative ones change their order, as the
     authors' product has it.

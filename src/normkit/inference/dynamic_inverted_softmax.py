@@ -21,8 +21,11 @@ from normkit.inference._scores import dynamic, scores
 def dynamic_inverted_softmax(similarity: Tensor, bank: Tensor, *, beta: float = 20.0, top: int = 1) -> Tensor:
     """Take the inverted softmax of a query's scores where its best item is a hub of the bank, else leave them.
 
-    Safer than ``inverted-softmax`` where the bank is small or of another kind than the queries. Hubs are the items that
-    are among the ``top`` best of at least one row of the bank.
+    For retrieval in which some items come up for far too many queries, with a bank that may be small or of another kind
+    than the queries. Where rows are to be compared, ``inverted-softmax`` treats them all alike; without a bank take
+    ``csls``.
+
+    Hubs are the items that are among the ``top`` best of at least one row of the bank.
 
         out[q] = exp(beta similarity[q]) / sum_b exp(beta bank[b])    if the best item of q is a hub, else similarity[q]
 

@@ -22,9 +22,11 @@ from normkit.statistics import accurate
 class LinEAS(Method):
     """Map activations by a learned gain and shift, so that their distribution becomes another one.
 
-    Steers a trained model by some 32 unpaired samples of what it does and of what it should do: a map behind each norm,
-    all learned together, each layer compared by :meth:`wasserstein` with what the target samples have there without
-    maps; see ``steering_loss``, and ``steered`` to use them.
+    For steering a trained model by some 32 unpaired samples of what it does and of what it should do. Its weights stay
+    as they are, and ``strength`` sets how far to go. The maps act on every input alike, also where nothing was wrong.
+
+    A map comes behind each norm. All are learned together, each layer compared by :meth:`wasserstein` with what the
+    target samples have there without maps; see ``steering_loss``, and ``steered`` to use them.
 
         y = (1 - strength) x + strength (weight * x + bias)
 

@@ -46,6 +46,9 @@ def local_normalization_distortion(
 ) -> Distortion:
     """Split the probability of a text into the weight of its tokens and what normalizing at each token did to it.
 
+    For asking how much of a decoder's choice of texts comes from normalizing a token at a time, and for weights that
+    undo it. It looks at texts that are there already; to draw some, ``distribution`` is enough.
+
     Top-k, nucleus and temperature sampling all normalize a token at a time, and so favour texts through uncertain
     places. With l the log-softmax and w = l on the tokens that are kept, -inf on others, or w = l / temperature,
 

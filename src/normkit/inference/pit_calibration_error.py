@@ -25,8 +25,11 @@ def pit_calibration_error(
 ) -> Tensor:
     """Measure how far the predicted distribution's values at the outcomes are from uniform.
 
-    A measure, and with a power of 2 a regularizer: the regression that says 90 % is below in 90 % of cases. With z the
-    N values,
+    For testing a regression that predicts distributions, or with a power of 2 for training it: 90 % of outcomes should
+    lie below its 90 % quantile. It does not see how wide predictions are, so report a likelihood beside it. To repair a
+    trained model take ``quantile-recalibration`` or ``conformal-quantiles``.
+
+    With z the N values,
 
         sorted  mean_i |z_(i) - i / (N + 1)|^power,    z in order
         levels  mean_j |p_j - a_j|^power,    a_j = (j - 1/2) / levels, p_j the share of z <= a_j

@@ -23,8 +23,12 @@ NAME = "pit-entropy"
 def pit_entropy(pit: Tensor, *, spacing: int = 64) -> Tensor:
     """Estimate the negative entropy of values in [0, 1] by the gaps between them.
 
-    A regularizer of calibration: up to the estimate's bias it is how far the values are from uniform, in nats. With z
-    the N values downwards and m the spacing, or floor(sqrt(N)) where that is above N / 2,
+    For training a regression that predicts distributions to be calibrated, as a term beside its likelihood. To report
+    calibration take ``pit-calibration-error``. In the paper maps fitted afterwards calibrate best:
+    ``quantile-recalibration``.
+
+    Up to the estimate's bias it is how far the values are from uniform, in nats. With z the N values downwards and m
+    the spacing, or floor(sqrt(N)) where that is above N / 2,
 
         mean_i - log((z_(i) - z_(i+m) + 1e-5) (N + 1) / m),    i = 1 .. N - m
 

@@ -30,6 +30,9 @@ def relative_representations(
 ) -> Tensor:
     """Describe each point by its cosines to a set of anchors.
 
+    For joining the encoder and the decoder of nets that were trained apart, or for comparing their spaces, without
+    training. Both need the same anchors, each by its own encoder. Within one net a point's own coordinates do.
+
     Two nets that were trained apart give the same codes, up to noise, where their spaces differ by a rotation: the
     decoder of one then reads the encoder of the other. Anchors are samples that went through the same encoder.
 

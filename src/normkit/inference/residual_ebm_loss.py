@@ -22,7 +22,10 @@ from normkit.inference._scores import scores
 def residual_ebm_loss(real_energy: Tensor, fake_energy: Tensor) -> Tensor:
     """Teach an energy to be low on real texts and high on a frozen language model's own.
 
-    What it learns is what the language model lacks: P(x) ~ P_LM(x) exp(-E(x)). -E is the logit of "real".
+    For a frozen language model whose texts are to become better as a whole: an energy of whole texts learns what it
+    lacks. Texts are then drawn by ``residual-ebm-resample``, and the perplexity is between ``residual-ebm-bounds``.
+
+    P(x) ~ P_LM(x) exp(-E(x)), and -E is the logit of "real".
 
         mean softplus(E(real)) + mean softplus(-E(fake))
 

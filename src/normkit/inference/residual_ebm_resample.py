@@ -35,6 +35,9 @@ class Resampled(NamedTuple):
 def residual_ebm_resample(energy: Tensor, uniform: Tensor) -> Resampled:
     """Take one of n samples of the language model, with the probability of exp(-energy).
 
+    For drawing texts from a language model with an energy of ``residual-ebm-loss``. A text costs n samples; where one
+    of them has nearly all the weight, n is too small.
+
     Importance sampling of P(x) ~ P_LM(x) exp(-E(x)), exact as n grows.
 
         weights = softmax(-energy),    index = how many cumulative weights are <= uniform
