@@ -35,6 +35,10 @@ def chart_elbo(
 ) -> Tensor:
     """Add the energy of a code, its reconstruction error and minus the log-determinant of the latent flow.
 
+    For training autoencoders that each cover a part of a manifold, where one chart cannot: a sphere or a loop.
+    ``chart-responsibility`` shares the points out among the charts, and ``chart-step`` moves on them. Data that one
+    latent space covers need a single such bound, or a plain autoencoder.
+
     The negative evidence bound of one chart, point by point, whose prior is nearly uniform on a cube:
 
         energy(latent) + |x - reconstruction|^2 / (2 sigma_x^2) - log(sigma_z) - log_det

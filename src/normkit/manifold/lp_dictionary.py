@@ -26,6 +26,9 @@ from normkit.manifold._points import numbers
 def lp_dictionary(atoms: Tensor, data: Tensor, *, p: float = 3) -> tuple[Tensor, Tensor]:
     """Move orthonormal atoms to where the p-th powers of the data's codes add up to more.
 
+    For sparse codes of data in a square, complete dictionary, where the weight of an l1 penalty would have to be
+    chosen. It has no more atoms than the data have dimensions: an overcomplete dictionary needs another method.
+
     Maximal high powers are sparse codes: nothing is penalized, and p above 2 is robust to noise, 3 most so. With
     C = AᵀY,
 

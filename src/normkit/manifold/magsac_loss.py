@@ -30,9 +30,12 @@ OUTSIDE = 1e-5  # the slope that outliers keep, so that a solver sees no flat lo
 def magsac_loss(squared: Tensor, *, sigma: float, dof: int = 3, inverse: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """Return a robust loss of squared residuals, and its first two derivatives, as solvers of least squares take them.
 
-    The likelihood of a residual is averaged over all deviations of the noise up to ``sigma``, so that no threshold is
-    to be chosen. Let s be the squared residual, held below the 0.99 quantile q^2 sigma^2, and G the upper incomplete
-    gamma function. With nu = ``dof``, z = s / (2 sigma^2) and a = C(nu) 2^((nu - 1) / 2),
+    For least squares with outliers, such as the averaging of rotations, where no threshold between noise and outlier is
+    known. Outliers have hardly a pull, so begin near the solution. ``rotation-residual`` gives such residuals.
+
+    The likelihood of a residual is averaged over all deviations of the noise up to ``sigma``. Let s be the squared
+    residual, held below the 0.99 quantile q^2 sigma^2, and G the upper incomplete gamma function. With nu = ``dof``, a
+    = C(nu) 2^((nu - 1) / 2) and z = s / (2 sigma^2),
 
         w = a / sigma (G((nu - 1) / 2, z) - G((nu - 1) / 2, q^2 / 2))
         rho = w at 0 - w,    or 1 / w with ``inverse``

@@ -20,7 +20,11 @@ from normkit.statistics import accurate
 def to_poincare(x: Tensor, *, c: float, clip: float | None = None, riemannian: bool = False) -> Tensor:
     """Take features as tangent vectors at the origin, and return the points of the ball that they lead to.
 
-    Between an encoder and losses or layers of hyperbolic space; clipping keeps features from where gradients vanish.
+    For the step from an encoder to losses or layers of hyperbolic space, such as ``hyperbolic-contrastive`` and
+    ``mobius-linear``. Without ``clip`` long features come near the border, where gradients vanish. Data without a
+    hierarchy may do as well on a sphere.
+
+    With x the features,
 
         v = x min(1, clip / (|x| + 1e-5)),    y = tanh(sqrt(c) |v|) v / (sqrt(c) |v|)
 

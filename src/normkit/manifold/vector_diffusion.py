@@ -25,6 +25,10 @@ def vector_diffusion(
 ) -> Tensor:
     """Diffuse vectors by the heat of their connection Laplacian, and give them the lengths that heat gives to lengths.
 
+    For smoothing a vector field at points of a manifold, each vector in a frame of its own, where a plain average would
+    mix the frames. It takes exponentials of whole matrices, whose cost is the cube of the number of points. For the
+    field at new points take ``manifold-kernel``.
+
     Diffused vectors shrink where they disagree; the lengths are therefore diffused as numbers, by the plain Laplacian.
 
         y = exp(-t Lc) x,    out = y exp(-t L) |x| / (exp(-t L) 1 |y|)
