@@ -35,6 +35,9 @@ def fedlog_scaling(
 ) -> Scaled:
     """Pull features towards their common mean, further for classes that are already learned.
 
+    For training on the nodes of ``fedlog-synthetic``, which are otherwise learned soon: classes that are known become
+    harder. A client's own nodes stay as they are.
+
         x <- x + gamma_label (mean of all x - x)
         gamma_c <- clip(gamma_c + step, 0, 1) where accuracy_c > goal, else clip(gamma_c - step, 0, 1)
 

@@ -27,6 +27,9 @@ NAME = "fedselect-aggregate"
 def fedselect_aggregate(*states: Tensor, entries: Sequence[str], masked: Sequence[str]) -> tuple[Tensor, ...]:
     """Average each position over the clients to which it is shared, and give it to these.
 
+    For the server of FedSelect, whose clients share different positions of one weight; ``fedselect-grow`` makes the
+    masks. Where whole entries are shared or personal, as batch norms are, take ``fedbn-average``.
+
         shared = sum_k (1 - mask_k) state_k / sum_k (1 - mask_k),    0 where nobody shares
         state_k <- shared where mask_k is 0, else as it was
 

@@ -29,6 +29,9 @@ def fedselect_step(
 ) -> tuple[Tensor, ...]:
     """Step along given gradients, each step on personal positions only or on shared ones only.
 
+    For a client of FedSelect between two rounds; which positions are personal is decided by ``fedselect-grow``. Where
+    whole entries are personal no mask is needed, and any optimizer steps on those.
+
         entry <- entry - lr M gradient,    M = mask in a personal step, 1 - mask in a shared one
 
     For use in a loop with gradients that are taken as they come, give one step at a time.

@@ -26,6 +26,10 @@ NAME = "pgfed-server"
 def pgfed_server(*states: Tensor, entries: Sequence[str], mu: float, momentum: float = 0.0) -> tuple[Tensor, ...]:
     """Average the clients' states, and make of their gradients what each learns of the others.
 
+    For clients whose data differ, who want models of their own and should still learn from the others' losses; their
+    half is ``pgfed-client``. The server keeps a gradient for each client. Where one model fits all, a plain average is
+    enough.
+
         state = sum_k n_k state_k / sum_k n_k,    mean_gradient = (mu / M) sum_j gradient_j
         auxiliary_i = mu sum_j alpha_ij gradient_j,    risks_j = mu risk_j
         with momentum b:  auxiliary_i <- (1 - b) auxiliary_i + b previous_i
