@@ -32,8 +32,10 @@ RANGE = (0.15, 20.0)  # of the exponents that a fit looks at
 class GeneralizedGaussianInit(Method):
     """Turn gamma draws and signs into weights of density exp(-(|w| / a)^nu).
 
-    For initializing language models, whose trained weights have nu below 2. nu = 2 is the normal distribution, 1
-    Laplace's; the variance is std^2 whatever nu is:
+    For initializing language models, whose trained weights have nu below 2. Which nu suits which layer is not published
+    in what could be read, so compare with nu = 2, the usual start.
+
+    With nu = 2 it is the normal distribution, with 1 Laplace's; the variance is std^2 whatever nu is:
 
         a = std sqrt(Gamma(1/nu) / Gamma(3/nu)),    weight = sign a t^(1/nu),    t drawn from Gamma(1/nu, 1)
 

@@ -28,7 +28,10 @@ from normkit.weight._shapes import shape_of
 class WeightCompander(Parametrization):
     """Bend each entry of a weight by an arctangent, so that none leaves a range and small ones move faster.
 
-    For regularization beside weight decay:
+    For regularization beside weight decay, where no entry of a weight should grow large. Where the length of a filter
+    is meant, take ``weight-norm``, and for the largest singular value ``spectral-norm``.
+
+    With a and b the layer's own,
 
         weight = a arctan(raw / b)
 

@@ -26,8 +26,10 @@ from normkit.weight._shapes import shape_of
 class WeightStandardization(Parametrization):
     """Subtract each filter's mean, and divide by its standard deviation.
 
-    For training with one or two images a step, in front of a GroupNorm: with a channel of the weight w and its n
-    entries,
+    For training with one or two images a step, in front of a ``groupnorm``, where a batch norm's statistics are noise.
+    Without a norm behind it outputs grow with the size of the filter; there take ``scaled-weight-standardization``.
+
+    With a channel of the weight w and its n entries,
 
         weight = (w - mean(w)) / (deviation(w) + eps)
 
