@@ -22,8 +22,12 @@ NAME = "rotation-fold"
 def rotation_fold(embedding: Tensor, gain: Tensor, *others: Tensor, center: bool = False, bias: bool = False):
     """Fold a norm's gain and shift into the layer that reads it, and rotate all that write to or read the stream.
 
-    The network stays the same, and large numbers in single channels are spread over all: for quantization of
-    activations. With R the rotation and P = I - 11'/D with ``center`` (layer norm), I without (RMSNorm),
+    For quantizing a transformer's activations, where large numbers in single channels take up the range. Norms must
+    span the whole stream, and their readers and writers be linear: not ``dyt``, not ``batchnorm``, not a norm a head.
+    Where weights alone are quantized, ``learned-rounding`` needs no rotation.
+
+    The network stays the same, and large numbers in single channels are spread over all. With R the rotation and with
+    ``center`` (layer norm) P = I - 11'/D, without (RMSNorm) P = I,
 
         read'  = read diag(gain) R,    read_bias' = read_bias + read shift
         embedding' = embedding P R,    write' = R' P write,    write_bias' = R' P write_bias

@@ -34,6 +34,9 @@ FAR = 15  # deviations, beyond which the density is left out
 def turboquant_codebook(*, dim: int, bits: int) -> Tensor:
     """Return the 2^bits points that are nearest, in mean square, to a coordinate of a random unit vector.
 
+    For ``turboquant``, which rounds the coordinates of a randomly rotated unit vector to these points. Numbers of
+    another distribution have other nearest points.
+
     The density of a coordinate in ``dim`` dimensions is (1 - t²)^((dim - 3) / 2) on [-1, 1]. Each point is the mean of
     its cell, and cells are cut half-way between points (Lloyd, Max).
 
