@@ -68,8 +68,12 @@ FAMILIES: dict[str, dict[str, Any]] = {
 class Router(Method):
     """Score all experts for each token, choose the best few, and say with what weights their results are added.
 
-    The head of every mixture of experts. With z = weight x [+ bias] and p = softmax(z), sigmoid(z) or
-    sqrt(log(1 + exp(z))), z multiplied by logit_scale before,
+    For the head of a mixture of experts, also one of the open models, whose dialect is a matter of arguments. Where
+    some experts get most of the tokens, ``selection_bias`` and :meth:`balance` even that out without a term in the
+    loss.
+
+    With z = weight x [+ bias] and p = softmax(z), sigmoid(z) or sqrt(log(1 + exp(z))), z multiplied by logit_scale
+    before,
 
         choice = p [+ selection_bias]
         experts = the top_k largest of choice, in the kept groups
