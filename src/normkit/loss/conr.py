@@ -32,10 +32,12 @@ VARIANTS = ("exponential", "dense")
 class ConR(Loss):
     """Push apart the features of samples that are predicted alike though their labels are far from each other.
 
-    Added to the loss of a regression whose labels are uneven: rare labels are confused with frequent ones near to them
-    in feature space. Let s be the cosines of features over the temperature, and dy how far labels are apart. Positives
-    P have labels that differ by at most the window. Negatives N have labels that differ by more, but predictions that
-    do not. Then
+    For a regression whose labels are uneven, such as ages, beside its loss: rare labels are confused with frequent ones
+    near to them in feature space. ``window`` must say which labels count as near. For rare classes take
+    ``per-class-gradient-normalization``.
+
+    Let s be the cosines of features over the temperature, and dy how far labels are apart. Positives P have labels that
+    differ by at most the window. Negatives N have labels that differ by more, but predictions that do not. Then
 
         S_ij = w_i exp(eta dy_ij),    D_i = sum_j exp(s_ij P_ij) + sum_j S_ij N_ij exp(s_ij)
         loss = mean_i w_i / |P_i| sum_P (log D_i - s_ij)                  over rows with negatives, the others give 0

@@ -32,6 +32,9 @@ APART = "far from its reference, which should hold the features, all distances a
 class LDReg(Loss):
     """Raise the local dimension of features, by the geometric mean over samples.
 
+    For self-supervised learning whose features lie in few directions around each sample, though those of the whole set
+    span many. To measure that before training against it, take ``local-dimension``.
+
     It is added with a small weight to a self-supervised loss (0.01 for SimCLR, 0.005 for BYOL and MoCo, 5e-6 for MAE).
     It reads the encoder's features before the projector, both views of a batch under each other. With the dimension of
     ``local-dimension``,

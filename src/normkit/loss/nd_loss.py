@@ -24,8 +24,12 @@ from normkit.statistics import accurate
 class NDLoss(Loss):
     """Turn the student's features to their class's center of the teacher, and lengthen those that are too short.
 
-    Added to cross-entropy and a distillation loss, on the embeddings before the classifier. With e the direction of the
-    center of the sample's class, s and t the features of student and teacher,
+    For distilling a teacher on labelled data, where the student's features may be read, beside cross-entropy and a
+    distillation loss. The centers are worked out once, from the teacher's features of the training set. With logits
+    alone take ``nkd``.
+
+    It reads the embeddings before the classifier. With e the direction of the center of the sample's class, s and t the
+    features of student and teacher,
 
         loss_weight mean (1 - <s, e> / max(|s|, |t|))
 

@@ -24,8 +24,11 @@ from normkit.statistics import accurate
 class PSKD(Loss):
     """Mix each sample's label with the model's own prediction of it an epoch ago, ever more of it.
 
-    A teacher at the price of a table: better calibrated than label smoothing, with no second model. With m the softmax
-    that the sample had when it was last seen, and a = alpha (epoch + 1) / epochs,
+    For classifiers that should be better calibrated than by label smoothing, without a second model. It keeps a row of
+    probabilities for each sample of a fixed training set. Where that table is too large or samples are seen once, take
+    ``uskd``.
+
+    With m the softmax that the sample had when it was last seen, and a = alpha (epoch + 1) / epochs,
 
         - mean sum_c ((1 - a) onehot_c + a m_c) log softmax(logits)_c
 

@@ -21,6 +21,9 @@ from normkit.statistics import accurate
 def storm_loss(losses: Tensor, weights: Tensor, *, normalize: bool = True) -> Tensor:
     """Multiply each loss by its weight, then all by one number, so that they sum to what they did before.
 
+    For training on noisy labels with the weights of ``storm-rescaler``: a step does not become smaller because many
+    weights are small. Where it should, set ``normalize=False``.
+
         y_n = l_n w_n (sum l) / (sum l w)
 
     Losses that are all 0 stay 0. Gradients go through all of it, so that a sum of the result knows no weights.

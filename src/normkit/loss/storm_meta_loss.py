@@ -43,9 +43,12 @@ def storm_meta_loss(
 ) -> Tensor:
     """Step a linear classifier on weighted losses, and return its weighted loss on another batch.
 
-    What teaches the rescaler: a second batch of the same noisy data judges the classifier after the steps, and the
-    gradient goes back through these to the weights. With l the cross-entropies of logits x Wᵀ, and T the sum of
-    ``storm-loss``, or the mean of l w without ``normalize``,
+    For teaching ``storm-rescaler`` without clean data, on a linear classifier. A deep network needs inner steps of its
+    own, such as by ``torch.func.functional_call``.
+
+    A second batch of the same noisy data judges the classifier after the steps, and the gradient goes back through
+    these to the weights. With l the cross-entropies of logits x Wᵀ, and T the sum of ``storm-loss``, or the mean of l w
+    without ``normalize``,
 
         W <- W - lr dT(l(x_r), w_r) / dW     for r = 1 .. R,     result T(l(x_meta), w_meta)
 

@@ -25,8 +25,10 @@ from normkit.statistics import accurate
 class USKD(Loss):
     """Make soft labels of the classifier's own confidence and of a ranking of the wrong classes.
 
-    Self-distillation without a second model, at the price of one weak linear classifier on a middle layer. With p the
-    softmax of the logits, K the right class, or the two largest of soft labels, and v their share,
+    For soft labels without a teacher, at the price of one weak linear classifier on a middle layer. A sample's label
+    depends on its batch. With a teacher at hand take ``nkd``; for calibration, with a table of all samples, ``ps-kd``.
+
+    With p the softmax of the logits, K the right class, or the two largest of soft labels, and v their share,
 
         loss_t    - mean sum_K q log p,                  q = p² + v - mean of p² over the batch, 0 where v is
         loss_weak - mu mean sum_c smoothed_c log softmax(weak)_c,   smoothed = 0.9 target + 0.1 / C
