@@ -24,10 +24,13 @@ from normkit.text.candidates._tfidf import TfIdf
 class NgramCandidates(Text):
     """Find the ids whose names share the most, and the rarest, triples of letters with a mention.
 
-    The first stage of entity linking. Names are vectors of tf-idf over triples of characters inside words, each padded
-    by a space, lower case, of unit length; a name's score is the cosine with the mention. The k best *names* are taken,
-    of equals the earlier, and an id has the score of its best: fewer than k ids may come back. A mention whose triples
-    are all unknown has no candidates.
+    For the first stage of entity linking, where mentions are misspelt or inflected forms of the names. A synonym that
+    shares no letters is not found: ``candidate-ensemble`` joins these candidates with those of an encoder.
+
+    Names are vectors of tf-idf over triples of characters inside words, each padded by a space, lower case, of unit
+    length; a name's score is the cosine with the mention. The k best *names* are taken, of equals the earlier, and an
+    id has the score of its best: fewer than k ids may come back. A mention whose triples are all unknown has no
+    candidates.
 
     Args:
         k: how many names are taken.

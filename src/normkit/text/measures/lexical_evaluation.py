@@ -21,7 +21,10 @@ Sentences = Sequence[Sequence[str]]
 class LexicalEvaluation(Text):
     """Compare words as they were written, as they should be, and as they were normalized.
 
-    The measure of MultiLexNorm. Over all words, of which leave_as_is needed no change,
+    For judging a normalizer of words, as of social media, on words that are aligned one to one; it is the measure of
+    MultiLexNorm. Sentences that are rewritten freely do not align, and need another measure.
+
+    Over all words, of which leave_as_is needed no change,
 
         error_reduction = (accuracy - leave_as_is) / (1 - leave_as_is)
 

@@ -36,11 +36,13 @@ class Mention(NamedTuple):
 class CoreferenceNormalization(Text):
     """Write every mention of a named entity in the longest form that the text has for it.
 
-    Before key phrases are extracted or names counted, behind any recognizer of named entities. A mention may take the
-    form of another of its type if its words are the same, or are a part of the other's in a row. So it may if it is one
-    word, the initials of the other's. It takes the largest such form, by words, then characters, then place, and from
-    there once more the largest that holds that. Titles, case and possessives do not count. Two people of one surname in
-    a story become one.
+    For counting names or extracting key phrases, behind any recognizer of named entities, where a full name, a surname
+    and initials would count apart. It reads the names and nothing around them, so pronouns stay.
+
+    A mention may take the form of another of its type if its words are the same, or are a part of the other's in a row.
+    So it may if it is one word, the initials of the other's. It takes the largest such form, by words, then characters,
+    then place, and from there once more the largest that holds that. Titles, case and possessives do not count. Two
+    people of one surname in a story become one.
 
     ``method(text, mentions)``: mentions (start, end, type), in code points; gives text, every mention in its canonical
     form, and canonical, that of each mention. A mention that starts inside an earlier one stays as it is.

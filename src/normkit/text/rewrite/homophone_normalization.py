@@ -44,10 +44,11 @@ AFTER = _table(ROUND)
 class HomophoneNormalization(Text):
     """Write letters of the Ge'ez script that sound alike as one of them.
 
-    To be done to predictions and references just before BLEU or chrF, never to training data: a model that was trained
-    on what people write is then not punished for their spelling. The two levels of Amharic choose opposite letters, so
-    their results must not be mixed; the labialized one also joins letters that are no homophones. Tigrinya keeps what
-    it pronounces.
+    For scoring machine translation into Amharic or Tigrinya: a model that was trained on what people write is then not
+    punished for their spelling. It is for predictions and references just before BLEU or chrF, never for training data.
+
+    The two levels of Amharic choose opposite letters, so their results must not be mixed; the labialized one also joins
+    letters that are no homophones. Tigrinya keeps what it pronounces.
 
     Args:
         language: ``"am"`` for Amharic, ``"ti"`` for Tigrinya.

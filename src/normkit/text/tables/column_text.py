@@ -20,7 +20,11 @@ from normkit.kinds import Text
 class ColumnText(Text):
     """Write a column as its name, the number and lengths of its distinct values, and the values, frequent ones first.
 
-    What a sentence encoder takes, which is trained on pairs of columns that join and then searched for neighbours:
+    For finding columns of other tables that join with one, also where equal things are written differently: a sentence
+    encoder is trained on pairs of such texts and then searched. Where cells must be equal, ``joinability`` is exact and
+    needs no model.
+
+    The text is
 
         NAME contains N values (LONGEST, SHORTEST, MEAN): v1, v2, ...
 

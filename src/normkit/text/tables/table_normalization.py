@@ -31,9 +31,12 @@ QUOTED = re.compile(r'^"([^"]*)"$')
 class TableNormalization(Text):
     """Bring the header and the cells of a table into a form that SQL can ask, and take it apart for a language model.
 
-    The part of NormTab that needs no model. Its targeted form asks a model which columns to mend, sends it those alone
-    (``split``, ``linearize``), and puts them back last (``put_last``): columns change places. Read what a model returns
-    as JSON or literals.
+    For asking tables of the web by SQL, through a language model: headers and cells are written in too many ways for a
+    query. Tables whose columns have types already need none of it.
+
+    It is the part of NormTab that needs no model. Its targeted form asks a model which columns to mend, sends it those
+    alone (``split``, ``linearize``), and puts them back last (``put_last``): columns change places. Read what a model
+    returns as JSON or literals.
 
     A table is a list of rows of strings, the first row the header. ``column_names(names)`` gives names without signs, a
     number behind one that was there before; ``cell(text)`` gives NFKD without combining marks, notes, brackets at the

@@ -24,8 +24,11 @@ from normkit.text.training import _padded
 class ContrastiveCalibrationLoss(Loss):
     """Pull the mean states of good outputs together, against those of all outputs of the same text.
 
-    Added to the likelihood loss of a generator of text. With z the mean of an output's states, of unit length, and
-    a < b good ones,
+    For a generator of text whose faithful outputs should have states unlike the others', beside its likelihood loss. It
+    needs two good outputs of a text and knows no order among them; where a metric orders them, take
+    ``rank-calibration-loss``.
+
+    With z the mean of an output's states, of unit length, and a < b good ones,
 
         loss = mean over texts and pairs of  log sum_{d != a} exp(z_a . z_d)  -  z_a . z_b
 

@@ -23,8 +23,10 @@ from normkit.text.training import _padded
 class RankCalibrationLoss(Loss):
     """Ask that a better output be likelier than a worse one, by a margin that grows with how far they are apart.
 
-    Added to the likelihood loss of a generator of text, on outputs that a metric has ordered, best first. With f the
-    scaled log-likelihood of an output over a power of its length,
+    For a generator of text whose likeliest output is not its best, beside its likelihood loss, where a metric orders
+    several outputs of each text, best first. Where outputs are only good or bad, take ``contrastive-calibration-loss``.
+
+    With f the scaled log-likelihood of an output over a power of its length,
 
         loss = sum_d mean max(0, f_{c+d} - f_c + margin d)          d = 1 ... C - 1
 

@@ -25,8 +25,11 @@ LEAST = 1e-10  # of a probability not to write a word
 class UnlikelihoodCalibrationLoss(Method):
     """Measure how likely the words of good outputs are, and how unlikely those of bad ones.
 
-    Two losses that are added to the likelihood loss of a generator of text. Over the words of the good outputs q =
-    -log p, over those of the bad ones q = -log max(1 - p, 1e-10), p a word's probability, and each loss is
+    For a generator of text whose outputs are marked good or bad, beside its likelihood loss. It is the weakest of the
+    paper's three: try ``rank-calibration-loss`` or ``contrastive-calibration-loss`` first.
+
+    Over the words of the good outputs q = -log p, over those of the bad ones q = -log max(1 - p, 1e-10), p a word's
+    probability, and each loss is
 
         (1 - smoothing) mean q of the word that is there  +  smoothing mean q of all words
 
