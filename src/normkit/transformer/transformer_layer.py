@@ -53,9 +53,11 @@ MIXERS: dict[str, type[DeltaNet] | type[LatentAttention] | type[CompressedAttent
 class TransformerLayer(Stream):
     """Let positions read each other, then think by themselves, on a residual stream wired by a placement's name.
 
-    The frame in which placements, norms and attention cores are compared; any combination that makes sense works. The
-    placement, a method of the residual room, says where norms and scales stand and how the matrices start; with
-    pre-norm, for example,
+    For comparing placements, norms and attention cores in one frame, where nothing else differs. In a model of your own
+    exchange the norms instead, by ``nk.swap``.
+
+    Any combination that makes sense works. The placement, a method of the residual room, says where norms and scales
+    stand and how the matrices start; with pre-norm, for example,
 
         x <- x + A(attention_norm(x))        A(x) = join(softmax(q kᵀ / sqrt(head_dim)) v) Woᵀ
         x <- x + F(feedforward_norm(x))      F(x) = down(act(up(x)))
