@@ -26,8 +26,10 @@ SUM_EPS = 1e-13
 class AdversarialAttention(Method):
     """Weigh the tokens of a text by an additive score, and in training also under an attack on these scores.
 
-    For text classification over a recurrent network. With a = score(tanh(hidden(h))), a token that is not seen having
-    the score 0,
+    For text classification over a recurrent network. Where a transformer reads the text, its own attention does this
+    work.
+
+    With a = score(tanh(hidden(h))), a token that is not seen having the score 0,
 
         attention = r / (sum of r + 1e-13),      r = softmax(a * mask) * mask
         perturbed: the same of a + epsilon * g / max(||g||, 1e-12), the length over a text's tokens

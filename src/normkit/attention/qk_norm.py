@@ -29,7 +29,9 @@ EPS = {"l2": 1e-12, "layernorm": 1e-5, "rmsnorm": 1e-6}
 class QKNorm(AttentionCore):
     """Normalize each head's queries and keys before their product, so that no score can outgrow a learned bound.
 
-    Against scores that grow until training diverges. With ^ for the norm over the features of a head:
+    Against scores that grow until training diverges. Where the forward pass must stay as it is, take ``qk-clip``.
+
+    With ^ for the norm over the features of a head:
 
         norm="l2":           y = softmax(scale * q^ k^ᵀ) v,    q^ = q / max(|q|, eps);  scale is learned
         norm="layernorm":    y = softmax(q^ k^ᵀ / sqrt(head_dim)) v,    the norm with a gain and a shift

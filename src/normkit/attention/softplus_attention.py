@@ -34,7 +34,10 @@ UNIT = ops.Row(eps=1e-12, eps_place="floor")
 class SoftplusAttention(Recurrent):
     """Turn scores into weights by softplus and division by their sum, with a scale that grows with the keys seen.
 
-    For lengths beyond the training's: weights stay as sharp when more keys are seen. Query i sees n_i keys,
+    For lengths beyond the training's: weights stay as sharp when more keys are seen. At the training's lengths
+    ``softmax`` has fused kernels.
+
+    Query i sees n_i keys,
 
         a_ij = softplus(ln(head_dim) ln(n_i) q_i · k_j / (|q_i| |k_j|)),    a_i <- a_i / max(sum_j a_ij, eps)
 

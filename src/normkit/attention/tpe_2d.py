@@ -38,8 +38,9 @@ LEAST = 1e-10  # of a share, under the entropy's logarithm
 class TPE2D(AttentionCore):
     """Attend twice, with a table's tokens in the order of its rows and of its columns, and let each head choose.
 
-    For language models that read tables. With rotary positions of either order o, where token i sees token j if
-    p_o(j) <= p_o(i),
+    For language models that read tables. For text in one order take ``softmax``.
+
+    With rotary positions of either order o, where token i sees token j if p_o(j) <= p_o(i),
 
         y_o = softmax(rope_o(q) rope_o(k)ᵀ / sqrt(head_dim)) v
         w = softmax(down(silu(gate(u)) * up(u))) over the two orders,        y = w_0 y_rows + w_1 y_columns

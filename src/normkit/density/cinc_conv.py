@@ -23,6 +23,7 @@ class CInCConv(Transform):
     """Convolve an image so that each pixel sees only those before it, and itself triangularly.
 
     In the place of the 1x1 convolutions of a flow of images: it mixes space as well, and its determinant costs nothing.
+
     The image is padded at one corner, so that the corner tap K of the kernel, a matrix over the channels, sees the
     pixel itself; K is lower triangular.
 

@@ -21,8 +21,10 @@ from normkit.kinds import Transform
 class CircleMoebius(Transform):
     """Crowd angles about a point of the circle, smoothly.
 
-    For torsion angles, whose density must have no seam. An angle is a number of [0, 1), p = (cos, sin)((2x - 1) pi)
-    and |w| < 1,
+    For torsion angles, whose density must have no seam. For rotations, points of a sphere, take ``double-moebius``;
+    where forces are needed, ``smooth-mixture``.
+
+    An angle is a number of [0, 1), p = (cos, sin)((2x - 1) pi) and |w| < 1,
 
         q = (1 - |w|^2) / |p - w|^2 (p - w) - w,    log_det = log((1 - |w|^2) / |p - w|^2)
 

@@ -24,6 +24,9 @@ from normkit.kinds import Method
 class FlowIMH(Method):
     """Propose samples of a flow, whatever the state, so that the chain jumps between modes and samples the target.
 
+    For a target of several modes and a flow that is nearly right: a fresh sample may be anywhere, where local moves
+    stay in their mode. Where proposals are hardly ever taken, take ``flow-hmc``.
+
     With q the flow's density, base its base and z' a latent of the base, x' = g(z') is taken where
 
         log(uniform) < log w(x') - log w(x),    log w(x) = -energy(x) - log q(x)

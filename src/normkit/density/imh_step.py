@@ -49,8 +49,10 @@ def imh_step(
 ) -> Moved:
     """Take each proposed sample, or keep the old one, so that the chain samples the target exactly.
 
-    For a flow that is nearly right: its samples are the proposals, and the chain mends what it has wrong. With T the
-    temperature and w = log_target / T - log_proposal, a row is taken where
+    For a flow that is nearly right: its samples are the proposals, and the chain mends what it has wrong. Where it is
+    far off, proposals are hardly ever taken: walk by ``mala`` or ``neutra``.
+
+    With T the temperature and w = log_target / T - log_proposal, a row is taken where
 
         log(uniform) < w of the proposed - w of the old
 

@@ -30,9 +30,10 @@ VARIANTS = ("normal", "two-sided", "kl")
 class NFE(Method):
     """Score every entity as the tail of a fact by how near its distribution is to that of the head, moved.
 
-    For completing a knowledge graph where how sure a thing is counts beside where it is. An entity is the law of a base
-    variable pushed through x -> s x + n; a relation maps it by its scale a and shift b. With m = a n_head + b, and n, u
-    those of a tail, sums over dim,
+    For completing a knowledge graph where how sure a thing is counts beside where it is.
+
+    An entity is the law of a base variable pushed through x -> s x + n; a relation maps it by its scale a and shift b.
+    With m = a n_head + b, and n, u those of a tail, sums over dim,
 
         normal     gamma - sum (m - n)² + (s - u)²,    s = |a s_head|, u = |s_tail|
         two-sided  gamma - sum (m - n)² + (s1 - u1)²/2 + (s2 - u2)²/2 + sqrt(2/pi) (m - n) (s2 - s1 - u2 + u1)

@@ -30,8 +30,10 @@ class RationalQuadraticSpline(Transform):
     """Bend each number by a monotone curve of K pieces, each a quotient of two quadratics.
 
     For couplings and autoregressive flows: far more flexible than scale and shift, and the inverse is a root of a
-    quadratic. Widths w and heights h of the bins are softmaxes with a floor, slopes d at the knots softplus with a
-    floor. In a bin with s = h / w and t = (x - x_k) / w,
+    quadratic. Where forces are needed take ``smooth-mixture``, whose density has no jumps.
+
+    Widths w and heights h of the bins are softmaxes with a floor, slopes d at the knots softplus with a floor. In a bin
+    with s = h / w and t = (x - x_k) / w,
 
         D = s + (d_k + d_{k+1} - 2 s) t (1 - t)
         z = y_k + h (s t^2 + d_k t (1 - t)) / D

@@ -27,7 +27,10 @@ ROLES = ("personal", "shared", "personal_gradient", "shared_gradient")
 def apfl_alpha(*states: Tensor, entries: Sequence[str], lr: float, decay: float = 0.02) -> Tensor:
     """Move a client's mixture of personal and shared model against its gradient, and keep it in [0, 1].
 
-    For clients between training alone, 1, and training together, 0. With v personal, w shared, g their gradients,
+    For clients between training alone, 1, and training together, 0. A share that is fixed needs none of it:
+    ``apfl-step`` takes it as it is.
+
+    With v personal, w shared, g their gradients,
 
         h = sum over entries <v - w, alpha g_v + (1 - alpha) g_w> + decay alpha,    alpha <- clip(alpha - lr h, 0, 1)
 

@@ -60,6 +60,9 @@ def apfl_step(
 ) -> tuple[Tensor, ...]:
     """Train a shared and a personal model for a round, the personal one on the mixture of both.
 
+    For clients whose data differ, each with a model of its own beside the shared one; ``apfl-alpha`` moves the share of
+    each. Where clients are alike one model is enough.
+
     As :func:`train` beside it, for one hidden layer: logits w2 tanh(w1 x + b1) + b2, and cross-entropy.
 
     Args:

@@ -47,6 +47,9 @@ def fedlaw(
 ) -> tuple[Tensor, ...]:
     """Learn on the server's own data which clients count how much, and how far the sum of their states shrinks.
 
+    For a server that has some labelled data of its own and may judge the clients by it. Without such data clients are
+    weighed by their sample counts; given the shares, ``fedlaw-aggregate`` sums up.
+
     As :func:`learn` beside it, for a linear map: entries weight (K, C, D) and bias (K, C), and cross-entropy.
 
     Args:

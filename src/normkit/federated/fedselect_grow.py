@@ -30,10 +30,11 @@ def fedselect_grow(
 ) -> tuple[Tensor, ...]:
     """Make those shared weights personal that changed most since the last growth.
 
-    For clients that fine-tune some parameters alone and the rest together. In every entry whose name has "weight",
-    if no more than ``limit`` of it is personal: with d = |current - previous|, and those of its m shared positions
-    sorted, all with d at or above the one at round((1 - rate) m) become personal. Rounding is half to even; where
-    there is no such position nothing grows.
+    For clients that fine-tune some parameters alone and the rest together.
+
+    In every entry whose name has "weight", if no more than ``limit`` of it is personal: with d = |current - previous|,
+    and those of its m shared positions sorted, all with d at or above the one at round((1 - rate) m) become personal.
+    Rounding is half to even; where there is no such position nothing grows.
 
     Args:
         states: the entries now, at the last growth, and of the mask, 1 for personal, 0 for shared.

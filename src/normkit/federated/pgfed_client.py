@@ -57,6 +57,9 @@ def pgfed_client(
 ) -> tuple[Tensor, ...]:
     """Train a personal model on its own risk and on what the server says of the others'.
 
+    For the clients of ``pgfed-server``, whose data differ: each trains a model of its own and learns from the others'
+    losses without seeing their data. Where one model fits all, a plain average is enough.
+
     As :func:`train` beside it, for a linear map: entries weight (C, D) and bias (C,), and cross-entropy.
 
     Args:

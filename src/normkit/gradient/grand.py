@@ -24,8 +24,9 @@ from normkit.statistics import accurate
 def grand(features: Tensor, logits: Tensor, target: Tensor, *, bias: bool = True) -> Tensor:
     """Measure the length of each sample's gradient of the cross-entropy at the last linear layer.
 
-    For pruning a data set, as EL2N, to which it is near after a few epochs. With p the softmax, y the one-hot label and
-    h the layer's input,
+    For pruning a data set, as EL2N, to which it is near after a few epochs. ``el2n`` needs the softmax alone.
+
+    With p the softmax, y the one-hot label and h the layer's input,
 
         score = |p - y| sqrt(|h|^2 + 1),    without the 1 where the layer has no bias
 

@@ -25,8 +25,10 @@ from normkit.gradient._sharded import together
 class LAMB(Optimizer):
     """Scale Adam's step of each tensor to the length of its weight.
 
-    For large batches of transformers. Of all gradients together, of length N, g <- g / max(1, N / max_grad_norm); then
-    with c1 = 1 - b1^t and c2 = 1 - b2^t of the group's count t of steps, or 1 without correct_bias,
+    For large batches of transformers. At usual batches AdamW needs no such scaling.
+
+    Of all gradients together, of length N, g <- g / max(1, N / max_grad_norm); then with c1 = 1 - b1^t and c2 = 1 -
+    b2^t of the group's count t of steps, or 1 without correct_bias,
 
         m <- b1 m + (1 - b1) g,    v <- b2 v + (1 - b2) g^2
         u = (m / c1) / (sqrt(v / c2) + eps) + weight_decay w

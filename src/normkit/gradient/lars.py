@@ -25,8 +25,10 @@ from normkit.gradient._sharded import together
 class LARS(Optimizer):
     """Scale each tensor's gradient to a share of the length of its weight, then take SGD's step.
 
-    For large batches, with which one learning rate is too much for some layers. If weight_decay is not 0, or with
-    always,
+    For large batches, with which one learning rate is too much for some layers. At usual batches SGD needs no such
+    scaling; for transformers take ``lamb``.
+
+    If weight_decay is not 0, or with always,
 
         q = trust |w| / (|g| + weight_decay |w| + eps), or 1 where |w| or |g| is 0;    with clip  q <- min(q / lr, 1)
         g <- (g + weight_decay w) q

@@ -32,6 +32,9 @@ class Muon(Momentum):
     """Bring the singular values of the momentum of each matrix near 1, then step.
 
     For the matrices inside a network: a gradient has a few strong directions, and this gives the weak ones as much.
+    Embeddings, heads and vectors should get Adam, by ``use_muon=False``. Where it costs too much, take ``dion2`` or
+    ``rmnp``.
+
     With g the gradient of a matrix of r rows and c columns, and NS five rounds of a polynomial that brings singular
     values into about 0.7 to 1.2,
 

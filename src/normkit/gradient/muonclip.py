@@ -29,8 +29,10 @@ ROLES = ("query", "key", "query_rotary", "key_rotary")
 class MuonClip(Kin):
     """Take Muon's step, then shrink the heads of queries and keys whose largest score is above a bound.
 
-    For attention without norms of queries and keys, whose scores grow without bound in long runs. With g the gradient
-    of a matrix of r rows and c columns, largest_h the largest score of head h since the last step,
+    For attention without norms of queries and keys, whose scores grow without bound in long runs. With ``qk-norm`` in
+    the model ``muon`` is enough.
+
+    With g the gradient of a matrix of r rows and c columns, largest_h the largest score of head h since the last step,
 
         b <- momentum b + g,    w <- w (1 - lr weight_decay) - lr 0.2 sqrt(max(r, c)) NS(b)
         gamma_h = min(1, bound / largest_h),    rows of head h <- gamma_h^e (rows of head h)

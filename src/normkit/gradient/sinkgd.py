@@ -29,8 +29,10 @@ FLOOR = 1e-8
 class SinkGD(MatrixOptimizer):
     """Make the rows of a gradient equally long, then its columns, a few times over; keep no state.
 
-    For large models: Adam's speed with the memory of plain descent. Of a gradient X with m rows and n columns,
-    num_iters times, lengths floored at 1e-8,
+    For large models: Adam's speed with the memory of plain descent. It has no momentum: where that is wanted take
+    ``muon`` or ``lion``.
+
+    Of a gradient X with m rows and n columns, num_iters times, lengths floored at 1e-8,
 
         X <- sqrt(n) X / (length of each row),    X <- sqrt(m) X / (length of each column)
 

@@ -41,11 +41,13 @@ def adaptive_weighted_rejection_sampling(
     """Draw tokens without replacement until one is accepted, and weight it so that the mass accepted is estimated.
 
     For generation under a constraint that is costly to ask: a few calls a token instead of one for each word of the
-    vocabulary, and weights that make a particle filter exact. Tokens come in the order of log_probs + gumbel. A token v
-    has, given that those before it were rejected with the mass R, log-probability q = log p(v) - log(1 - R). Each
-    rejected one multiplies the weight by 1 - exp(q), and where after the accepted one also the next is rejected, the
-    weight gets exp(q) of the accepted one: exp(log_weight) is then an unbiased estimate of the mass of all accepted
-    tokens.
+    vocabulary, and weights that make a particle filter exact. Where the constraint is cheap, mask the whole vocabulary
+    instead.
+
+    Tokens come in the order of log_probs + gumbel. A token v has, given that those before it were rejected with the
+    mass R, log-probability q = log p(v) - log(1 - R). Each rejected one multiplies the weight by 1 - exp(q), and where
+    after the accepted one also the next is rejected, the weight gets exp(q) of the accepted one: exp(log_weight) is
+    then an unbiased estimate of the mass of all accepted tokens.
 
     Args:
         log_probs: of the tokens, (V,), normalized; of others their log-normalizer is to be added to the weight.

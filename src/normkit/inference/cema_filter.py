@@ -34,10 +34,12 @@ class CEMAFilter(Fitted):
     """Keep samples whose prediction is neither too unsure nor like those before it.
 
     For a small model at the edge that sends samples to a large one: what is too unsure misleads, what is alike teaches
-    nothing new. Let H be the entropy, of C classes. A sample stays if low log C < H < bound. The bound is high log C,
-    and once ``warmup`` samples were seen high log C (mean H so far / mean H then) factor. Of those, the first batch all
-    stay, and later ones if their probabilities p have |cos(history, p)| < similarity; history = 0.9 history + 0.1 mean
-    p of those that stayed.
+    nothing new.
+
+    Let H be the entropy, of C classes. A sample stays if low log C < H < bound. The bound is high log C, and once
+    ``warmup`` samples were seen high log C (mean H so far / mean H then) factor. Of those, the first batch all stay,
+    and later ones if their probabilities p have |cos(history, p)| < similarity; history = 0.9 history + 0.1 mean p of
+    those that stayed.
 
     Args:
         num_classes: C.

@@ -25,7 +25,10 @@ def conformal_quantiles(target: Tensor, quantiles: Tensor, levels: Tensor, new_q
     """Add to each predicted quantile the error that held-out data stay below at its level.
 
     For a trained quantile regression: whatever it predicts, new data lie below in at least the level's share of cases,
-    if they are like the held-out ones. With e the N errors target - quantile of a level, in order,
+    if they are like the held-out ones. Where the whole predicted distribution is to be right, take
+    ``quantile-recalibration``.
+
+    With e the N errors target - quantile of a level, in order,
 
         new_quantile + e_(ceil((N + 1) level)),    the last where there are too few
 

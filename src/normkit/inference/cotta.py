@@ -27,10 +27,12 @@ VIEWS = 32
 class CoTTA(Adapter):
     """Train all parameters towards a slow average of the model, and put some of them back to the source.
 
-    For a world that changes again and again. The teacher's logits are t, averaged over augmented views where the source
-    model is unsure of the batch (the mean of its largest probabilities below ``anchor_threshold``). The loss is the
-    mean of -sum softmax(t) log softmax(student(x)). After the step the teacher moves to teacher * teacher + (1 -
-    teacher) * student, and each number of the student is put back to the source's with the probability ``restore``.
+    For a world that changes again and again. For one new domain ``tent`` needs no second model.
+
+    The teacher's logits are t, averaged over augmented views where the source model is unsure of the batch (the mean of
+    its largest probabilities below ``anchor_threshold``). The loss is the mean of -sum softmax(t) log
+    softmax(student(x)). After the step the teacher moves to teacher * teacher + (1 - teacher) * student, and each
+    number of the student is put back to the source's with the probability ``restore``.
 
     Args:
         model: any model; it is taken over and becomes the student. Batch norms use the batch's statistics.

@@ -24,6 +24,8 @@ def csls(similarity: Tensor, bank: Tensor, *, k: int = 10) -> Tensor:
     """Subtract from twice a score how near the query and the item come to what is nearest to each.
 
     For retrieval with hubs: an item that is near to everything loses what it has in common with its k nearest queries.
+    With a bank of other queries take ``inverted-softmax``.
+
     With the means of the k largest scores, of the query over the gallery and of the item over a bank of queries,
 
         out[q, g] = 2 similarity[q, g] - r_q - r_g

@@ -37,10 +37,11 @@ SURE = 0.4  # the least probability of a label of one's own
 class DELTA(Adapter):
     """Adapt norms as Tent does, with running statistics of the stream, and rare classes weighing as much as others.
 
-    For streams that are correlated or have rare classes. Batch norms become ``delta-tbr``. Let l be the loss of a
-    sample and q_k the running frequency of class k. A sample that is predicted as k weighs 1 / q_k, scaled to a mean of
-    1 over the batch; the loss is the mean of the weighted l over the samples that are used. Then q = dot q + (1 - dot)
-    mean softmax(logits).
+    For streams that are correlated or have rare classes. Batch norms become ``delta-tbr``.
+
+    Let l be the loss of a sample and q_k the running frequency of class k. A sample that is predicted as k weighs 1 /
+    q_k, scaled to a mean of 1 over the batch; the loss is the mean of the weighted l over the samples that are used.
+    Then q = dot q + (1 - dot) mean softmax(logits).
 
     Args:
         model: any model with batch norms; it is taken over and changed.

@@ -33,9 +33,10 @@ Margin = float | Literal["auto"]
 class DeYO(Adapter):
     """Adapt norms on samples that are sure, and less so when their shapes are destroyed.
 
-    For images whose colour or background misleads: a prediction that does not hang on shape teaches nothing. Of the
-    samples whose entropy H is below ``entropy_margin``, a copy is transformed; the drop is the probability of the
-    label, less that of the copy. Those whose drop is above ``plpd_threshold`` give the loss, the mean of
+    For images whose colour or background misleads: a prediction that does not hang on shape teaches nothing.
+
+    Of the samples whose entropy H is below ``entropy_margin``, a copy is transformed; the drop is the probability of
+    the label, less that of the copy. Those whose drop is above ``plpd_threshold`` give the loss, the mean of
     (exp(weight_margin - H) + exp(drop)) H, weights constant. Without samples there is no step.
 
     Args:

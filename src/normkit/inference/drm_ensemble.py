@@ -21,8 +21,9 @@ from normkit.inference._scores import scores
 def drm_ensemble(logits: Tensor, *, gamma: float = 1.0) -> Tensor:
     """Average the heads' probabilities, each weighted by a power of its entropy.
 
-    For a sample of a domain that was not trained on. With p the softmax of a head, H its entropy, and the shared head
-    last,
+    For a sample of a domain that was not trained on. It needs the heads that ``drm-loss`` trains.
+
+    With p the softmax of a head, H its entropy, and the shared head last,
 
         gamma >= 0: sum over the domains' heads of w p,   w = H^-gamma over the sum of all heads
         gamma < 0: p of the head with the least entropy, the first of equal ones

@@ -27,7 +27,9 @@ def dual_inverted_softmax(
 ) -> Tensor:
     """Multiply two inverted softmaxes of each score, one over a bank of queries, one over a bank of gallery items.
 
-    For hubs on both sides. A row ranks as (beta_query + beta_gallery) similarity less the logarithms of both sums.
+    For hubs on both sides. With small or unrelated banks take ``dual-dynamic-inverted-softmax``.
+
+    A row ranks as (beta_query + beta_gallery) similarity less the logarithms of both sums.
 
         out = exp(beta_query s) / sum_b exp(beta_query query_bank)
               times exp(beta_gallery s) / sum_b exp(beta_gallery gallery_bank)

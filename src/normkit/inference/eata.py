@@ -26,10 +26,12 @@ from normkit.statistics import accurate
 class EATA(Adapter):
     """Train norms as Tent does, but on samples that are sure and unlike those before, and without forgetting.
 
-    For long streams where Tent would unlearn the source. With H the entropy of a sample and q the running mean of the
-    probabilities p, samples stay where H < entropy_margin and cos(q, p) < similarity. The loss is their mean of
-    exp(entropy_margin - H) H. Where :meth:`fisher` was called, ``fisher_alpha`` times the squared distance from the
-    source parameters is added, each weighted by its importance F. Without samples there is no step.
+    For long streams where Tent would unlearn the source.
+
+    With H the entropy of a sample and q the running mean of the probabilities p, samples stay where H < entropy_margin
+    and cos(q, p) < similarity. The loss is their mean of exp(entropy_margin - H) H. Where :meth:`fisher` was called,
+    ``fisher_alpha`` times the squared distance from the source parameters is added, each weighted by its importance F.
+    Without samples there is no step.
 
     Args:
         model: any model with batch norms; it is taken over and changed.

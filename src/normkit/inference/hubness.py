@@ -35,8 +35,10 @@ class Hubness(NamedTuple):
 def hubness(similarity: Tensor, *, top: int = 10) -> Hubness:
     """Count how often each item is among the best of a query, and measure how skewed the counts are.
 
-    For retrieval in many dimensions, where some items are near to everything and many to nothing. With m2 and m3 the
-    central moments of the counts,
+    For retrieval in many dimensions, where some items are near to everything and many to nothing. It only measures;
+    ``csls``, ``inverted-softmax`` and ``mutual-proximity`` mend it.
+
+    With m2 and m3 the central moments of the counts,
 
         skewness = m3 / m2^(3/2),    0 where all counts are equal
 

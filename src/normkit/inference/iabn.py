@@ -28,9 +28,10 @@ from normkit.statistics import accurate, moments
 class IABN(Running, Norm):
     """Normalize by the batch's moments, corrected for each instance that lies outside of what chance allows.
 
-    In the place of a batch norm whose test samples come from elsewhere, or sorted by class. Let m_b, v_b be the moments
-    of the batch (in evaluation the running ones), and m_i, v_i those of an instance over its L positions. All variances
-    are unbiased. With S(a, t) = sign(a) max(|a| - t, 0),
+    In the place of a batch norm whose test samples come from elsewhere, or sorted by class.
+
+    Let m_b, v_b be the moments of the batch (in evaluation the running ones), and m_i, v_i those of an instance over
+    its L positions. All variances are unbiased. With S(a, t) = sign(a) max(|a| - t, 0),
 
         m = m_b + S(m_i - m_b, k sqrt((v_b + eps) / L))
         v = max(0, v_b + S(v_i - v_b, k (v_b + eps) sqrt(2 / (L - 1))))

@@ -22,7 +22,8 @@ from normkit.inference._scores import invert, scores
 def inverted_softmax(similarity: Tensor, bank: Tensor, *, beta: float = 20.0) -> Tensor:
     """Divide a query's score of each gallery item by what a bank of queries gives that item.
 
-    For retrieval with hubs, items near to everything: they get much from the whole bank, and so lose.
+    For retrieval with hubs, items near to everything: they get much from the whole bank, and so lose. Where the bank is
+    small or of another kind, take ``dynamic-inverted-softmax``; without one, ``csls``.
 
         out[q, g] = exp(beta similarity[q, g]) / sum_b exp(beta bank[b, g])
 

@@ -61,8 +61,10 @@ def of_batches(model: nn.Module, **options: Any) -> MEMO:
 class MEMO(Adapter):
     """Make the mean prediction over the augmentations of one sample sure, predict the sample, and forget.
 
-    For single samples, without a stream. In evaluation mode, each of ``steps`` lowers the entropy of the mean over
-    views of softmax(logits), by all parameters; then the sample is predicted. The next call begins anew.
+    For single samples, without a stream. For a stream take ``tent`` or ``cotta``.
+
+    In evaluation mode, each of ``steps`` lowers the entropy of the mean over views of softmax(logits), by all
+    parameters; then the sample is predicted. The next call begins anew.
 
     Args:
         model: any model; it is taken over.

@@ -22,8 +22,10 @@ def mutual_proximity(similarity: Tensor, bank: Tensor) -> Tensor:
     """Turn a score into the chance that it is larger than those of its query, and larger than those of its item.
 
     For retrieval with hubs: an item that is near to everything has large scores throughout, and each of them counts
-    little. Scores of a query over the gallery, and of an item over a bank of queries, are taken for independent and
-    normal, with their mean and standard deviation (over n). The paper does so where it works with such estimates.
+    little.
+
+    Scores of a query over the gallery, and of an item over a bank of queries, are taken for independent and normal,
+    with their mean and standard deviation (over n). The paper does so where it works with such estimates.
 
         out[q, g] = Phi((similarity[q, g] - m_q) / s_q) Phi((similarity[q, g] - m_g) / s_g)
 

@@ -26,9 +26,11 @@ EMPTY = -1
 def prediction_balanced_reservoir(labels: Tensor, draws: Tensor, *, capacity: int, classes: int) -> Tensor:
     """Keep a bounded sample of a stream, balanced over the classes that were predicted.
 
-    For adapting on streams whose classes come one after the other. When the memory is full, a sample of class c, not
-    among the largest classes, takes the place of a random one of a random largest class. If c is among them, it takes
-    the place of a random one of its own class with the probability held_c / seen_c, and else is dropped.
+    For adapting on streams whose classes come one after the other.
+
+    When the memory is full, a sample of class c, not among the largest classes, takes the place of a random one of a
+    random largest class. If c is among them, it takes the place of a random one of its own class with the probability
+    held_c / seen_c, and else is dropped.
 
     Args:
         labels: the predicted classes, (T,).

@@ -24,8 +24,9 @@ from normkit.statistics import accurate, moments
 class RobustBatchNorm(Running, Norm):
     """Normalize by running moments that have just taken in the batch, with gradients through the batch's share.
 
-    In the place of a batch norm, for streams whose batches are of one class or few samples. With a the momentum,
-    m_b and v_b the batch's mean and biased variance, in training
+    In the place of a batch norm, for streams whose batches are of one class or few samples.
+
+    With a the momentum, m_b and v_b the batch's mean and biased variance, in training
 
         m = (1 - a) running_mean + a m_b,    v = (1 - a) running_var + a v_b
         y = weight * (x - m) / sqrt(v + eps) + bias

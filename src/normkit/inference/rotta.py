@@ -32,10 +32,12 @@ LEAST = 1e-6  # beside a probability under the logarithm
 class RoTTA(Adapter):
     """Teach a model by a slow average of itself, on a small memory that is balanced over classes.
 
-    For streams whose samples are correlated and whose world changes. Batch norms become ``robust-batchnorm``. The
-    teacher predicts in evaluation; its samples enter a ``category-balanced-memory`` one by one, and after each
-    ``frequency`` of them the student is trained on the memory: with t the teacher's logits, z the student's of an
-    augmented copy, and a the age of a sample over the memory's size, the loss is the mean of
+    For streams whose samples are correlated and whose world changes.
+
+    Batch norms become ``robust-batchnorm``. The teacher predicts in evaluation; its samples enter a
+    ``category-balanced-memory`` one by one, and after each ``frequency`` of them the student is trained on the memory:
+    with t the teacher's logits, z the student's of an augmented copy, and a the age of a sample over the memory's size,
+    the loss is the mean of
 
         exp(-a) / (1 + exp(-a)) CE(softmax(t), z)
 

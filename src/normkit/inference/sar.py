@@ -25,11 +25,12 @@ from normkit.statistics import accurate
 class SAR(Adapter):
     """Train norms towards flat minima of the entropy, on sure samples, and go back where the model collapses.
 
-    For single samples, mixed shifts and shifted labels, with group or layer norm. With H the entropies and g the
-    gradient of their mean over the samples where H < entropy_margin, the parameters first go to
-    theta + rho g / ||g||; there H' is taken of the same samples, those with H' < entropy_margin give the gradient of
-    an SGD step from theta. The mean H' kept, m, is averaged as 0.9 m + 0.1 H'; below ``recover`` the parameters go
-    back to the first ones.
+    For single samples, mixed shifts and shifted labels, with group or layer norm.
+
+    With H the entropies and g the gradient of their mean over the samples where H < entropy_margin, the parameters
+    first go to theta + rho g / ||g||; there H' is taken of the same samples, those with H' < entropy_margin give the
+    gradient of an SGD step from theta. The mean H' kept, m, is averaged as 0.9 m + 0.1 H'; below ``recover`` the
+    parameters go back to the first ones.
 
     Args:
         model: any model with norms; it is taken over and changed. Batch norms use the batch's statistics.

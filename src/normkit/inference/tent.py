@@ -22,9 +22,11 @@ from normkit.statistics import accurate
 class Tent(Adapter):
     """Train the gains and shifts of batch norms, on each test batch, to make its predictions surer.
 
-    For a network that meets images from elsewhere, in large mixed batches. Batch norms use the batch's own statistics,
-    their running ones are dropped. With H the entropy of a sample's softmax, each step lowers mean H. The logits that
-    are returned are those from before the step.
+    For a network that meets images from elsewhere, in large mixed batches. For single samples take ``sar``, and for
+    streams of one class at a time ``note``.
+
+    Batch norms use the batch's own statistics, their running ones are dropped. With H the entropy of a sample's
+    softmax, each step lowers mean H. The logits that are returned are those from before the step.
 
     Args:
         model: any model with batch norms; it is taken over and changed.

@@ -25,8 +25,10 @@ class DeltaL(Loss):
     """Average the losses of tokens over responses, each weighted by a power of its length.
 
     For reinforcement learning of language models: a long response's gradient varies more, so that it should count for
-    less, yet not less in the mean. With L the responses' lengths, S the sums of their losses and M a constant length,
-    the result is sum_i x_i S_i, where
+    less, yet not less in the mean.
+
+    With L the responses' lengths, S the sums of their losses and M a constant length, the result is sum_i x_i S_i,
+    where
 
         delta-l   x_i = L_i^-alpha / (M sum_j L_j^-alpha)        alpha = 1: the least variance if it grows with L
         dr-grpo   x_i = 1 / (N M)                                the same with alpha = 0

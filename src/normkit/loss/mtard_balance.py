@@ -34,8 +34,10 @@ CONSTANT = "teachers are constants"
 class MTARDBalance(Loss):
     """Distill two teachers at once, and keep their temperatures and losses in balance while training.
 
-    For a small robust classifier: one teacher is right on clean images, one on attacked ones. With q a teacher's
-    softmax at its temperature, and all means over samples and classes,
+    For a small robust classifier: one teacher is right on clean images, one on attacked ones. With one teacher take
+    ``nkd``.
+
+    With q a teacher's softmax at its temperature, and all means over samples and classes,
 
         K = mean(q log(q + 1e-5) - q log softmax(student)),    result = weight_adv K_adv + weight_nat K_nat
 

@@ -24,8 +24,11 @@ from normkit.statistics import accurate
 class NKD(Loss):
     """Compare student and teacher on the right class, and on the others normalized without it.
 
-    For a small classifier that learns from a large one; plain cross-entropy is added outside. With y the right class,
-    p = softmax, S and T the softmax at temperature t over the C - 1 other classes of student and teacher,
+    For a small classifier that learns from a large one; plain cross-entropy is added outside. Without a teacher take
+    ``uskd``.
+
+    With y the right class, p = softmax, S and T the softmax at temperature t over the C - 1 other classes of student
+    and teacher,
 
         - mean teacher_p[y] log student_p[y]  -  gamma t^2 mean sum_j T_j log S_j
 

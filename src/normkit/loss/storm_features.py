@@ -27,10 +27,12 @@ LEAST = 1e-8  # a deviation of fewer than two numbers
 class StormFeatures(Fitted):
     """Describe each sample by its loss and confidence over passes with dropout, and by where they lie in its class.
 
-    For ``storm-rescaler``. Per sample, over R passes: mean and deviation of the loss, and of the largest probability;
-    it agrees if the arg max is the label in more than half of the passes, in exactly half if it is in the first.
-    Each of four numbers has beside it its mean and deviation over the class' last samples that agree as it does. Two
-    more are how far the sample's losses are from theirs: with N(m, s) the sample's and N(M, S) theirs in the mean,
+    For ``storm-rescaler``.
+
+    Per sample, over R passes: mean and deviation of the loss, and of the largest probability; it agrees if the arg max
+    is the label in more than half of the passes, in exactly half if it is in the first. Each of four numbers has beside
+    it its mean and deviation over the class' last samples that agree as it does. Two more are how far the sample's
+    losses are from theirs: with N(m, s) the sample's and N(M, S) theirs in the mean,
 
         kl = log(S / s) + (s² + (m - M)²) / (2 S²) - 1/2, 0 where a deviation is;   ovl = the area below both densities
 

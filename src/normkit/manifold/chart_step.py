@@ -36,9 +36,11 @@ def chart_step(
 ) -> Tensor:
     """Move a point towards a target along the manifold, in every chart, and average the results by the weights.
 
-    For inverse problems whose solution lies on a learned manifold. The charts are affine, z -> A z + b, the objective
-    half the squared distance; ``nk.create("chart-step", ...).descend`` takes any encoders, decoders and objective.
-    With z the code of the point, g the gradient with respect to it, and M = AᵀA,
+    For inverse problems whose solution lies on a learned manifold.
+
+    The charts are affine, z -> A z + b, the objective half the squared distance; ``nk.create("chart-step",
+    ...).descend`` takes any encoders, decoders and objective. With z the code of the point, g the gradient with respect
+    to it, and M = AᵀA,
 
         "project":    decode(encode(decode(z) - step_size A M⁻¹ g)), of the point itself in place of decode(z)
         "chart":      decode(z - step_size M⁻¹ g)

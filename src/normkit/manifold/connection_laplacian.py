@@ -23,7 +23,10 @@ NORMALIZATIONS = (None, "rw")
 def connection_laplacian(adjacency: Tensor, connection: Tensor, *, normalization: str | None = None) -> Tensor:
     """Put transports between tangent frames into the blocks of a graph's Laplacian.
 
-    For vector fields on a manifold that is known by points. With L = diag(A 1) - A,
+    For vector fields on a manifold that is known by points. For numbers at nodes, not vectors, the plain Laplacian of
+    the graph does.
+
+    With L = diag(A 1) - A,
 
         block (i, j) = L_ij connection_ij,    block (i, i) = L_ii I
 

@@ -25,10 +25,12 @@ class GBWBatchNorm(DefiniteNorm):
     """Give a batch of positive definite matrices a learned mean and variance under a learned Bures-Wasserstein metric.
 
     For ill-conditioned covariance matrices, on which the affine-invariant metric of ``riemannian-batchnorm`` and
-    ``liebn`` is numerically hard. Matrices raised to ``power`` and turned by metric^(-1/2) on both sides are, in
-    tangent spaces of the plain metric: centered by m, one fixed-point step from the arithmetic mean; moved to the
-    identity; multiplied by scale / sqrt(v + eps), v the mean squared distance to the identity; moved to the weight; and
-    turned back. m and v are constants for the gradient.
+    ``liebn`` is numerically hard.
+
+    Matrices raised to ``power`` and turned by metric^(-1/2) on both sides are, in tangent spaces of the plain metric:
+    centered by m, one fixed-point step from the arithmetic mean; moved to the identity; multiplied by scale / sqrt(v +
+    eps), v the mean squared distance to the identity; moved to the weight; and turned back. m and v are constants for
+    the gradient.
 
     Args:
         n: size of the matrices.

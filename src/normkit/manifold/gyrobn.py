@@ -31,9 +31,10 @@ from normkit.statistics import accurate
 class GyroBN(Running, Norm):
     """Move a batch of points of a curved space from its Fréchet mean to a learned point, and scale distances.
 
-    For networks on hyperbolic space or the sphere. As in BatchNorm, with the operations of the space, of which the ball
-    of Poincaré is the usual picture: with the addition + and the multiplication of Möbius, m the Fréchet mean and v the
-    mean squared distance to it,
+    For networks on hyperbolic space or the sphere. For covariance matrices take ``liebn`` or ``riemannian-batchnorm``.
+
+    As in BatchNorm, with the operations of the space, of which the ball of Poincaré is the usual picture: with the
+    addition + and the multiplication of Möbius, m the Fréchet mean and v the mean squared distance to it,
 
         y = exp_0(bias) + scale / sqrt(v + eps) ((-m) + x)
 

@@ -25,8 +25,10 @@ from normkit.statistics import accurate, full_precision
 class MobiusLinear(Method):
     """Multiply points of the ball of Poincaré by a matrix, and add a bias, both in the sense of Möbius.
 
-    For classifiers in hyperbolic space; the authors take the coordinates of the result as logits. With s = sqrt(c) and
-    the bias a tangent vector at the origin,
+    For classifiers in hyperbolic space; the authors take the coordinates of the result as logits. For tangent vectors
+    in and out take ``poincare-linear``.
+
+    With s = sqrt(c) and the bias a tangent vector at the origin,
 
         v = tanh(|W x| / |x| artanh(s |x|)) W x / (|W x| s),    y = v + exp_0(bias)
 

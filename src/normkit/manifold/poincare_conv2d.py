@@ -25,9 +25,10 @@ from normkit.statistics import accurate
 class PoincareConv2d(Method):
     """Take the vectors of each patch of an image, joined, through ``poincare-linear``.
 
-    For hyperbolic networks on images. Inputs and outputs are tangent vectors at the origin, one a pixel. They are first
-    multiplied by B(C k^2 / 2, 1/2) / B(C / 2, 1/2), with B Euler's beta function: the length of joined vectors then
-    stays in proportion.
+    For hyperbolic networks on images.
+
+    Inputs and outputs are tangent vectors at the origin, one a pixel. They are first multiplied by B(C k^2 / 2, 1/2) /
+    B(C / 2, 1/2), with B Euler's beta function: the length of joined vectors then stays in proportion.
 
     Args:
         in_channels: size of the vectors of the input.

@@ -25,8 +25,10 @@ SINGULAR = "a singular mean has no inverse root, and the authors' code no bound 
 class RiemannianBatchNorm(DefiniteNorm):
     """Move a batch of positive definite matrices along the manifold, from its affine-invariant mean to a learned one.
 
-    For covariance matrices in networks such as SPDNet, where subtracting a mean would leave the manifold. With m one
-    Karcher step from the arithmetic mean m0, and symmetric roots,
+    For covariance matrices in networks such as SPDNet, where subtracting a mean would leave the manifold. ``liebn`` has
+    other group structures, and ``gbw-batchnorm`` suits ill-conditioned matrices.
+
+    With m one Karcher step from the arithmetic mean m0, and symmetric roots,
 
         m = m0^(1/2) exp(mean log(m0^(-1/2) x m0^(-1/2))) m0^(1/2)
         y = weight^(1/2) m^(-1/2) x m^(-1/2) weight^(1/2)

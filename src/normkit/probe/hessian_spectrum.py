@@ -45,7 +45,9 @@ def hessian_spectrum(
     """Take some steps of Lanczos' iteration: the outer eigenvalues, and a quadrature of the whole spectrum.
 
     For watching curvature in training, with the spectra of several starts given to ``hessian-density`` and
-    ``hessian-criteria``. With q_0 = start / (|start| + eps), step j orthogonalizes w to the kept vectors, and takes
+    ``hessian-criteria``.
+
+    With q_0 = start / (|start| + eps), step j orthogonalizes w to the kept vectors, and takes
 
         q_j = w / (|w| + eps),    alpha_j = <H q_j, q_j>,    w = H q_j - alpha_j q_j - beta_j q_(j-1),    beta = |w|
 

@@ -56,8 +56,10 @@ def plasticity_probe(
 ) -> Plasticity:
     """Train a copy of a two-layer network on a new random task, and tell how far it got.
 
-    For networks trained on one task after another. :func:`plasticity` probes any model; here it is f(x) = second
-    relu(first x), f' that of the probe's weights, fresh ones, and gradient descent is taken on all inputs at once.
+    For networks trained on one task after another.
+
+    :func:`plasticity` probes any model; here it is f(x) = second relu(first x), f' that of the probe's weights, fresh
+    ones, and gradient descent is taken on all inputs at once.
 
         t_n = sin(frequency f'(x_n)) + mean of f(x),    plasticity = mean (t - mean t)^2 - loss after the steps
 

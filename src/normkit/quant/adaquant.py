@@ -73,8 +73,11 @@ def adaquant(
 ) -> Tuned:
     """Tune the weight, the bias and the ranges of one quantized layer until it gives what the float layer gave.
 
-    For quantization after training to 4 bits, from a few hundred inputs without labels. With Q the grid of
-    2^bits points over a range that begins at a zero point, each iteration lowers, on a batch of x and y,
+    For quantization after training to 4 bits, from a few hundred inputs without labels. ``learned-rounding`` only
+    chooses between up and down for each entry.
+
+    With Q the grid of 2^bits points over a range that begins at a zero point, each iteration lowers, on a batch of x
+    and y,
 
         mean (layer(Q(x); Q(weight), bias) - y)²
 

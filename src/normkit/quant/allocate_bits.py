@@ -49,10 +49,11 @@ def allocate_bits(
 ) -> Allocation:
     """Give each layer its bits, so that the network has the size that is wanted and loses least.
 
-    For mixed precision after training. Each layer was measured alone at each precision, all others at the base. An
-    integer program chooses one precision a layer: the least sum of what they cost, max(measure - base_value, 1e-6) each
-    and 0 at the base. Their savings, size (base - bits), must reach total (1 - 32 target / base), total = sum size
-    base. It is solved exactly.
+    For mixed precision after training.
+
+    Each layer was measured alone at each precision, all others at the base. An integer program chooses one precision a
+    layer: the least sum of what they cost, max(measure - base_value, 1e-6) each and 0 at the base. Their savings, size
+    (base - bits), must reach total (1 - 32 target / base), total = sum size base. It is solved exactly.
 
     Args:
         table: the measure of the whole network with one layer at one precision, (L, P).

@@ -34,8 +34,9 @@ class Cache(NamedTuple):
 def kivi(keys: Tensor, values: Tensor, *, bits: int = 2, group_size: int = 32, residual: int = 128) -> Cache:
     """Round the keys of a prompt by channel and its values by token, all but the latest tokens, to few bits.
 
-    For the cache of a long context: keys have channels of large numbers, which a scale for each token would spoil. A
-    group with least lo and scale s = (max - lo) / (2^bits - 1) is read back as lo + s round((x - lo) / s). For keys a
+    For the cache of a long context: keys have channels of large numbers, which a scale for each token would spoil.
+
+    A group with least lo and scale s = (max - lo) / (2^bits - 1) is read back as lo + s round((x - lo) / s). For keys a
     group is ``group_size`` successive tokens of one channel, of the first T - T mod residual tokens; for values
     ``group_size`` successive channels of one token, of the first T - residual. The others stay.
 

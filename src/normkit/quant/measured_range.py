@@ -25,9 +25,11 @@ class Range(NamedTuple):
 class MeasuredRange(Fitted):
     """Average the smallest and the largest value of samples, or of output channels, over the batches so far.
 
-    For the grids of post-training quantization. The smallest and the largest value of each sample are averaged over
-    the batch, so that one outlier does not set the range; with ``per_channel`` those of each entry of axis 0, for
-    weights. 0 is always inside. The range is their difference, 1 where that is 0, and the zero point the smallest.
+    For the grids of post-training quantization.
+
+    The smallest and the largest value of each sample are averaged over the batch, so that one outlier does not set the
+    range; with ``per_channel`` those of each entry of axis 0, for weights. 0 is always inside. The range is their
+    difference, 1 where that is 0, and the zero point the smallest.
 
     Args:
         per_channel: one range for each entry of axis 0.

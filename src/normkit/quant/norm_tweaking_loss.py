@@ -25,7 +25,10 @@ CONSTANT = "the float outputs come first, and are constants without a gradient"
 class NormTweakingLoss(Loss):
     """Compare mean and deviation of every channel between a float block's outputs and a quantized one's.
 
-    For training the norms of a quantized model alone, block by block, in one pass. Over all axes but the last,
+    For training the norms of a quantized model alone, block by block, in one pass. Batch norms can be put right without
+    a gradient: see ``tune-batchnorm``.
+
+    Over all axes but the last,
 
         mean_c (mean_c(target) - mean_c(x))² + mean_c (sd_c(target) - sd_c(x))²
 

@@ -41,8 +41,10 @@ def tune_batchnorm(
     """Put a folded batch norm back, move its moments over outputs of the quantized layer, and fold it in again.
 
     For a convolution that was quantized with its batch norm folded in: its outputs have other moments than the norm
-    learned. The norm is put back as one that changes nothing: running mean beta, running variance gamma², gain
-    sqrt(gamma² + 1e-5), shift beta. Each batch moves the running values by a tenth (unbiased variance). Then
+    learned.
+
+    The norm is put back as one that changes nothing: running mean beta, running variance gamma², gain sqrt(gamma² +
+    1e-5), shift beta. Each batch moves the running values by a tenth (unbiased variance). Then
 
         weight gain / sqrt(v + 1e-5),    (bias - m) gain / sqrt(v + 1e-5) + beta
 

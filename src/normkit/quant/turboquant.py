@@ -49,9 +49,11 @@ class InnerCodes(NamedTuple):
 class TurboQuant(Method):
     """Store a vector in few bits a coordinate: its norm, and codes of its direction after a fixed random rotation.
 
-    For caches and indexes of vectors, without data to fit. With n = ||x|| and u = R x / n, each coordinate of u has the
-    same known density, so one codebook serves all: the code is its nearest point, and y = n R' points[code]. With
-    ``inner`` one of the bits goes to a sketch of what is left, r = (x - y) / n: s = sign(S r), and
+    For caches and indexes of vectors, without data to fit.
+
+    With n = ||x|| and u = R x / n, each coordinate of u has the same known density, so one codebook serves all: the
+    code is its nearest point, and y = n R' points[code]. With ``inner`` one of the bits goes to a sketch of what is
+    left, r = (x - y) / n: s = sign(S r), and
 
         y + n sqrt(pi / 2) / dim ||r|| S' s
 

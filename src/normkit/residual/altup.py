@@ -155,8 +155,9 @@ class ToOthers(Connection):
 class AltUp(Block):
     """Widen the residual stream to several of which a layer computes the first, and predicts and corrects the others.
 
-    For a wider representation at nearly the cost of one stream. Per token, H the streams (n, dim), in the form of
-    Gemma 3n:
+    For a wider representation at nearly the cost of one stream.
+
+    Per token, H the streams (n, dim), in the form of Gemma 3n:
 
         r(x) = tanh(router altup_norm(x) / dim)
         P = H + matrix(prediction r(H[0])) H                          matrix: n² numbers as (n, n), row by row

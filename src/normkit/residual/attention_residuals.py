@@ -90,6 +90,7 @@ class AttentionResiduals(Block):
     """Let each sublayer read a softmax-weighted mean of what earlier sublayers wrote, in place of their sum.
 
     For deep models: a sublayer chooses which earlier outputs it needs, and what it reads does not grow with depth.
+
     Sublayer i = 2 layer (A), 2 layer + 1 (F) has a query of its own. With the sources v, the blocks and the partial,
 
         h = sum share v,    share = softmax over sources of query . (v / sqrt(mean(v²) + 1e-6) * source_norm.weight)

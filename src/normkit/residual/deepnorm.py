@@ -66,9 +66,9 @@ def _init(matrices: Matrices, at: At) -> None:
 class DeepNorm(Block):
     """Normalize the stream after each sublayer, the stream weighted up by a constant that grows with depth.
 
-    For transformers of hundreds of layers: the update of the whole model stays bounded by a constant, provided that
-    the matrices of value, output and feedforward start small; see :func:`deepnorm_constants`. The transformer layer
-    of this placement does so.
+    For transformers of hundreds of layers: the update of the whole model stays bounded by a constant, provided that the
+    matrices of value, output and feedforward start small; see :func:`deepnorm_constants`. The transformer layer of this
+    placement does so. At usual depths ``pre-norm`` needs no such constants.
 
         x <- attention_norm(alpha x + A(x))
         x <- feedforward_norm(alpha x + F(x))

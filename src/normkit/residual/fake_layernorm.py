@@ -28,9 +28,10 @@ from normkit.running import Running, track
 class FakeLayerNorm(Running, Norm):
     """Normalize as LayerNorm does, until asked to divide by a constant instead, which makes the map linear.
 
-    For taking the norms out of a trained pre-norm transformer, one at a time while it is fine-tuned. Every pass, in
-    evaluation too, follows the deviation s = mean over positions of sqrt(v + eps); momentum is the share of the old
-    value:
+    For taking the norms out of a trained pre-norm transformer, one at a time while it is fine-tuned.
+
+    Every pass, in evaluation too, follows the deviation s = mean over positions of sqrt(v + eps); momentum is the share
+    of the old value:
 
         running_std <- momentum * running_std + (1 - momentum) * s
         real:  y = (x - mu) / sqrt(v + eps) * weight + bias,    mu and v over the last axis, v biased

@@ -36,10 +36,11 @@ def _init(matrices: Matrices, at: At) -> None:
 class FixupResidual(WholeLayer):
     """Build a layer that normalizes nothing: it shifts and scales by learned numbers, and starts as the identity.
 
-    For deep transformers without norms. A model of N residual branches (2 in a layer, 3 in one that reads an encoder)
-    starts the last matrix of each at 0. It multiplies the start of the m others by N^(-1/(2m)). The rule follows from
-    asking that one step moves the output by an amount that does not grow with depth. With shifts b and scales s, single
-    numbers,
+    For deep transformers without norms.
+
+    A model of N residual branches (2 in a layer, 3 in one that reads an encoder) starts the last matrix of each at 0.
+    It multiplies the start of the m others by N^(-1/(2m)). The rule follows from asking that one step moves the output
+    by an amount that does not grow with depth. With shifts b and scales s, single numbers,
 
         y   = x + s_a A(x - b_a)
         out = y + s_f down(relu(up(y - b_f) - b_h) - b_o)

@@ -71,7 +71,9 @@ class HyperConnections(Block):
     """Widen the residual stream to several, and learn what each sublayer reads, how they mix and where it writes.
 
     For faster pre-training: gradients need not choose between vanishing (post-norm) and layers that do alike
-    (pre-norm). For A, then for F with a connection of its own, per token, H the streams (n, dim):
+    (pre-norm). Where the mixing grows over depth, ``mhc`` keeps it doubly stochastic.
+
+    For A, then for F with a connection of its own, per token, H the streams (n, dim):
 
         alpha = static_alpha + alpha_scale * tanh(norm(H) dynamic_alpha)          (n, n + 1)
         beta  = static_beta  + beta_scale  * tanh(norm(H) dynamic_beta)           (n,)

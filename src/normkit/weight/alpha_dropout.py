@@ -23,7 +23,9 @@ from normkit.statistics import accurate
 class AlphaDropout(Method):
     """Set some numbers to the least that SELU gives, and shift and scale all so that mean and variance stay.
 
-    For networks of ``selu``. With the mask m, 1 where a number is kept, and q = 1 - p,
+    For networks of ``selu``. Behind any other activation take plain dropout.
+
+    With the mask m, 1 where a number is kept, and q = 1 - p,
 
         y = a (x m + alpha (1 - m)) + b
         a = sqrt(var / (q (p (alpha - mean)^2 + var))),    b = mean - a (q mean + p alpha)

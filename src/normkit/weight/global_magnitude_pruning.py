@@ -24,10 +24,11 @@ SLACK = 1e-9  # a product that is a whole number must not be rounded below it
 def global_magnitude_pruning(*weights: Tensor, sparsity: float, minimum: int = 0) -> tuple[Tensor, ...]:
     """Return a mask for each weight: 1 where it is among the largest of all layers, else 0.
 
-    For pruning a trained network in one go or in rounds, with fine-tuning under fixed masks. A pool of n weights loses
-    those below its k-th smallest size, k = int(sparsity n), at least 1; the k-th and its equals are kept. With a
-    ``minimum`` no layer collapses: layers that would keep fewer keep so many, layers that are smaller stay dense, and
-    the others' shares grow until the whole has its sparsity.
+    For pruning a trained network in one go or in rounds, with fine-tuning under fixed masks.
+
+    A pool of n weights loses those below its k-th smallest size, k = int(sparsity n), at least 1; the k-th and its
+    equals are kept. With a ``minimum`` no layer collapses: layers that would keep fewer keep so many, layers that are
+    smaller stay dense, and the others' shares grow until the whole has its sparsity.
 
     Args:
         weights: of linear layers and convolutions.

@@ -26,8 +26,10 @@ TINY = 1e-12
 class IBPRegularizer(Loss):
     """Penalize bounds that grow from the input to a ReLU, and layers whose ReLUs are nearly all on or nearly all off.
 
-    For certified training, during its short warm-up. Let c and d be the centres and radii of the bounds of a ReLU's
-    input, and r0 the mean radius of the input. With A where lower > 0, I where upper < 0, and fold(z) = min(z, 1 / z),
+    For certified training, during its short warm-up.
+
+    Let c and d be the centres and radii of the bounds of a ReLU's input, and r0 the mean radius of the input. With A
+    where lower > 0, I where upper < 0, and fold(z) = min(z, 1 / z),
 
         tightness   relu(tol - r0 / mean(d)) / tol
         relu        relu(tol - fold(mean(c A) / -mean(c I))) / tol

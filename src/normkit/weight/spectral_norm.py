@@ -45,8 +45,9 @@ class SpectralNorm(Parametrization):
     """Divide a weight by its largest singular value, which one step of power iteration a pass follows.
 
     For the layers of a discriminator. A linear layer is then 1-Lipschitz; a convolution need not be, as its matrix is
-    not that of the whole map. With W the weight as a matrix, its rows counted by ``dim``, in training n times
-    u <- n(W v), v <- n(W^T u), and then
+    not that of the whole map. For the matrices of a transformer take ``sigma-reparam``, which learns the scale.
+
+    With W the weight as a matrix, its rows counted by ``dim``, in training n times u <- n(W v), v <- n(W^T u), and then
 
         weight = raw / sigma,    sigma = u^T W v,    n(x) = x / max(|x|, eps)
 

@@ -31,7 +31,8 @@ class WeightNorm(Parametrization):
     """Divide each slice of a raw weight by its length, and multiply it by a learned one.
 
     For training without the noise of batch statistics: the gradient of the raw weight is orthogonal to it, so its
-    length only ever grows and steadies the step.
+    length only ever grows and steadies the step. It normalizes no activations; ``mean-only-batchnorm`` centers them
+    beside it.
 
         weight[j] = g[j] * raw[j] / |raw[j]|,      j along ``dim``, the length over all other axes
 

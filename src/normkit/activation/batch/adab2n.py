@@ -30,8 +30,10 @@ from normkit.running import once, snapshot, track
 class AdaB2N(Channelwise):
     """Normalize each channel by a mean over the batch that weighs the tasks, not the samples, with learned shares.
 
-    For continual learning with replay, where the running statistics forget old tasks. From the second task on, with
-    c[t] samples of task t in the batch, over all tasks t met so far,
+    For continual learning with replay, where the running statistics forget old tasks. Without tasks in sequence
+    ``batchnorm`` is enough.
+
+    From the second task on, with c[t] samples of task t in the batch, over all tasks t met so far,
 
         p = a / sum(a),   a[t] = exp(task_weight[t]) + c[t],   w[i] = p[task[i]] / c[task[i]]
         mean = sum of w[i] mean_space(x[i]),   var = sum of w[i] mean_space((x[i] - mean)²)

@@ -26,7 +26,9 @@ from normkit.catalog import method
 class AttentiveBatchNorm(Channelwise):
     """Normalize each feature over the batch's frames, then scale and shift it as a small network of the input says.
 
-    For the input-to-hidden product of recurrent acoustic models. With mean and biased variance over all real frames,
+    For the input-to-hidden product of recurrent acoustic models. Where batches are small take ``layernorm``.
+
+    With mean and biased variance over all real frames,
 
         h = (x - mean) / sqrt(var + eps)
         z = tanh(hidden(q)),   y = sigmoid(attention(z)) * weight_proj(z) * h + bias_proj(z)

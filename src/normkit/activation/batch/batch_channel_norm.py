@@ -24,7 +24,10 @@ from normkit.running import once, snapshot
 class BatchChannelNorm(Channelwise):
     """Normalize each channel over the batch, then groups of channels within each sample.
 
-    For convolutional networks trained with few images a device, after a convolution with weight standardization. First
+    For convolutional networks trained with few images a device, after a convolution with weight standardization. With
+    batches of 16 and more ``batchnorm`` is the usual choice.
+
+    First
 
         z = batch_weight * (x - m) / sqrt(s + batch_eps) + batch_bias
 

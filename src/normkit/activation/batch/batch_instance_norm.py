@@ -25,8 +25,10 @@ from normkit.catalog import method
 class BatchInstanceNorm(Channelwise):
     """Normalize each channel by the batch's and by the sample's moments, and mix both by a learned gate.
 
-    For recognition in which some channels carry style that does not matter, and some that does. With b and i the
-    batch- and the instance-normalized x, biased variances, and the running moments in b in evaluation,
+    For recognition in which some channels carry style that does not matter, and some that does. Where no style misleads
+    take ``batchnorm``, which folds away at inference.
+
+    With b and i the batch- and the instance-normalized x, biased variances, and the running moments in b in evaluation,
 
         y = weight * (gate * b + (1 - gate) * i) + bias
 

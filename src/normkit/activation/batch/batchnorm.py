@@ -36,9 +36,10 @@ from normkit.running import Running
 class BatchNorm(Running, Norm, _BatchNorm):
     """Center each channel on the batch's mean and divide it by the batch's standard deviation.
 
-    For convolutional networks with batches of at least a dozen samples; folds into the neighbouring layer at
-    inference. One class for vectors, sequences, images and volumes. Per channel, over all n values of batch and
-    space,
+    For convolutional networks with batches of at least a dozen samples; folds into the neighbouring layer at inference.
+    With smaller batches its statistics are noise: take ``groupnorm``.
+
+    One class for vectors, sequences, images and volumes. Per channel, over all n values of batch and space,
 
         y = weight * (x - mean) / sqrt(var + eps) + bias
 

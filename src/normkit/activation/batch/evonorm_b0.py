@@ -30,8 +30,10 @@ def _timm(features: int) -> nn.Module:
 class EvoNormB0(EvoNormB):
     """Divide each channel by the larger of the batch's standard deviation and a line through the sample's own.
 
-    In place of norm and activation both. With s_b² the biased variance over batch and space and s_i² that over space,
-    per sample, eps added to each,
+    In place of norm and activation both. With small batches take ``evonorm-s0``. Unlike ``batchnorm`` it does not fold
+    into the layer beside it.
+
+    With s_b² the biased variance over batch and space and s_i² that over space, per sample, eps added to each,
 
         y = weight * x / max(s_b, v x + s_i) + bias
 

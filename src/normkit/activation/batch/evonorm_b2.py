@@ -28,8 +28,11 @@ def _timm(features: int) -> nn.Module:
 class EvoNormB2(EvoNormB):
     """Divide each channel by the larger of the batch's deviation and the sample's root mean square less x.
 
-    In place of norm and activation both. With s_b² the biased variance over batch and space and rms² the mean of x²
-    over space, per sample, eps added to each,
+    In place of norm and activation both. With small batches take ``evonorm-s0``. Unlike ``batchnorm`` it does not fold
+    into the layer beside it.
+
+    With s_b² the biased variance over batch and space and rms² the mean of x² over space, per sample, eps added to
+    each,
 
         y = weight * x / max(s_b, rms - x) + bias
 

@@ -39,9 +39,11 @@ class _Cut(NamedTuple):
 class GhostBatchNorm(Channelwise):
     """Cut the batch into small ghost batches and normalize each channel of each by its own mean and variance.
 
-    For large batches, which then keep the noise of small ones. Of N samples, in order, k = max(1, N // ghost_size)
-    ghosts are wanted: each takes ceil(N / k) samples, the last what is left (so 10 samples with ghosts of 4 are cut
-    5, 5). Per channel, over the samples and the space of a ghost, with the biased variance,
+    For large batches, which then keep the noise of small ones. With batches that are small already, take ``groupnorm``.
+
+    Of N samples, in order, k = max(1, N // ghost_size) ghosts are wanted: each takes ceil(N / k) samples, the last what
+    is left (so 10 samples with ghosts of 4 are cut 5, 5). Per channel, over the samples and the space of a ghost, with
+    the biased variance,
 
         y = weight * (x - mean) / sqrt(var + eps) + bias
 

@@ -24,7 +24,9 @@ from normkit.ops import channel
 class L1BatchNorm(Channelwise):
     """Center each channel on the batch's mean and divide it by the batch's mean absolute deviation.
 
-    For quantized training: neither a square nor a root. Per channel, over batch and space,
+    For quantized training: neither a square nor a root. Where squares do no harm, take ``batchnorm``.
+
+    Per channel, over batch and space,
 
         y = weight * (x - mean) / (d + eps) + bias,   d = mean(|x - mean|)
 

@@ -24,9 +24,11 @@ CONTROLLED = "training uses the authors' control processes, which are not the de
 class OnlineNorm(Channelwise):
     """Normalize each sample by running moments of the samples before it, and control the gradient in the same way.
 
-    For training without batches: one sample at a time suffices. Per channel, sample by sample in the order of the
-    batch, with a = ``forward_decay``, m = ``running_mean``, s = ``running_var``, and mu, var a sample's own moments
-    over space,
+    For training without batches: one sample at a time suffices. Where the order of samples must not matter, take
+    ``groupnorm``.
+
+    Per channel, sample by sample in the order of the batch, with a = ``forward_decay``, m = ``running_mean``, s =
+    ``running_var``, and mu, var a sample's own moments over space,
 
         h = (x - m) / sqrt(s + eps),   y = guard(weight * h + bias)
         s <- a s + (1 - a) var + a (1 - a) (mu - m)²,   then   m <- m + (1 - a) (mu - m)

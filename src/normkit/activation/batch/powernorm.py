@@ -30,8 +30,10 @@ GROUP_EPS = 1e-5  # fixed in the authors' code; the eps argument does not reach 
 class PowerNorm(Running, Norm):
     """Divide each feature by a running root mean square over all tokens of the batch.
 
-    For transformers whose normalization shall fold away at inference. With phi the mean of x² over all tokens that
-    are not padding, per feature,
+    For transformers whose normalization shall fold away at inference. Where a token must not depend on the batch, take
+    ``rmsnorm``.
+
+    With phi the mean of x² over all tokens that are not padding, per feature,
 
         y = weight * x / sqrt(phi + eps) + bias
 

@@ -25,9 +25,11 @@ from normkit.statistics import Moments, moments
 class SwitchableNorm(Channelwise):
     """Normalize with a learned mixture of the instance's, the layer's and the batch's mean and variance.
 
-    For networks that shall find the norm of each layer by themselves. There are moments of a channel of a sample (over
-    space), of a sample (over channels and space) and of a channel (over samples and space). The last ones are running
-    in evaluation. With these,
+    For networks that shall find the norm of each layer by themselves. Where batches are always small, leave the batch's
+    out by ``batch=False``.
+
+    There are moments of a channel of a sample (over space), of a sample (over channels and space) and of a channel
+    (over samples and space). The last ones are running in evaluation. With these,
 
         mean = sum of softmax(mean_weight) means,      var = sum of softmax(var_weight) variances
         y = weight * (x - mean) / sqrt(var + eps) + bias

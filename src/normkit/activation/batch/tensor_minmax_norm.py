@@ -29,8 +29,10 @@ CONSTANT = "all entries are equal: 0/0, as in the authors' code"
 class TensorMinMaxNorm(Norm):
     """Bring all entries of a tensor into [0, 1] by its smallest and its largest one.
 
-    For the basis functions of a Kolmogorov-Arnold layer, whatever their activation. Over ALL entries, the batch's
-    included, in training and evaluation alike,
+    For the basis functions of a Kolmogorov-Arnold layer, whatever their activation. One outlier squeezes all other
+    entries, and a sample's result depends on its batch.
+
+    Over ALL entries, the batch's included, in training and evaluation alike,
 
         y = (x - min x) / (max x - min x)
 

@@ -39,8 +39,10 @@ class _Step(NamedTuple):
 class UnifiedNorm(Running, Norm):
     """Divide each feature by the geometric mean of its last few batches' mean squares.
 
-    For transformers whose normalization shall fold into the neighbouring linear at inference. With v the geometric mean
-    over a window of the batches' means of x², per feature,
+    For transformers whose normalization shall fold into the neighbouring linear at inference. Where a token must not
+    depend on the batch, take ``rmsnorm``.
+
+    With v the geometric mean over a window of the batches' means of x², per feature,
 
         y = weight * x / sqrt(v + eps) + bias
 

@@ -23,7 +23,9 @@ from normkit.norm import Norm
 class AdaIN(Norm):
     """Give each channel of the content the mean and the standard deviation of the style's channel.
 
-    For style transfer with one pass. With m and v mean and variance over space, per sample and channel,
+    For style transfer with one pass. Where a network makes the style's gain and shift, take ``adain-modulated``.
+
+    With m and v mean and variance over space, per sample and channel,
 
         y = s(style) * (content - m(content)) / sqrt(v(content) + eps) + m(style)
 

@@ -31,8 +31,10 @@ from normkit.catalog import method
 class AdaLNZeroTwoStream(ModulatedNorm):
     """Layer-normalize the tokens of two streams alike, then give each stream a gain, a shift and a gate of its own.
 
-    For transformers that join video and text in one attention, whose scales differ (CogVideoX). With norm the layer
-    norm of both, own gain and shift included,
+    For transformers that join video and text in one attention, whose scales differ (CogVideoX). With one stream take
+    ``adaln-zero``.
+
+    With norm the layer norm of both, own gain and shift included,
 
         [shift, scale, gate, context shift, context scale, context gate] = modulation(silu(condition))
         y = norm(x) * (1 + scale) + shift,        and so the context with its own

@@ -31,8 +31,10 @@ from normkit.catalog import method
 class ConditionalBatchNorm(FreeNorm):
     """Normalize each channel by the batch's moments, then give it the gain and shift of its sample's class.
 
-    For generators that draw a class, and for styles that one network shall know. With n the batch-normalized x without
-    gain and shift (or the instance-normalized one),
+    For generators that draw a class, and for styles that one network shall know. Where the condition is a vector and
+    not a class, take ``adaptive-groupnorm`` or ``film``.
+
+    With n the batch-normalized x without gain and shift (or the instance-normalized one),
 
         y = weight[label] * n + bias[label]
 

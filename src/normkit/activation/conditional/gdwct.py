@@ -30,8 +30,11 @@ from normkit.norm import Norm
 class GDWCT(Norm):
     """Center the content's channels over the batch, then mix each group of channels by a matrix made from the style.
 
-    For image translation with the correlations of channels, not just their deviations. Each of G = ``num_groups``
-    pieces of the style gives a matrix S (n, n), n = C / G, and with U = S / D, D the length of each column of S,
+    For image translation with the correlations of channels, not just their deviations. Where the deviations are enough,
+    take ``adain``.
+
+    Each of G = ``num_groups`` pieces of the style gives a matrix S (n, n), n = C / G, and with U = S / D, D the length
+    of each column of S,
 
         y0 = S U^T (content - mean) + shift(style),        y = alpha * y0 + (1 - alpha) * content
 

@@ -28,8 +28,10 @@ from normkit.norm import Norm
 class LayerNormTuning(Norm):
     """Give each token zero mean and unit variance, then the gain and shift of its sample's task.
 
-    For a pretrained vision transformer that learns one task after another, its other weights frozen. With h the layer
-    norm of x without gain and shift,
+    For a pretrained vision transformer that learns one task after another, its other weights frozen. For a condition
+    that is no fixed set of tasks, take ``adaptive-layernorm``.
+
+    With h the layer norm of x without gain and shift,
 
         y = h * weight[task] + bias[task]
 

@@ -22,9 +22,10 @@ from normkit.catalog import method
 class MotionAdaptiveNorm(ResizedMapNorm):
     """Normalize each channel of each frame, then give every pixel a gain and a shift made from a motion field.
 
-    For video generators that shall follow the camera. Let n be the instance norm of x, and p the field resized to the
-    nearest entry (its vectors stay in pixels of the original field). With a = relu(conv(p)), (N, hidden_channels, H,
-    W),
+    For video generators that shall follow the camera.
+
+    Let n be the instance norm of x, and p the field resized to the nearest entry (its vectors stay in pixels of the
+    original field). With a = relu(conv(p)), (N, hidden_channels, H, W),
 
         y = n * (1 + conv_gamma(a)) + conv_beta(a)
 

@@ -28,8 +28,10 @@ class SPADE(ResizedMapNorm):
     """Normalize each channel, then give every pixel a gain and a shift made from a segmentation map.
 
     For generators that paint a layout: normalizing a uniform label away would lose it, modulating with it keeps it.
-    With n the parameter-free norm of x, p the map resized to the nearest entry and a = relu(conv(p)), of shape
-    (N, hidden_channels, H, W),
+    Where the condition is the same for all pixels, take ``conditional-batchnorm`` or ``adaptive-groupnorm``.
+
+    With n the parameter-free norm of x, p the map resized to the nearest entry and a = relu(conv(p)), of shape (N,
+    hidden_channels, H, W),
 
         y = n * (1 + conv_gamma(a)) + conv_beta(a)
 

@@ -27,8 +27,10 @@ from normkit.statistics import accurate
 class GraphNorm(PerGraph):
     """Subtract a learned share of the graph's mean from each node, and divide by what deviation is left.
 
-    For graph networks, where the mean tells something of the graph's structure that should not be lost. Per graph and
-    feature, with means over its nodes,
+    For graph networks, where the mean tells something of the graph's structure that should not be lost. Where deep
+    networks make all nodes alike, take ``pair-norm``.
+
+    Per graph and feature, with means over its nodes,
 
         v = x - mean_scale * mean(x),        y = weight * v / sqrt(mean(v²) + eps) + bias
 

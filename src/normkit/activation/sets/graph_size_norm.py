@@ -23,7 +23,9 @@ class GraphSizeNorm(PerGraph):
     """Divide each node by the root of its graph's number of nodes.
 
     For batches of graphs of many sizes, before a batch norm: a graph weighs as much as its nodes together, whatever
-    their number. With n the number of nodes of a node's graph, y = x / sqrt(n).
+    their number.
+
+    With n the number of nodes of a node's graph, y = x / sqrt(n).
 
     Inputs ``x`` (nodes, C) and ``batch`` (nodes,) int64, the graph of each node; all one graph without it. Nothing is
     learned, and there are no arguments.

@@ -29,6 +29,7 @@ class GraphSAINTNorm(Norm):
     """Weight edges and nodes of sampled subgraphs by how rarely the sampler draws them.
 
     For graph networks trained on random subgraphs, so that sums over a subgraph estimate those over the whole graph.
+
     Count once, over many sampled subgraphs, how often each edge and node occurs; then
 
         aggregator[e] = node_count[target of e] / edge_count[e], clipped to [0, 1e4]

@@ -22,8 +22,10 @@ from normkit.statistics import accurate
 class MeanSubtractionNorm(PerGraph):
     """Subtract the mean of a graph's nodes from each of them.
 
-    For deep graph networks: what makes all nodes alike is the part that they share, and it goes. Per graph and feature,
-    y = x - mean(x) over the graph's nodes.
+    For deep graph networks: what makes all nodes alike is the part that they share, and it goes. It centers only;
+    ``pair-norm`` also fixes the nodes' mean square length.
+
+    Per graph and feature, y = x - mean(x) over the graph's nodes.
 
     Inputs ``x`` (nodes, C) and ``batch`` (nodes,) int64, the graph of each node; all one graph without it. Nothing is
     learned, and there are no arguments.

@@ -27,7 +27,9 @@ class PairNorm(PerGraph):
     """Center a graph's nodes, and give them a fixed mean square length.
 
     For deep graph networks, whose nodes would come to be all alike: the sum of their squared distances stays what it
-    is. Per graph, with the mean over its nodes,
+    is. In shallow networks what nodes have in common may tell something: take ``graph-norm``.
+
+    Per graph, with the mean over its nodes,
 
         v = x - mean(x)
         together           y = scale * v / sqrt(mean(||v||²) + eps)        PN

@@ -25,9 +25,10 @@ TEMPERATURE = 1e-6  # fixed in the authors' code
 class CCNorm(BatchMoments):
     """Give each channel the Fourier amplitudes of its batch norm and the phases of the input less a share of its mean.
 
-    For domain generalization: phases carry content. Let n be the batch norm of x (biased variance, no affine), and mean
-    the channel's mean over the batch (running moments in evaluation). With u = softmax(gate / 1e-6), per sample and
-    channel,
+    For domain generalization: phases carry content.
+
+    Let n be the batch norm of x (biased variance, no affine), and mean the channel's mean over the batch (running
+    moments in evaluation). With u = softmax(gate / 1e-6), per sample and channel,
 
         y = weight * inverse_fft( |fft(n)| * phase(fft(x - u[0] mean)) ) + bias
 

@@ -34,7 +34,10 @@ class Past(NamedTuple):
 class CumulativeGroupNorm(Norm):
     """Center each step on the mean of all steps so far and divide it by their deviation; a learned gain a channel.
 
-    For streams of audio: no step sees a later one. Over all axes behind time, n entries a step,
+    For streams of audio: no step sees a later one. Where the whole sequence is there at once, take
+    ``masked-groupnorm``.
+
+    Over all axes behind time, n entries a step,
 
         m_t = mean over the steps 0 .. t,        q_t = sum (x_t - m_t)²,        v_t = (q_0 + ... + q_t) / (n (t + 1))
         y_t = weight * (x_t - m_t) / sqrt(v_t + eps)

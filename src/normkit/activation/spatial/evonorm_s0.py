@@ -31,8 +31,10 @@ def _timm(features: int) -> nn.Module:
 class EvoNormS0(EvoNormS):
     """Swish each channel with a learned slope and divide it by its group's standard deviation.
 
-    In place of norm and activation both, for batches of any size. With s² the biased variance over a group's channels
-    and space, per sample, plus eps,
+    In place of norm and activation both, for batches of any size. Unlike ``batchnorm`` it does not fold into the layer
+    beside it.
+
+    With s² the biased variance over a group's channels and space, per sample, plus eps,
 
         y = weight * x * sigmoid(v x) / s + bias
 

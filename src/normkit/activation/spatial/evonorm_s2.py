@@ -30,8 +30,10 @@ def _timm(features: int) -> nn.Module:
 class EvoNormS2(EvoNormS):
     """Apply SiLU and divide by the root mean square of the group's input.
 
-    In place of norm and activation both, for batches of any size. With s² the mean of x² over a group's channels and
-    space, per sample, plus eps,
+    In place of norm and activation both, for batches of any size. Unlike ``batchnorm`` it does not fold into the layer
+    beside it.
+
+    With s² the mean of x² over a group's channels and space, per sample, plus eps,
 
         y = weight * x * sigmoid(x) / s + bias
 

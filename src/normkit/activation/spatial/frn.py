@@ -33,7 +33,10 @@ def _timm(features: int) -> nn.Module:
 class FRN(Norm):
     """Divide each channel of each sample by its root mean square over space, then cut it off at a learned threshold.
 
-    For convolutional networks at any batch size, in place of norm and ReLU both. With nu² the mean of x² over space,
+    For convolutional networks at any batch size, in place of norm and ReLU both. Unlike ``batchnorm`` it does not fold
+    away at inference.
+
+    With nu² the mean of x² over space,
 
         z = weight * x / sqrt(nu² + eps) + bias,    y = max(z, tau)
 

@@ -27,8 +27,10 @@ def _timm(features: int) -> nn.Module:
 class GRN(Norm):
     """Scale each channel by its share of the image's response, and add the input again.
 
-    For ConvNeXt-like blocks, against channels that all say the same. With G the L2 norm of a channel over space, per
-    sample,
+    For ConvNeXt-like blocks, against channels that all say the same. It comes beside a block's norm and does not take
+    its place.
+
+    With G the L2 norm of a channel over space, per sample,
 
         Q = G / (mean of G over channels + eps),    y = weight * (x * Q) + bias + x
 

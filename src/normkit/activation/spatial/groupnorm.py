@@ -29,8 +29,11 @@ from normkit.norm import Norm
 class GroupNorm(Norm):
     """Center groups of channels of each sample on their mean and divide them by their standard deviation.
 
-    For images when batches are small: no sample sees another. A group is a run of C / ``num_groups`` neighbouring
-    channels; with mean and biased variance over its channels and space,
+    For images when batches are small: no sample sees another. With large batches ``batchnorm`` is the usual choice, and
+    folds into the layer beside it.
+
+    A group is a run of C / ``num_groups`` neighbouring channels; with mean and biased variance over its channels and
+    space,
 
         y = weight * (x - mean) / sqrt(var + eps) + bias
 

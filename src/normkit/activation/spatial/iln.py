@@ -23,8 +23,10 @@ from normkit.catalog import method
 class ILN(LayerInstanceNorm):
     """Mix instance and layer normalization, by a learned share per channel.
 
-    For decoders of image translation. With m_I, v_I over space, per sample and channel, and m_L, v_L over channels and
-    space together, per sample, both variances unbiased,
+    For decoders of image translation. Where a style should bring gain and shift, take ``adalin``.
+
+    With m_I, v_I over space, per sample and channel, and m_L, v_L over channels and space together, per sample, both
+    variances unbiased,
 
         y = weight * (rho (x - m_I) / sqrt(v_I + eps) + (1 - rho) (x - m_L) / sqrt(v_L + eps)) + bias
 

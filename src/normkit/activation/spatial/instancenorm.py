@@ -27,8 +27,10 @@ from normkit.running import Running, track
 class InstanceNorm(Running, Norm):
     """Center each channel of each sample on its mean and divide it by its standard deviation.
 
-    For stylization and generation, where an image's contrast shall not matter. With mean and biased variance over
-    space, per sample and channel,
+    For stylization and generation, where an image's contrast shall not matter. For recognition contrast may matter:
+    ``ibn`` takes it from half of the channels, ``batch-instance-norm`` from as many as it learns to.
+
+    With mean and biased variance over space, per sample and channel,
 
         y = weight * (x - mean) / sqrt(var + eps) + bias
 

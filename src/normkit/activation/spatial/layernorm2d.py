@@ -42,8 +42,10 @@ def _timm(features: int) -> nn.Module:
 class LayerNorm2d(Norm):
     """Center the channels at each pixel on their mean and divide them by their standard deviation.
 
-    For ConvNeXt and vision transformers that keep channels first. With mean and biased variance over the C channels
-    of one position,
+    For ConvNeXt and vision transformers that keep channels first. ``rmsnorm2d`` leaves out the mean; with large batches
+    ``batchnorm`` folds away at inference.
+
+    With mean and biased variance over the C channels of one position,
 
         y = weight * (x - mean) / sqrt(var + eps) + bias
 

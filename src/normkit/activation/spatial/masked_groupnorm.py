@@ -27,8 +27,11 @@ from normkit.statistics import moments
 class MaskedGroupNorm(Norm):
     """Center groups of channels on their mean and divide them by their deviation, both over the valid steps.
 
-    For padded sequences: what a sequence gives does not depend on its padding. Per sample and group of C / ``groups``
-    neighbouring channels, with mean and biased variance over its channels and valid steps,
+    For padded sequences: what a sequence gives does not depend on its padding. Where steps come one by one, take
+    ``cumulative-groupnorm``.
+
+    Per sample and group of C / ``groups`` neighbouring channels, with mean and biased variance over its channels and
+    valid steps,
 
         y = (weight * (x - mean) / sqrt(var + eps) + bias) * mask
 

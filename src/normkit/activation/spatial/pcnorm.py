@@ -23,8 +23,10 @@ from normkit.catalog import method
 class PCNorm(BatchMoments):
     """Give each channel the Fourier amplitudes of its batch norm and the phases of the raw input.
 
-    For domain generalization: phases carry content, which the norm shall leave alone. With n the batch norm of x
-    (biased variance, no affine, running moments in evaluation), per sample and channel,
+    For domain generalization: phases carry content, which the norm shall leave alone. How much of the style goes is
+    learned by ``scnorm``.
+
+    With n the batch norm of x (biased variance, no affine, running moments in evaluation), per sample and channel,
 
         y = weight * inverse_fft( |fft(n)| * phase(fft(x)) ) + bias
 

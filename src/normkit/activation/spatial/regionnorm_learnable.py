@@ -22,7 +22,10 @@ from normkit.norm import Norm
 class RegionNormLearnable(Norm):
     """Split an image by a learned saliency map, normalize both regions apart, modulate them with maps of the saliency.
 
-    For the later layers of inpainting networks, where hole and surroundings have grown together. With
+    For the later layers of inpainting networks, where hole and surroundings have grown together. In the early layers,
+    where the hole is known, take ``regionnorm-basic``.
+
+    With
 
         a = sigmoid(conv([mean of x over channels, max of x over channels]))        (N, 1, H, W)
         foreground: a >= threshold, without gradient

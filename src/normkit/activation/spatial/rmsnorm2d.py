@@ -36,7 +36,10 @@ def _timm(features: int) -> nn.Module:
 class RMSNorm2d(Norm):
     """Divide the channels at each position by their root mean square and multiply by a learned gain.
 
-    For convolutional networks and transformers that keep channels first. Over the C channels of one position,
+    For convolutional networks and transformers that keep channels first. ``layernorm2d`` subtracts the mean as well;
+    with large batches ``batchnorm`` folds away at inference.
+
+    Over the C channels of one position,
 
         y = weight * x / sqrt(mean(x²) + eps)
 

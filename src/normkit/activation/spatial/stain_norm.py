@@ -41,8 +41,9 @@ class _Stains(NamedTuple):
 class StainNorm(Norm):
     """Recolour a tissue image so that its stains, or its mean colour and contrast, are those of a reference image.
 
-    For histology, whose slides differ in colour from laboratory to laboratory. Call :meth:`fit` on a reference image,
-    then the module on each image I of 0 .. 255, for itself.
+    For histology, whose slides differ in colour from laboratory to laboratory.
+
+    Call :meth:`fit` on a reference image, then the module on each image I of 0 .. 255, for itself.
 
     "macenko", with OD = -log((I + 1) / 240) per pixel and the tissue the pixels whose three OD are at least 0.15:
 

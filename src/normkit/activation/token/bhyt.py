@@ -24,8 +24,9 @@ from normkit.statistics import accurate
 class BHyT(Norm):
     """Divide each vector by its root mean square, scale it so that few entries are large, and squash it with a tanh.
 
-    For language models, in the place of the norms before sublayers. Over the last axis, v the mean of x² or a given
-    variance,
+    For language models, in the place of the norms before sublayers. Where no statistic at all is wanted, take ``dyt``.
+
+    Over the last axis, v the mean of x² or a given variance,
 
         y = weight * tanh(bound * inverse_kappa * x / sqrt(v + eps))
 

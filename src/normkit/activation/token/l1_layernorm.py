@@ -19,8 +19,10 @@ from normkit.catalog import method
 class L1LayerNorm(RowNorm):
     """Centre each vector and divide by its mean absolute deviation: no square, no root.
 
-    For quantized training, where squares overflow and the smoother loss surface helps. Over the last axis, with mu
-    the mean and s = mean(|x - mu|),
+    For quantized training, where squares overflow and the smoother loss surface helps. Where squares do no harm, take
+    ``layernorm``.
+
+    Over the last axis, with mu the mean and s = mean(|x - mu|),
 
         y = (x - mu) / (constant * s + eps) * weight + bias
 

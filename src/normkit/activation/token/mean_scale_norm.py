@@ -23,7 +23,9 @@ from normkit.catalog import method
 class MeanScaleNorm(SeriesScaler):
     """Divide each series by its mean absolute value over the steps that were observed.
 
-    For one model of series of very different sizes. Over time, per sample and channel, n the number of observed steps,
+    For one model of series of very different sizes. Where levels differ as well, take ``std-scale-norm``.
+
+    Over time, per sample and channel, n the number of observed steps,
 
         scale = max(sum |x| / n, minimum_scale),        y = x / scale
         where n = 0:  default_scale, or without it the sum of |x| over all samples, by the number of observed steps

@@ -38,7 +38,10 @@ class RevIN(Norm):
     """Center and scale each series of a sample by its own moments over time; :meth:`denormalize` brings them back.
 
     For forecasts of series whose level and spread drift: the model sees normalized pasts, and its forecasts get the
-    level and the spread of the past again. Over time, per sample and channel, with the biased variance v,
+    level and the spread of the past again. The model does not see the level, so nothing that it should know may hang on
+    it.
+
+    Over time, per sample and channel, with the biased variance v,
 
         s = sqrt(v + eps),     y = weight * (x - mean) / s + bias
         back:   z = (y - bias) / (weight + eps²) * s + mean

@@ -60,8 +60,10 @@ CASTS = ("early", "late", "factor", "native")
 class RMSNorm(RowNorm):
     """Divide each vector by its root mean square and multiply by a learned gain.
 
-    For transformers: the cheaper LayerNorm of Llama, Gemma and their kin, one statistic instead of two. Over the
-    trailing axes ``dim``,
+    For transformers: the cheaper LayerNorm of Llama, Gemma and their kin, one statistic instead of two. Where a common
+    shift of all features should not matter either, take ``layernorm``.
+
+    Over the trailing axes ``dim``,
 
         y = x / sqrt(mean(x²) + eps) * (offset + weight) [+ bias]
 

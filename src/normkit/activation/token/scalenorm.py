@@ -24,8 +24,10 @@ from normkit.catalog import method
 class ScaleNorm(RowNorm):
     """Give every vector the same learned length.
 
-    For small or low-resource transformers, before every sublayer and at the end, together with FixNorm. Over the last
-    axis, with one scalar weight that starts at sqrt(dim),
+    For small or low-resource transformers, before every sublayer and at the end, together with FixNorm. Where each
+    feature should have a gain of its own, take ``rmsnorm``.
+
+    Over the last axis, with one scalar weight that starts at sqrt(dim),
 
         y = weight * x / max(||x||, eps)
 

@@ -23,8 +23,10 @@ from normkit.statistics import moments
 class StdScaleNorm(SeriesScaler):
     """Center each series on its mean and divide it by its deviation, both over the steps that were observed.
 
-    For one model of series of different levels and sizes. Over time, per sample and channel, n the number of observed
-    steps, at least 1,
+    For one model of series of different levels and sizes. Where zeros should stay zeros, as in counts, take
+    ``mean-scale-norm``.
+
+    Over time, per sample and channel, n the number of observed steps, at least 1,
 
         location = sum(x) / n,    scale = sqrt(sum((x - location)²) / n + minimum_scale),    y = (x - location) / scale
 

@@ -24,8 +24,10 @@ Found = tuple[str | None, float, str]
 class AliasNormalization(Text):
     """Bring each name to the canonical name that it equals, that it is an alias of, or that is spelled most like it.
 
-    For names of parts, parameters and sections, so that a search that failed can be tried again. Names are compared
-    folded: NFKC, without case, letters and digits alone. The score of what is neither a canonical name nor an alias is
+    For names of parts, parameters and sections, so that a search that failed can be tried again.
+
+    Names are compared folded: NFKC, without case, letters and digits alone. The score of what is neither a canonical
+    name nor an alias is
 
         2 LCS(a, b) / (|a| + |b|)          LCS the longest common subsequence
 

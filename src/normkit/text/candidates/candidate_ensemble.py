@@ -28,9 +28,10 @@ class Generator(NamedTuple):
 class CandidateEnsemble(Text):
     """Join the candidates of several sources, each id with the largest of its weighted scores.
 
-    For entity linking, where sources miss different names. Of each source those of at least its threshold, the best k
-    of these, times its weight; the best come first, of equal scores the larger id. Scores of different sources are
-    compared as they are.
+    For entity linking, where sources miss different names.
+
+    Of each source those of at least its threshold, the best k of these, times its weight; the best come first, of equal
+    scores the larger id. Scores of different sources are compared as they are.
 
     Args:
         generators: name of a source -> any of k (1), threshold (0.0, before the weight) and weight (1.0); a k or a

@@ -20,9 +20,10 @@ KEEP = ("symbols", "nothing")
 class LexicalDecision(Text):
     """Take the likeliest form of a word that a model proposes, and leave numbers and symbols as they are.
 
-    For lexical normalization with the beams of a sequence-to-sequence model. The score of a candidate that is the word
-    itself is multiplied by the bias; the largest score wins, of equals the first. Scores are log-probabilities: a bias
-    *above* 1 makes it *less* likely that the word stays.
+    For lexical normalization with the beams of a sequence-to-sequence model.
+
+    The score of a candidate that is the word itself is multiplied by the bias; the largest score wins, of equals the
+    first. Scores are log-probabilities: a bias *above* 1 makes it *less* likely that the word stays.
 
     Args:
         keep: ``"symbols"`` leaves alone what has several characters, all digits, and what has other characters than

@@ -19,10 +19,12 @@ from normkit.kinds import Text
 class NilDecision(Text):
     """Sort a mention's candidates by softmax of their logits; the last place may stand for none of them.
 
-    For entity linking with a cross-encoder, where a mention may have no entry. Where the place of "none" is the
-    likeliest nothing is returned; elsewhere it stays in the list, its id None. Its candidate, the lowest ranked before,
-    is lost even where it was right. Probabilities are over one mention's candidates and do not compare across mentions.
-    A :class:`Normalizer` that it decides for puts ``"[NIL]"`` in that place, so that no candidate is lost.
+    For entity linking with a cross-encoder, where a mention may have no entry.
+
+    Where the place of "none" is the likeliest nothing is returned; elsewhere it stays in the list, its id None. Its
+    candidate, the lowest ranked before, is lost even where it was right. Probabilities are over one mention's
+    candidates and do not compare across mentions. A :class:`Normalizer` that it decides for puts ``"[NIL]"`` in that
+    place, so that no candidate is lost.
 
     Args:
         nil: whether the last place is that of "none".

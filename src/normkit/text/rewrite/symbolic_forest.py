@@ -21,10 +21,12 @@ Piece = tuple[str, str | None]
 class SymbolicForest(Text):
     """Cut a text at the variants of known words, longest first, and put each word's representative there.
 
-    For commands, units, product names: a small domain without a language model. The text is one piece; for each
-    variant, longest first, of equals in the order of the entries, every piece that is not yet digested is cut at all
-    its occurrences from left to right. What is left are unknown words and data. That is not the longest match from left
-    to right: of "ab" and "bab", "abab" gives a + bab. A second forest takes representatives as its variants.
+    For commands, units, product names: a small domain without a language model.
+
+    The text is one piece; for each variant, longest first, of equals in the order of the entries, every piece that is
+    not yet digested is cut at all its occurrences from left to right. What is left are unknown words and data. That is
+    not the longest match from left to right: of "ab" and "bab", "abab" gives a + bab. A second forest takes
+    representatives as its variants.
 
     Args:
         entries: (representative, tag, variants) each; a representative is a variant only where it is listed.

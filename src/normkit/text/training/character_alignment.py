@@ -23,12 +23,14 @@ class CharacterAlignment(Text):
     """Align words letter by letter, count which letters stand for which, and write clean text with the wrong ones.
 
     For a model that restores text which was written in another language's script: it is trained on pairs of corrupted
-    and clean text. ``align(a, b)`` (Needleman and Wunsch) gives two strings of one length, gaps filled.
-    ``table(sources, targets, script_map=())`` gives {character: {character: weight}}: shares over all pairs, rounded to
-    four digits, then 1 more for what a line of the map says (source, target, target ..., apart by tabs, ``NULL`` for
-    nothing); weights below 0.1 go. ``corrupt(text, table, percent, order, picks)`` replaces characters of the text, in
-    the order given, by entries of their rows. The n-th gets entry picks[n] modulo the row's length, until more than
-    percent of the different characters are; None if nothing was. Replacements chain. Nothing draws by the weights.
+    and clean text.
+
+    ``align(a, b)`` (Needleman and Wunsch) gives two strings of one length, gaps filled. ``table(sources, targets,
+    script_map=())`` gives {character: {character: weight}}: shares over all pairs, rounded to four digits, then 1 more
+    for what a line of the map says (source, target, target ..., apart by tabs, ``NULL`` for nothing); weights below 0.1
+    go. ``corrupt(text, table, percent, order, picks)`` replaces characters of the text, in the order given, by entries
+    of their rows. The n-th gets entry picks[n] modulo the row's length, until more than percent of the different
+    characters are; None if nothing was. Replacements chain. Nothing draws by the weights.
 
     Args:
         match: score of two equal characters.

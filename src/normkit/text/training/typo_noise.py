@@ -25,9 +25,11 @@ DRAWS = 5
 class TypoNoise(Text):
     """Make one typing error in a word: a letter repeated, left out, swapped, changed for a neighbour's, or put in.
 
-    For pairs of noisy and clean text to pre-train on. The first draw says which error: below 0.15 a letter is doubled,
-    below 0.4 left out, below 0.5 swapped with the next, below 0.8 changed, else one is put in; the next draws say where
-    and what, mostly a neighbour on the keyboard. A letter outside of a-z is not changed; capitals stay.
+    For pairs of noisy and clean text to pre-train on.
+
+    The first draw says which error: below 0.15 a letter is doubled, below 0.4 left out, below 0.5 swapped with the
+    next, below 0.8 changed, else one is put in; the next draws say where and what, mostly a neighbour on the keyboard.
+    A letter outside of a-z is not changed; capitals stay.
 
     ``method(word, draws)``: draws in [0, 1), at least five, used from the first on.
 
