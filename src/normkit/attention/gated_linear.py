@@ -45,7 +45,9 @@ class GatedLinear(Recurrent, LinearCore):
     """Sum the values of the past with a learned decay of each value feature, and normalize the result of each head.
 
     For causal linear attention whose gates shall not saturate: the second gate keeps the first one's slope from
-    vanishing at both ends. With d = head_dim, g = sigmoid(gate) and r = sigmoid(refine),
+    vanishing at both ends. With a decay that the head fixes, take ``lightning``.
+
+    With d = head_dim, g = sigmoid(gate) and r = sigmoid(refine),
 
         f(q)_t = exp(q_t - max over its features),    f(k)_t = exp(k_t - max over all features and tokens of the head)
         F = (1 - r) g² + r (1 - (1 - g)²),            S_t = F_t[:, None] * S_{t-1} + v_t f(k_t)ᵀ

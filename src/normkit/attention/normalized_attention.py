@@ -25,8 +25,10 @@ from normkit.statistics import full_precision, root
 class NormalizedAttention(AttentionCore):
     """Give the scores of each query mean ``bias`` and deviation ``weight``, and sum the values by them.
 
-    For what an average of values cannot do: count, subtract, leave their convex hull. Over the n keys that query i
-    sees, with l = q kᵀ (not divided by sqrt(head_dim)) and one gain and one shift a head,
+    For what an average of values cannot do: count, subtract, leave their convex hull. Its weights may be negative: for
+    probabilities take ``softmax``.
+
+    Over the n keys that query i sees, with l = q kᵀ (not divided by sqrt(head_dim)) and one gain and one shift a head,
 
         a = (l - mean(l)) / (std(l) + eps) * weight + bias,    y = a v
 

@@ -30,8 +30,11 @@ SPHERE = "the input lies on the unit sphere"
 class DoubleMoebius(Transform):
     """Move points of the unit sphere towards a direction and its opposite alike.
 
-    For densities of rotations: p and -p are one rotation, and the map of -p is minus that of p. With M the Moebius map,
-    the other point at which the line through p and w meets the sphere, negated, and n coordinates,
+    For densities of rotations: p and -p are one rotation, and the map of -p is minus that of p. For angles take
+    ``circle-moebius``.
+
+    With M the Moebius map, the other point at which the line through p and w meets the sphere, negated, and n
+    coordinates,
 
         z = r / |r|,  r = M_w(x) + M_-w(x),    M_w(x) = 2 <x, d> d / <d, d> - x,  d = w - x
         log_det = log((1 - |w|^2) (1 + |w|^2)^(n-1)) - n/2 log((1 + |w|^2)^2 - 4 <w, x>^2)

@@ -35,7 +35,9 @@ def isir_step(
     """Choose one of K particles with the weight of target over proposal.
 
     For a flow that is nearly right: with the current state among the particles, and K - 1 fresh samples of the flow,
-    the chain samples the target exactly for every K. With T the temperature,
+    the chain samples the target exactly for every K. ``imh-step`` needs one proposal a step.
+
+    With T the temperature,
 
         w = softmax(log_target / T - log_proposal),    index = how many cumulative weights are <= uniform
         ess = 1 / sum w^2

@@ -31,8 +31,10 @@ PAIR = "a reward is standardized over at least two samples"
 class MAMEnergyLoss(Loss):
     """Lower the energy of a model's own samples, and hold its marginals to each other.
 
-    For a target that is known by an energy alone, at sizes where an autoregressive model's samples cost too much. On
-    samples of the model, with r = log_p + energy, which carries no gradient,
+    For a target that is known by an energy alone, at sizes where an autoregressive model's samples cost too much. Where
+    there are data, take ``marginal-consistency`` beside their likelihood.
+
+    On samples of the model, with r = log_p + energy, which carries no gradient,
 
         alpha (length consistency + start) + mean((r - mean r) / (std r + 1.2e-7) log_p)
 

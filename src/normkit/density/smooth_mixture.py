@@ -31,8 +31,11 @@ class SmoothMixture(Transform):
     """Bend each number of [0, 1] by a mixture of smooth steps.
 
     For couplings of angles and distances whose forces are needed: a spline's log-density has jumps in its second
-    derivative, this one has none of any order, also not across the seam of the circle. With the ramp
-    r(u) = exp(a (1 - u^-p)), s = r(u) / (r(u) + r(1 - u)), S = exp(log_scale), m = mean - 1 / (2 S) and q the slope,
+    derivative, this one has none of any order, also not across the seam of the circle. Where no forces are needed take
+    ``rational-quadratic-spline``, whose inverse is a root of a quadratic.
+
+    With the ramp r(u) = exp(a (1 - u^-p)), s = r(u) / (r(u) + r(1 - u)), S = exp(log_scale), m = mean - 1 / (2 S) and q
+    the slope,
 
         interval  y = (s(S (x - m)) - s(-S m)) / (s(S (1 - m)) - s(-S m))
         circle    y = s(S ((x - m) mod 1)) - s(S (-m mod 1)) + floor(x - m) + 1

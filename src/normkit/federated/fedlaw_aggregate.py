@@ -26,7 +26,8 @@ NAME = "fedlaw-aggregate"
 def fedlaw_aggregate(*states: Tensor, entries: Sequence[str], function: str = "exp") -> tuple[Tensor, ...]:
     """Sum the clients' states by shares, and shrink the sum; both are given by numbers that can be learned.
 
-    For a server that has a little data of its own: a factor below 1 is weight decay by aggregation.
+    For a server that has a little data of its own: a factor below 1 is weight decay by aggregation. Without such data
+    clients are weighed by their sample counts.
 
         state = shrink sum_k share_k state_k
         exp:     share = softmax(a),          shrink = exp(s)

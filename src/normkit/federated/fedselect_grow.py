@@ -30,7 +30,8 @@ def fedselect_grow(
 ) -> tuple[Tensor, ...]:
     """Make those shared weights personal that changed most since the last growth.
 
-    For clients that fine-tune some parameters alone and the rest together.
+    For clients that fine-tune some parameters alone and the rest together. Where whole entries are personal, as batch
+    norms are, take ``fedbn-average``.
 
     In every entry whose name has "weight", if no more than ``limit`` of it is personal: with d = |current - previous|,
     and those of its m shared positions sorted, all with d at or above the one at round((1 - rate) m) become personal.

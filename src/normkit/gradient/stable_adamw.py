@@ -24,8 +24,10 @@ from normkit.gradient._sharded import together
 class StableAdamW(Optimizer):
     """Divide AdamW's learning rate by how much larger a tensor's gradient is than was expected.
 
-    For losses that spike, where the second moment learns too late of a layer's new gradients. With t the group's count
-    of steps, and c = b (1 - b^(t - 1)) / (1 - b^t) of each beta,
+    For losses that spike, where the second moment learns too late of a layer's new gradients. For few bits take
+    ``stable-spam``.
+
+    With t the group's count of steps, and c = b (1 - b^(t - 1)) / (1 - b^t) of each beta,
 
         m <- c1 m + (1 - c1) g,    v <- c2 v + (1 - c2) g^2
         rate = lr / max(1, sqrt(mean of g^2 / max(v, eps^2)))

@@ -40,8 +40,10 @@ def category_balanced_memory(
 ) -> History:
     """Keep few samples of a stream, about as many of each predicted class, new and sure ones before others.
 
-    For adapting on streams whose classes and whose world change. With u the uncertainty of a sample, K classes, its
-    score is
+    For adapting on streams whose classes and whose world change. Where the world stays and only classes come in runs,
+    take ``prediction-balanced-reservoir``.
+
+    With u the uncertainty of a sample, K classes, its score is
 
         age_weight / (1 + exp(-age / capacity)) + uncertainty_weight u / log K
 

@@ -24,7 +24,7 @@ def csls(similarity: Tensor, bank: Tensor, *, k: int = 10) -> Tensor:
     """Subtract from twice a score how near the query and the item come to what is nearest to each.
 
     For retrieval with hubs: an item that is near to everything loses what it has in common with its k nearest queries.
-    With a bank of other queries take ``inverted-softmax``.
+    ``inverted-softmax`` weighs the whole bank instead, and has a sharpness to choose.
 
     With the means of the k largest scores, of the query over the gallery and of the item over a bank of queries,
 

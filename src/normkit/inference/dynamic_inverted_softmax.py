@@ -22,8 +22,8 @@ def dynamic_inverted_softmax(similarity: Tensor, bank: Tensor, *, beta: float = 
     """Take the inverted softmax of a query's scores where its best item is a hub of the bank, else leave them.
 
     For retrieval in which some items come up for far too many queries, with a bank that may be small or of another kind
-    than the queries. Where rows are to be compared, ``inverted-softmax`` treats them all alike; without a bank take
-    ``csls``.
+    than the queries. Where rows are to be compared, ``inverted-softmax`` treats them all alike; ``csls`` has no
+    sharpness to choose.
 
     Hubs are the items that are among the ``top`` best of at least one row of the bank.
 

@@ -26,7 +26,8 @@ from normkit.statistics import accurate
 class EATA(Adapter):
     """Train norms as Tent does, but on samples that are sure and unlike those before, and without forgetting.
 
-    For long streams where Tent would unlearn the source.
+    For long streams where Tent would unlearn the source. Where nothing of the source has to be kept, ``tent`` asks for
+    less.
 
     With H the entropy of a sample and q the running mean of the probabilities p, samples stay where H < entropy_margin
     and cos(q, p) < similarity. The loss is their mean of exp(entropy_margin - H) H. Where :meth:`fisher` was called,

@@ -23,7 +23,7 @@ def inverted_softmax(similarity: Tensor, bank: Tensor, *, beta: float = 20.0) ->
     """Divide a query's score of each gallery item by what a bank of queries gives that item.
 
     For retrieval with hubs, items near to everything: they get much from the whole bank, and so lose. Where the bank is
-    small or of another kind, take ``dynamic-inverted-softmax``; without one, ``csls``.
+    small or of another kind, take ``dynamic-inverted-softmax``; ``csls`` has no sharpness to choose.
 
         out[q, g] = exp(beta similarity[q, g]) / sum_b exp(beta bank[b, g])
 

@@ -57,8 +57,10 @@ def lame(
 ) -> Tensor:
     """Correct the predicted probabilities of a batch, so that samples with near features get like labels.
 
-    For batches that are not independent, where adapting a model's parameters fails; the model is left alone. With
-    features of length 1, u = -log(p + 1e-10) and W their affinities, from Y = softmax(-u),
+    For batches that are not independent, where adapting a model's parameters fails; the model is left alone. In mixed
+    batches take ``tent``, which adapts the model itself.
+
+    With features of length 1, u = -log(p + 1e-10) and W their affinities, from Y = softmax(-u),
 
         Y <- softmax(-u + W Y)
 

@@ -29,7 +29,8 @@ LEAST = 1e-6  # beside a probability under the logarithm
 class NOTE(Adapter):
     """Adapt norms on a memory that is balanced over the predicted classes, with instance-aware batch norms.
 
-    For streams whose classes come one after the other, of any batch size, one sample too.
+    For streams whose classes come one after the other, of any batch size, one sample too. In well mixed batches
+    ``tent`` needs no memory.
 
     Batch norms become ``iabn`` with their numbers. ``adapt(memory)`` is one step on a batch: with p = softmax(logits /
     temperature), it lowers the mean over samples and classes of -p log(p + 1e-6). A call predicts in evaluation; with

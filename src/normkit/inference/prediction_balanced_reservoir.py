@@ -26,7 +26,8 @@ EMPTY = -1
 def prediction_balanced_reservoir(labels: Tensor, draws: Tensor, *, capacity: int, classes: int) -> Tensor:
     """Keep a bounded sample of a stream, balanced over the classes that were predicted.
 
-    For adapting on streams whose classes come one after the other.
+    For adapting on streams whose classes come one after the other. Where the world changes as well, take
+    ``category-balanced-memory``.
 
     When the memory is full, a sample of class c, not among the largest classes, takes the place of a random one of a
     random largest class. If c is among them, it takes the place of a random one of its own class with the probability

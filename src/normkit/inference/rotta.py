@@ -32,7 +32,8 @@ LEAST = 1e-6  # beside a probability under the logarithm
 class RoTTA(Adapter):
     """Teach a model by a slow average of itself, on a small memory that is balanced over classes.
 
-    For streams whose samples are correlated and whose world changes.
+    For streams whose samples are correlated and whose world changes. Where the world stays and only classes come in
+    runs, take ``note``.
 
     Batch norms become ``robust-batchnorm``. The teacher predicts in evaluation; its samples enter a
     ``category-balanced-memory`` one by one, and after each ``frequency`` of them the student is trained on the memory:

@@ -25,7 +25,8 @@ from normkit.statistics import accurate
 class SAR(Adapter):
     """Train norms towards flat minima of the entropy, on sure samples, and go back where the model collapses.
 
-    For single samples, mixed shifts and shifted labels, with group or layer norm.
+    For single samples, mixed shifts and shifted labels, with group or layer norm. In large mixed batches ``tent`` asks
+    for less.
 
     With H the entropies and g the gradient of their mean over the samples where H < entropy_margin, the parameters
     first go to theta + rho g / ||g||; there H' is taken of the same samples, those with H' < entropy_margin give the

@@ -55,7 +55,8 @@ class OfCentroids(OfFeatures):
 class T3A(Fitted):
     """Classify by the centroids of the test features that a trained classifier is sure of.
 
-    For a trained network with a linear head, without gradients: the features of the stream move the head.
+    For a trained network with a linear head, without gradients: the features of the stream move the head. Where
+    gradients may be taken, ``tent`` moves the norms instead.
 
     A feature z is kept with its label, the arg max of weight z + bias, and the entropy of that. Of each class the
     ``supports`` surest stay; with c_k the sum of their features, each of length 1,

@@ -39,9 +39,11 @@ AWAY = "the authors' map, the default, goes the other way at twice the speed; ex
 class GyroBNGrassmann(Running, Norm):
     """Move a batch of subspaces from its mean to a learned one, and scale distances.
 
-    For networks on subspaces, such as those that frames of a video span. A subspace is given by p orthonormal columns.
-    With m the mean, v the mean squared distance to it, and E the map from a tangent vector B at the first p axes to a
-    rotation,
+    For networks on subspaces, such as those that frames of a video span. For hyperbolic space or the sphere take
+    ``gyrobn``.
+
+    A subspace is given by p orthonormal columns. With m the mean, v the mean squared distance to it, and E the map from
+    a tangent vector B at the first p axes to a rotation,
 
         c = E(-log m) x,    y = E(bias) E(scale / sqrt(v + eps) log c)[:, :p]
 

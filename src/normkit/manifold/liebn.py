@@ -25,8 +25,10 @@ class LieBN(DefiniteNorm):
     """Give a batch of positive definite matrices a learned mean and variance, under one of three group structures.
 
     For networks on covariance matrices: as in BatchNorm, center, divide by the deviation, multiply, add, each in the
-    sense of the group. Under ``"LEM"`` matrices are added by their logarithms, under ``"LCM"`` by their Cholesky
-    factors with the logarithm on the diagonal; under ``"AIM"`` with mean L Lᵀ and weight R Rᵀ,
+    sense of the group. On ill-conditioned matrices take ``gbw-batchnorm``.
+
+    Under ``"LEM"`` matrices are added by their logarithms, under ``"LCM"`` by their Cholesky factors with the logarithm
+    on the diagonal; under ``"AIM"`` with mean L Lᵀ and weight R Rᵀ,
 
         c = L⁻¹ x L⁻ᵀ,    v = mean (alpha |log c|^2 + beta (tr log c)^2) / theta^2
         y = R c^(scale / sqrt(v + eps)) Rᵀ

@@ -32,8 +32,10 @@ LEAST = 1e-8  # of a scale
 class LearnedRounding(Parametrization):
     """Round a weight to a grid, each entry up or down as is learned from a few inputs.
 
-    For quantization after training at 4 bits and below, where the nearest grid point is not the best. With w the
-    weight, s the scale, z the zero point,
+    For quantization after training at 4 bits and below, where the nearest grid point is not the best. Where the weight
+    itself may be tuned, with bias and ranges, take ``adaquant``.
+
+    With w the weight, s the scale, z the zero point,
 
         h = clip(1.2 sigmoid(alpha) - 0.1, 0, 1)
         k = floor(w / s) + h in training,    floor(w / s) + [alpha >= 0] in evaluation

@@ -89,7 +89,8 @@ class Mixed(Connection):
 class AttentionResiduals(Block):
     """Let each sublayer read a softmax-weighted mean of what earlier sublayers wrote, in place of their sum.
 
-    For deep models: a sublayer chooses which earlier outputs it needs, and what it reads does not grow with depth.
+    For deep models: a sublayer chooses which earlier outputs it needs, and what it reads does not grow with depth. The
+    blocks' outputs have to be kept; a plain stream, as of ``pre-norm``, is one sum.
 
     Sublayer i = 2 layer (A), 2 layer + 1 (F) has a query of its own. With the sources v, the blocks and the partial,
 

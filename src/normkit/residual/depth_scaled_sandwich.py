@@ -42,7 +42,8 @@ class DepthScaledSandwich(Block):
     """Normalize what each sublayer reads and writes; the written share starts at a constant over the root of the depth.
 
     For very deep transformers (94 layers in the paper) without loss spikes; goes with all weights drawn with standard
-    deviation sqrt(1 / (2 dim depth)), which the transformer layer of this placement does.
+    deviation sqrt(1 / (2 dim depth)), which the transformer layer of this placement does. At usual depths ``peri-norm``
+    has the same wiring.
 
         x <- x + attention_output_norm(A(attention_norm(x)))
         x <- x + feedforward_output_norm(F(feedforward_norm(x)))

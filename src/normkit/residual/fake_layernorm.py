@@ -28,7 +28,8 @@ from normkit.running import Running, track
 class FakeLayerNorm(Running, Norm):
     """Normalize as LayerNorm does, until asked to divide by a constant instead, which makes the map linear.
 
-    For taking the norms out of a trained pre-norm transformer, one at a time while it is fine-tuned.
+    For taking the norms out of a trained pre-norm transformer, one at a time while it is fine-tuned. For RMSNorms take
+    ``tapernorm``, which fades them by a gate.
 
     Every pass, in evaluation too, follows the deviation s = mean over positions of sqrt(v + eps); momentum is the share
     of the old value:

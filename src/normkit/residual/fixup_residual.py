@@ -36,7 +36,7 @@ def _init(matrices: Matrices, at: At) -> None:
 class FixupResidual(WholeLayer):
     """Build a layer that normalizes nothing: it shifts and scales by learned numbers, and starts as the identity.
 
-    For deep transformers without norms.
+    For deep transformers without norms. ``skipinit`` needs one number a branch and no rule for the start.
 
     A model of N residual branches (2 in a layer, 3 in one that reads an encoder) starts the last matrix of each at 0.
     It multiplies the start of the m others by N^(-1/(2m)). The rule follows from asking that one step moves the output

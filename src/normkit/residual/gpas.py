@@ -70,8 +70,10 @@ def _wiring_of(at: At) -> Wiring:
 class GPAS(Block):
     """Multiply the stream by 1 - silu(gate) after each sublayer, and leave its gradient as it is.
 
-    For deep pre-norm models, whose stream grows with every layer until the late ones hardly change it. G(x) = x -
-    silu(gate) stop(x), where stop passes no gradient:
+    For deep pre-norm models, whose stream grows with every layer until the late ones hardly change it.
+    ``layernorm-scaling`` scales what layers read instead, by fixed numbers.
+
+    G(x) = x - silu(gate) stop(x), where stop passes no gradient:
 
         x <- G(x + A(attention_norm(x))),    x <- G(x + F(feedforward_norm(x)))      (pre-norm)
         x <- G(x + attention_output_norm(A(attention_norm(x)))), likewise F          (peri-norm)

@@ -28,7 +28,9 @@ def _alpha(at: At) -> float:
 class Keel(Block):
     """Normalize the stream, weighted up by a large constant, after adding what a sublayer made of a normalized copy.
 
-    For post-norm models of hundreds of layers. Each sublayer has two norms, one on its input and one after the sum:
+    For post-norm models of hundreds of layers. At usual depths take ``pre-norm``.
+
+    Each sublayer has two norms, one on its input and one after the sum:
 
         x <- attention_sum_norm(alpha x + A(attention_norm(x)))
         x <- feedforward_sum_norm(alpha x + F(feedforward_norm(x)))

@@ -63,8 +63,10 @@ class MHC(Block):
     """Widen the residual stream to several that mix by doubly stochastic matrices, which a product over depth stays.
 
     For large models: hyper-connections without their growth, since a mixing whose rows and columns sum to 1 neither
-    amplifies nor loses what the streams hold. Per token, H the streams (n, dim), z = flat(H) / sqrt(mean(flat(H)²) +
-    norm_eps), and a = weight z cut into a_read, a_write (n,) and a_mix (n, n):
+    amplifies nor loses what the streams hold. ``mhc-lite`` does without its iterations.
+
+    Per token, H the streams (n, dim), z = flat(H) / sqrt(mean(flat(H)²) + norm_eps), and a = weight z cut into a_read,
+    a_write (n,) and a_mix (n, n):
 
         read  = sigmoid(scale_0 a_read + bias) + eps,    write = magnitude sigmoid(scale_1 a_write + bias) + write_eps
         M = sinkhorn(scale_2 a_mix + bias):  softmax over rows + eps, columns / (sum + eps),

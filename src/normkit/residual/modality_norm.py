@@ -27,9 +27,11 @@ from normkit.norm import Norm
 class ModalityNorm(Norm):
     """Normalize each token by its own statistic, then apply the gain of its modality.
 
-    For transformers that read text, images and speech in one sequence and keep the parameters of each modality apart:
-    a statistic within one token knows no modality, so only the gain (and shift) is chosen. With m the modality of a
-    token,
+    For transformers that read text, images and speech in one sequence and keep the parameters of each modality apart: a
+    statistic within one token knows no modality, so only the gain (and shift) is chosen. Where all modalities share one
+    gain, take ``rmsnorm``.
+
+    With m the modality of a token,
 
         y = norm(x) * weight[m] [+ bias[m]]
 

@@ -21,7 +21,8 @@ from normkit.residual.wiring import Branch, Wiring
 class QKNormLayer(WholeLayer):
     """Build a pre-norm layer that also normalizes each head's queries and keys, which bounds every score.
 
-    For large learning rates, under which scores would grow until attention looks at one key alone.
+    For large learning rates, under which scores would grow until attention looks at one key alone. Where the forward
+    pass must stay as it is, take ``qk-clip``.
 
     The wiring of ViT-22B, Qwen 3 and Gemma 3. The gains are shared by the heads and stand before any rotary embedding;
     the core alone is ``qk-norm``, and where a placement is asked for, that name means this one.

@@ -26,6 +26,8 @@ class ALDSDecompose(Estimator):
     """Cut a weight to a low rank, block by block of its input channels.
 
     For smaller layers: a grouped map, the encoder, and a dense one, the decoder, hold fewer numbers than the weight.
+    How far each layer is cut is decided by ``alds-allocate``.
+
     The input channels are cut into ``splits`` groups, each folded as ``alds-error`` has it, and with U S V^T its
     singular values,
 

@@ -23,8 +23,11 @@ from normkit.layers import Conv2d
 class FixupBlock(Method):
     """Add two or three convolutions to their input, with scalar shifts and a multiplier in the place of norms.
 
-    For residual networks of any depth: the last convolution starts at 0 and the others small enough that the first
-    step changes the output as much in a deep network as in a shallow one. With scalars bias1a ... and scale,
+    For residual networks of any depth: the last convolution starts at 0 and the others small enough that the first step
+    changes the output as much in a deep network as in a shallow one. ``skipinit`` needs one number a branch and no rule
+    for the start.
+
+    With scalars bias1a ... and scale,
 
         y = relu(scale conv2(relu(conv1(x + bias1a) + bias1b) + bias2a) + bias2b + shortcut)
 

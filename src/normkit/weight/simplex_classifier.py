@@ -26,8 +26,10 @@ class SimplexClassifier(Method):
     """Score classes by the product of the features with the corners of a regular simplex.
 
     For features that stay comparable when a model is trained anew or learns further classes: the class vectors never
-    move, and may be laid out for classes that are not known yet. With K - 1 features, rows of length 1, and a cosine
-    of -1 / (K - 1) between any two,
+    move, and may be laid out for classes that are not known yet. With fewer than ``num_classes - 1`` features take
+    ``equiangular-basis``.
+
+    With K - 1 features, rows of length 1, and a cosine of -1 / (K - 1) between any two,
 
         logits = x weight^T
 

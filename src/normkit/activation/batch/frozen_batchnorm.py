@@ -29,8 +29,10 @@ FROZEN = "it is frozen"
 class FrozenBatchNorm(Norm):
     """Scale and shift each channel by fixed numbers: the running moments, gain and shift of a trained batch norm.
 
-    For detectors and segmenters that start from a pretrained backbone and train with one or two images a process. In
-    training and evaluation alike,
+    For detectors and segmenters that start from a pretrained backbone and train with one or two images a process. A
+    network trained from scratch takes ``groupnorm`` there.
+
+    In training and evaluation alike,
 
         y = weight * (x - running_mean) / sqrt(running_var + eps) + bias
 

@@ -27,8 +27,10 @@ from normkit.catalog import method
 class AdaLNZeroDual(ModulatedNorm):
     """Give each token zero mean and unit variance, then two gains and shifts, and gates, that start at nothing.
 
-    For blocks whose image tokens attend to the text and, beside it, to themselves (Stable Diffusion 3.5 medium). With h
-    the layer norm of x without gain and shift,
+    For blocks whose image tokens attend to the text and, beside it, to themselves (Stable Diffusion 3.5 medium). Where
+    image tokens attend once, take ``adaln-zero``.
+
+    With h the layer norm of x without gain and shift,
 
         [shift, scale, gate, shift2, scale2, gate2, shift3, scale3, gate3] = modulation(silu(condition))
         y = h * (1 + scale) + shift,        y3 = h * (1 + scale3) + shift3

@@ -18,7 +18,10 @@ from normkit.catalog import method
 class ReversePointNorm(PointwiseNorm):
     """Center each point on its neighbours' mean and divide it by the sample's standard deviation.
 
-    For point clouds: the counterpart of PointNorm, which it follows in DualNorm. With d = anchors - mu,
+    For point clouds: the counterpart of PointNorm, which it follows in DualNorm. For both halves together take
+    ``dualnorm``.
+
+    With d = anchors - mu,
 
         y = weight * d / (sigma + eps) + bias
 

@@ -27,7 +27,10 @@ PEDESTAL = 2.0**-36  # keeps the gradient of a squared parameter alive at 0
 class GDN(Norm):
     """Divide each channel by a learned mix of all channels' energies at its position.
 
-    For learned image compression, in the encoder; with ``inverse`` it multiplies, for the decoder. At each position
+    For learned image compression, in the encoder; with ``inverse`` it multiplies, for the decoder. To make responses
+    jointly Gaussian take ``gdn-parametric``.
+
+    At each position
 
         d = B + G |x|^power,    y = x / sqrt(d) (power 2)  or  x / d (power 1),    inverse: y = x * sqrt(d)  or  x * d
 

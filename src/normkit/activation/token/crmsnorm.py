@@ -18,8 +18,10 @@ class CRMSNorm(RowNorm):
     """Divide a zero-mean vector, stored without its last entry, by the root mean square of the whole.
 
     For Pre-LN transformers that were converted exactly: the residual stream is centred once where it is written, its
-    last entry is minus the sum of the rest and is dropped, and each LayerNorm becomes this. Over the d - 1 stored
-    entries,
+    last entry is minus the sum of the rest and is dropped, and each LayerNorm becomes this. A model that was not
+    converted takes ``rmsnorm``.
+
+    Over the d - 1 stored entries,
 
         y = x / sqrt((sum(x²) + (sum x)²) / d + eps)
 

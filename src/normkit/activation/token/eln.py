@@ -21,7 +21,8 @@ from normkit.catalog import method
 class ELN(PointwiseNorm):
     """Squash every entry as RMSNorm would if the other entries did not change.
 
-    For transformers, in the place of LayerNorm or RMSNorm; closer to them than DyT, above all on outliers.
+    For transformers, in the place of LayerNorm or RMSNorm; closer to them than DyT, above all on outliers. ``dyt`` is
+    the simpler map.
 
     In RMSNorm let one entry vary: with beta the sum of the squares of the others the map is exactly the one below; here
     beta is learned.

@@ -29,7 +29,9 @@ class GroupedRMSNorm(Norm):
     """Divide each run of ``group_size`` entries of a vector by its root mean square; a learned gain an entry.
 
     For what heads give, before they are joined by a linear map: no head drowns the others, and the heads may lie on
-    different devices. Over each group of the last axis,
+    different devices. A norm over the whole vector is ``rmsnorm``.
+
+    Over each group of the last axis,
 
         y = weight * x / sqrt(mean(x²) + eps) + bias
 

@@ -23,7 +23,9 @@ class SRMSNorm(RowNorm):
     """Divide each vector by its root mean square; nothing is learned.
 
     For transformers with linear attention, where it is in every place: before the blocks, at the end, and on the
-    attention's output instead of the softmax denominator. Over the last axis,
+    attention's output instead of the softmax denominator. Where a gain is wanted, take ``rmsnorm``.
+
+    Over the last axis,
 
         y = x / sqrt(mean(x²) + eps)
 
