@@ -191,7 +191,7 @@ def processes(group: Groups = None) -> int:
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return 1
     if isinstance(group, tuple):
-        return math.prod(map(torch.distributed.get_world_size, group))
+        return math.prod([torch.distributed.get_world_size(each) for each in group])
     return torch.distributed.get_world_size(group)
 
 

@@ -24,16 +24,19 @@ class LayerInstanceNorm(Norm):
         self.rho.clamp_(0, 1)
 
     def _blend(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """Return ``weight * h + bias``, with weight and bias of shape (C,) or (N, C).
-
-        Both branches are affine in x, so their blend is too: one pass over x, about its channel mean for accuracy.
-        """
+        """Return ``weight * h + bias``, with weight and bias of shape (C,) or (N, C)."""
         exact = statistics.accurate(x)
         space = range(2, x.dim())
         instance, layer = statistics.moments(exact, space), statistics.moments(exact, [1, *space])
-        scale = (layer.unbiased() + self.eps).rsqrt().unsqueeze(1) * (1 - self.rho)
-        offset = (instance.mean - layer.mean.unsqueeze(1)) * scale
-        gain = weight * ((instance.unbiased() + self.eps).rsqrt() * self.rho + scale)
-        along = (*x.shape[:2], *(1 for _ in space))
-        y = (exact - instance.mean.view(along)) * gain.view(along) + (weight * offset + bias).view(along)
-        return y.to(x.dtype)
+        moments = instance.mean, instance.unbiased(), layer.mean, layer.unbiased()
+        return self._mix(exact, *moments, self.rho, weight, bias).to(x.dtype)
+
+    def _mix(
+        self, x: Tensor, mean: Tensor, var: Tensor, layer_mean: Tensor, layer_var: Tensor, rho, weight, bias
+    ) -> Tensor:
+        """Both branches are affine in x, so their blend is too: one pass over x, about its channel mean for accuracy."""
+        scale = (layer_var + self.eps).rsqrt().unsqueeze(1) * (1 - rho)
+        offset = (mean - layer_mean.unsqueeze(1)) * scale
+        gain = weight * ((var + self.eps).rsqrt() * rho + scale)
+        along = (*x.shape[:2], *(1 for _ in x.shape[2:]))
+        return (x - mean.view(along)) * gain.view(along) + (weight * offset + bias).view(along)

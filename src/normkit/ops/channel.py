@@ -127,7 +127,8 @@ def batch_norm(
             return joined
     apart, everyone = None, None
     if sync and processes(group) > 1:
-        apart = None if eager.on_gpu(x) else "its moments are joined over processes"
+        compiled = torch.compiler.is_compiling()
+        apart = None if compiled or eager.on_gpu(x) else "its moments are joined over processes"
         everyone = Everyone(group, eps)
     rule = Rule("batch_norm", _batch_formula, DEVIATION, over_samples=True, eps=eps, everyone=everyone)
     check_channels(rule.name, x, eps, weight=weight, bias=bias)
@@ -461,7 +462,7 @@ def _by_parts(rule: Rule, x, parameters: dict[str, Tensor | None]) -> Tensor | N
     if part is None:
         return None
     if rule.groups is not None and part.along((1,)):
-        among = math.prod(part.whole.device_mesh.size(at) for at in part.along((1,)))
+        among = math.prod([part.whole.device_mesh.size(at) for at in part.along((1,))])
         if rule.groups % among:
             return None  # a group lies on several processes
         rule = rule._replace(groups=rule.groups // among)
@@ -474,7 +475,8 @@ def _by_parts(rule: Rule, x, parameters: dict[str, Tensor | None]) -> Tensor | N
     if not cut:
         named = [name for name in parameters if name not in ("weight", "bias", "eps")]
         return part.joined(_choose(rule, part.local, weight, bias, extra, learned, *named))
-    paths.tell(rule.name, "formula", "the values of a statistic lie on several processes")
+    if not torch.compiler.is_compiling():
+        paths.tell(rule.name, "formula", "the values of a statistic lie on several processes")
     eps = rule.eps if learned is None else learned
     y = _over_processes(part, accurate(part.local), weight, bias, extra, eps, rule, cut)
     return part.joined(y.to(x.dtype))
@@ -489,7 +491,7 @@ def _over_processes(part: sharded.Parts, x: Tensor, weight, bias, extra, eps, ru
         return _affine(x * along(lengths / (mean + eps), x), weight, bias) + x
     grouped = x if rule.groups is None else x.unflatten(1, (rule.groups, -1))
     axes = (1,) if rule.statistic == POSITION else tuple(range(2, grouped.ndim))
-    total = math.prod(part.whole.shape[a] for a in ((1,) if rule.statistic == POSITION else _space(x)))
+    total = part.size((1,) if rule.statistic == POSITION else _space(x))
     total *= 1 if rule.groups is None else x.shape[1] // rule.groups
     if rule.statistic == RESPONSE:
         z, square = grouped, grouped.square().sum(axes, keepdim=True)

@@ -313,8 +313,10 @@ def _by_parts(owner, x, residual, weight, bias, rule: Row, count: int) -> tuple[
 
 def _over_processes(part: sharded.Parts, x, weight, bias, rule: Row, first: int, along: list[int]) -> Tensor:
     """The definition for vectors that lie across processes: the sums that make the statistic are theirs together."""
-    paths.tell("row_norm", "formula", "the entries of a vector lie on several processes")
-    axes, dim = tuple(range(first, x.ndim)), math.prod(part.whole.shape[first:])
+    if not torch.compiler.is_compiling():
+        paths.tell("row_norm", "formula", "the entries of a vector lie on several processes")
+    axes = tuple(range(first, x.ndim))
+    dim = part.size(axes)
     if rule.center:
         z, s = sharded.centered(part, x, axes, along, dim)
         if rule.statistic == "absolute":  # about a mean that must be known first

@@ -22,20 +22,20 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check
-from normkit.statistics import accurate, processes, sum_over_processes
+from normkit.statistics import accurate, gather_over_processes, processes, sum_over_processes, sum_together
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 _JOINING = ("sync", "process_group")
 
-__all__ = ["Parts", "by_samples", "is_sharded", "parts"]
+__all__ = ["Parts", "by_parts", "by_samples", "is_sharded", "parts"]
 
 
 def is_sharded(x: Tensor) -> bool:
-    """Whether a tensor is a DTensor whose norm is computed on its parts; torch.compile sees torch's own operations."""
+    """Whether a tensor is a DTensor, whose norm is computed on its parts."""
     known = sys.modules.get("torch.distributed.tensor")  # nobody has a DTensor without it
-    return known is not None and isinstance(x, known.DTensor) and not torch.compiler.is_compiling()
+    return known is not None and isinstance(x, known.DTensor)
 
 
 class Parts(NamedTuple):
@@ -53,6 +53,67 @@ class Parts(NamedTuple):
     def groups(self, axes: Sequence[int]) -> tuple[Any, ...]:
         """The groups of processes among which these axes of the tensor are shared out."""
         return _groups(self.whole.device_mesh, self.along(axes))
+
+    def size(self, axes: Sequence[int]) -> int:
+        """How many values of the whole lie along axes."""
+        return math.prod([self.whole.shape[axis] for axis in axes])
+
+    def total(self, axes: Sequence[int], *own: Tensor) -> list[Tensor]:
+        """Add each process' sums over axes up, in float64, in one message for each axis of the mesh that cuts them."""
+        return sum_together([x.double() for x in own], self.groups(axes))
+
+    def moments(self, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Mean and biased variance over axes of all processes' values, kept as 1, in float64."""
+        (both,) = self.total(axes, own_sums(x, axes))
+        mean, square = (both / max(self.size(axes), 1)).unbind()
+        return mean, (square - mean.square()).clamp(min=0)
+
+    def summed(self, x: Tensor, axis: int) -> Tensor:
+        """Add up over the processes among which an axis is shared out."""
+        return sum_over_processes(x, self.groups((axis,)))
+
+    def product(self, matrix: Tensor, x: Tensor, axis: int = 1) -> Tensor:
+        """A matrix times the vectors along an axis, of which this process has a part in ``x``."""
+        own = matrix.narrow(1, self.begin[axis], x.shape[axis])
+        return self.summed(torch.tensordot(own, x, ([1], [axis])).movedim(0, axis), axis)
+
+    def own(self, x: Tensor, axis: int = 1) -> Tensor:
+        """What this process has along an axis of the whole."""
+        return x.narrow(axis, self.begin[axis], self.local.shape[axis])
+
+    def stacked(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        """What each process has of its part along axes, (processes, ...): the sum of tensors that are 0 elsewhere."""
+        x = x.unsqueeze(0)
+        for group in self.groups(axes):
+            x = gather_over_processes(x, group).flatten(0, 1)
+        return x
+
+    def with_neighbours(
+        self, x: Tensor, at: int, axis: int, before: int, after: int
+    ) -> tuple[Tensor, tuple[int, int]]:
+        """Lay what other processes have before and after a part along an axis of the whole beside it, at axis ``at``.
+
+        With it goes how many entries are missing there, beyond the ends of the whole.
+        """
+        size, along = self.whole.shape[axis], self.along((axis,))
+        if len(along) > 1:
+            raise NotImplementedError(
+                f"axis {axis} of x is cut along {len(along)} axes of the mesh {_words(self.whole.device_mesh)}; what "
+                "needs neighbours along it takes one"
+            )
+        begin, end = self.begin[axis], self.begin[axis] + self.local.shape[axis]
+        if along and before + after:
+            x = _exchange(x, at, self.whole.device_mesh, along[0], size, (before, after))
+        first, last = _reach((begin, end), size, (before, after)) if along else (begin, end)
+        return x, (before - (begin - first), after - (last - end))
+
+    def within(self, module: nn.Module) -> contextlib.AbstractContextManager[None]:
+        """Put all of a module's parameters in the places of its DTensors."""
+        return _on_part(module, self, ())
+
+    def kept(self, value: Tensor) -> Tensor:
+        """All of a buffer."""
+        return value.full_tensor() if is_sharded(value) else value  # type: ignore[attr-defined]
 
     def of_axis(self, axis: int, local: Tensor) -> DTensor:
         """A vector of one number for each entry of an axis, of which this process has those of its part."""
@@ -88,6 +149,10 @@ class Parts(NamedTuple):
             if value.shape[-at] == whole != size:
                 value = value.narrow(-at, self.begin[-at], size)
         return value
+
+    def shared(self, owner: object, name: str, value: Tensor) -> Tensor:
+        """All of a parameter, whose gradient each process has a share of."""
+        return self.parameter(owner, name, value, self.whole.ndim)  # type: ignore[return-value]
 
     def parameter(self, owner: object, name: str, value: Tensor | None, first: int) -> Tensor | None:
         """What of a gain this part needs, whose axes are those of the whole from ``first`` on, or a single number."""
@@ -138,7 +203,7 @@ def parts(owner: object, x: DTensor) -> Parts | None:
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-    if not all(type(place) in (Shard, Replicate) or place.is_partial() for place in x.placements):
+    if not all(type(place) is Shard or place.is_replicate() or place.is_partial() for place in x.placements):
         return None
     copied = [Replicate() if place.is_partial() else place for place in x.placements]
     x = x if tuple(copied) == x.placements else x.redistribute(placements=copied)
@@ -168,6 +233,78 @@ def by_samples(forward: Callable[..., Any], samples: int) -> Callable[..., Any]:
     return run
 
 
+def part_of(owner: object, x: Tensor) -> Parts | None:
+    """Cut a DTensor; None for plain tensors, and for placements that :func:`parts` does not take."""
+    return parts(owner, x) if type(x) is not Tensor and is_sharded(x) else None  # type: ignore[arg-type]
+
+
+def _reach(own: tuple[int, int], size: int, beyond: tuple[int, int]) -> tuple[int, int]:
+    """From where to where a part reaches with its neighbours; one of nothing has none."""
+    begin, end = own
+    return own if begin >= end else (max(0, begin - beyond[0]), min(size, end + beyond[1]))
+
+
+def _exchange(x: Tensor, at: int, mesh: Any, along: int, size: int, beyond: tuple[int, int]) -> Tensor:
+    """A part with what its neighbours on other processes have of its reach."""
+    from torch.distributed._functional_collectives import all_to_all_single_autograd
+    from torch.distributed.tensor import Shard
+
+    shards = [Shard.local_shard_size_and_offset(size, mesh.size(along), rank) for rank in range(mesh.size(along))]
+    owned = [(offset, offset + length) for length, offset in shards]
+    me = mesh.get_local_rank(along)
+    rows, begin = x.movedim(at, 0), owned[me][0]
+    sent = [_overlap(owned[me], _reach(own, size, beyond)) for own in owned]
+    sent[me] = (begin, begin)
+    taken = [_overlap(own, _reach(owned[me], size, beyond)) for own in owned]
+    taken[me] = (0, 0)
+    message = torch.cat([rows.narrow(0, first - begin, last - first) for first, last in sent])
+    lengths, given = ([last - first for first, last in each] for each in (taken, sent))
+    others = all_to_all_single_autograd(message, lengths, given, mesh.get_group(along))
+    before = sum(lengths[:me])
+    return torch.cat([others[:before], rows, others[before:]]).movedim(0, at)
+
+
+def _overlap(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    first, last = max(a[0], b[0]), min(a[1], b[1])
+    return (first, last) if first < last else (a[0], a[0])
+
+
+def by_parts(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Let a norm of single samples work on this process' part of a DTensor.
+
+    Where no axis is cut that the norm's card has a statistic over, nor the channels, it is called with the part, and
+    nothing is sent. Else ``over_parts(part)`` of the module gives its result for the part, joining what a statistic
+    needs; where there is none, or it gives None, ``forward`` sees the DTensor.
+    """
+
+    @functools.wraps(forward)
+    def run(self: Any, x: Tensor) -> Tensor:
+        if type(x) is Tensor or not is_sharded(x):
+            return forward(self, x)
+        part = parts(self, x)  # type: ignore[arg-type]
+        if part is None:
+            return forward(self, x)
+        y = None
+        if not torch.compiler.is_compiling() and {*part.axes} - {None} <= _free(self.card, x.ndim):
+            with _on_part(self, part, ()):
+                y = forward(self, part.local)
+        elif hasattr(self, "over_parts"):
+            y = self.over_parts(part)
+        return forward(self, x) if y is None else part.joined(y)
+
+    return run
+
+
+def _free(card: Any, ndim: int) -> set[int]:
+    """The axes along which a norm does the same everywhere."""
+    names, over = card.shape.axes, card.over.axes
+    if names[0] == "...":
+        return set(range(ndim - 1))
+    over = {"*" if name == "+" else name for name in over}
+    names = names if len(names) == ndim else [*names[:2], *["*"] * (ndim - 2)]
+    return {axis for axis, name in enumerate(names) if name != "C" and ("*" if name == "+" else name) not in over}
+
+
 def _whole_but_for(part: Parts, samples: int, module: nn.Module) -> bool:
     """Whether samples alone are cut, along one axis of the mesh, and nothing else is to be joined or is cut."""
     joins = any(getattr(m, "sync", False) for m in module.modules())
@@ -192,7 +329,7 @@ def _on_part(module: nn.Module, part: Parts, groups: tuple[Any, ...]) -> Iterato
     try:
         for m, parameters, buffers, joining in before:
             own = {name: part.parameter(module, name, p, part.whole.ndim) for name, p in parameters.items()}
-            local: Any = {name: getattr(b, "to_local", lambda b=b: b)() for name, b in buffers.items()}
+            local: Any = {name: b.to_local() if is_sharded(b) else b for name, b in buffers.items()}
             m.__dict__.update(_parameters=own, _buffers=local)
             if joining:
                 m.__dict__.update(sync=bool(groups), process_group=groups[0] if groups else None)
@@ -227,24 +364,34 @@ def _groups(mesh: Any, along: Sequence[int]) -> tuple[Any, ...]:
     return tuple(mesh.get_group(at) for at in along)
 
 
-def centered(part: Parts, x: Tensor, axes: tuple[int, ...], along: Sequence[int], total: int) -> tuple[Tensor, Tensor]:
-    """The values less the mean of all processes' values, ``total`` a statistic, and the sum of the squares of all.
+def own_sums(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """Sum and sum of squares over axes of a process' own values, stacked, in float64.
 
-    Each process sends its sum, and its squares about its own mean with that mean's about 0, in float64: two numbers a
-    statistic, which join without the loss that sums of squares have at an offset.
+    The squares are taken about the own mean, and that mean's about 0 in float64: so sums of several processes join
+    without the loss that sums of squares have at an offset.
     """
     wide = accurate(x)
-    count = math.prod(x.shape[axis] for axis in axes)
-    mean = wide.sum(axes, keepdim=True) / max(count, 1)
+    count = math.prod([x.shape[axis] for axis in axes])
+    mean = wide.sum(tuple(axes), keepdim=True) / max(count, 1)
     apart = wide - mean
-    left = apart.detach().sum(axes, keepdim=True).double() / max(count, 1)  # what rounding took from the mean
-    squares = apart.square().sum(axes, keepdim=True).double() - count * left.square()
+    left = apart.detach().sum(tuple(axes), keepdim=True).double() / max(count, 1)  # what rounding took from the mean
+    squares = apart.square().sum(tuple(axes), keepdim=True).double() - count * left.square()
     exact = mean.double() + left
-    s, q = sum_over_mesh(torch.stack([count * exact, squares + count * exact.square()]), part, along)
+    return torch.stack([count * exact, squares + count * exact.square()])
+
+
+def centered(part: Parts, x: Tensor, axes: tuple[int, ...], along: Sequence[int], total: int) -> tuple[Tensor, Tensor]:
+    """The values less the mean of all processes' values, ``total`` a statistic, and the sum of the squares of all."""
+    s, q = sum_over_mesh(own_sums(x, axes), part, along)
     joined = s / total
-    near = joined.detach().to(wide.dtype)
-    z = (wide - near) - (joined - near).to(wide.dtype)
-    return z, (q - total * joined.square()).clamp(min=0)
+    return less(x, joined), (q - total * joined.square()).clamp(min=0)
+
+
+def less(x: Tensor, mean: Tensor) -> Tensor:
+    """Subtract a mean in float64 from values in the type of the arithmetic, without its last digits' being lost."""
+    wide = accurate(x)
+    near = mean.detach().to(wide.dtype)
+    return (wide - near) - (mean - near).to(wide.dtype)
 
 
 def _words(mesh: Any) -> str:

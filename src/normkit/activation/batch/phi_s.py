@@ -9,6 +9,7 @@ from torch.nn import functional
 from normkit import check, statistics
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.ops.sharded import Parts, part_of
 from normkit.ops.hadamard import hadamard
 
 METHODS = ("phi-s", "standard", "pca", "zca", "hadamard")
@@ -114,7 +115,14 @@ class PHIS(Norm):
     def forward(self, x: Tensor) -> Tensor:
         """Standardize ``x``."""
         exact, mean = self._accurate(x, "x")
-        return _product(self.matrix, exact - mean).to(x.dtype)
+        part = part_of(self, x)
+        return _product(self.matrix, exact - mean).to(x.dtype) if part is None else part.joined(self._of_part(part))
+
+    def _of_part(self, part: Parts) -> Tensor:
+        exact, axis = statistics.accurate(part.local), 1 if part.whole.dim() == 4 else part.whole.dim() - 1
+        mean, matrix = (part.kept(value).to(exact.dtype) for value in (self.mean, self.matrix))
+        centered = exact - mean.narrow(0, part.begin[axis], exact.shape[axis]).view(-1, *[1] * (exact.dim() - 1 - axis))
+        return part.own(part.product(matrix, centered, axis), axis).to(part.local.dtype)
 
     def inverse(self, y: Tensor) -> Tensor:
         """Bring standardized features back."""

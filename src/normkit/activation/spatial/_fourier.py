@@ -31,7 +31,7 @@ def amplitude(z: Tensor) -> Tensor:
     return _lift(z.real.square() + z.imag.square()).sqrt()
 
 
-def compose(phase: Tensor, amplitude: Tensor, weight: Tensor, bias: Tensor, like: Tensor) -> Tensor:
+def compose(phase: Tensor, amplitude: Tensor, weight: Tensor | None, bias: Tensor | None, like: Tensor) -> Tensor:
     """Transform ``amplitude * phase`` back, then scale and shift per channel, in the layout and type of ``like``."""
     y = _image(torch.complex(amplitude * phase.real, amplitude * phase.imag), like.shape)
     return ops.affine(in_layout_of(like, y), weight, bias).to(like.dtype)

@@ -9,6 +9,7 @@ from normkit import check, ops, statistics
 from normkit.catalog import method
 from normkit.layers import Linear
 from normkit.norm import Norm
+from normkit.ops.sharded import Parts, by_parts
 
 
 @method(
@@ -59,16 +60,28 @@ class CSNorm(Norm):
         self.reduce = Linear(num_features, hidden)
         self.expand = Linear(hidden, num_features)
 
+    @by_parts
     def forward(self, x: Tensor) -> Tensor:
         """Normalize the selected channels of ``x``."""
         check.channels_first(self, x, self.num_features, 3)
         exact = statistics.accurate(x)
         moments = ops.instance_moments(exact)
-        gate = self._gate(moments.mean)
+        gate = self._gate(self.expand(torch.relu(self.reduce(moments.mean))).to(exact.dtype))
         normalized = ops.normalize_with(exact, moments.mean, moments.var, self.weight, self.bias, eps=self.eps)
         return (ops.affine(normalized, gate) + ops.affine(exact, 1 - gate)).to(x.dtype)
 
-    def _gate(self, mean: Tensor) -> Tensor:
-        opened = torch.relu(self.expand(torch.relu(self.reduce(mean)))).to(mean.dtype)
-        square = opened.square()
+    def _gate(self, expanded: Tensor) -> Tensor:
+        square = torch.relu(expanded).square()
         return square / torch.where(square > 0, square + self.gate_eps, 1)
+
+    def over_parts(self, part: Parts) -> Tensor:
+        """Normalize images whose space is cut, by a message of moments, or whose channels are, by one of the gate's."""
+        exact, space = statistics.accurate(part.local), range(2, part.whole.ndim)
+        mean, var = (m.flatten(1).to(exact.dtype) for m in part.moments(exact, space))
+        weight, bias = (part.parameter(self, n, p, 1) for n, p in (("weight", self.weight), ("bias", self.bias)))
+        with part.within(self):
+            matrix, shift = self.reduce.weight.to(mean.dtype), self.reduce.bias.to(mean.dtype)
+            hidden = torch.relu(part.product(matrix, mean) + shift)
+            gate = self._gate(part.own(self.expand(hidden).to(exact.dtype)))
+        normalized = ops.normalize_with(exact, mean, var, weight, bias, eps=self.eps)
+        return (ops.affine(normalized, gate) + ops.affine(exact, 1 - gate)).to(part.local.dtype)

@@ -10,6 +10,7 @@ from normkit import check, ops
 from normkit.activation.spatial._layout import in_layout_of
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.ops.sharded import Parts, by_parts, less, own_sums
 from normkit.statistics import accurate
 
 
@@ -64,6 +65,7 @@ class DivisiveNorm(Norm):
         self.weight = nn.Parameter(torch.ones(num_features)) if affine else None
         self.bias = nn.Parameter(torch.zeros(num_features)) if affine else None
 
+    @by_parts
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``."""
         check.channels_first(self, x, self.num_features, 4, 4)
@@ -71,6 +73,25 @@ class DivisiveNorm(Norm):
         v = exact - _around(exact, self.center_window)
         y = v * (self.sigma**2 + _around(v.square(), self.scale_window)).rsqrt()
         return in_layout_of(x, ops.affine(y, self.weight, self.bias).to(x.dtype))
+
+    def over_parts(self, part: Parts) -> Tensor:
+        """Normalize images whose channels are cut, by a message of moments, or whose space is, by an exchange of them.
+
+        The sum over channels of (x - m)² about any m is a number of their sum and their sum of squares.
+        """
+        x, count = accurate(part.local), part.whole.shape[1]
+        (maps,) = part.total((1,), own_sums(x, (1,)).flatten(0, 1))
+        reach, before = self.center_window // 2 + self.scale_window // 2, []
+        for axis in (2, 3):
+            maps, missing = part.with_neighbours(maps, axis, axis, reach, reach)
+            before.append(reach - missing[0])
+        mean, square = (maps / count).unflatten(0, (2, -1)).unbind()
+        around = _around(mean, self.center_window)
+        spread = _around((square - 2 * around * mean + around.square()).clamp(min=0), self.scale_window)
+        around, spread = (_cut(value, before, x.shape[2:]) for value in (around, spread))
+        r = (self.sigma**2 + spread).rsqrt().to(x.dtype)
+        weight, bias = (part.parameter(self, n, p, 1) for n, p in (("weight", self.weight), ("bias", self.bias)))
+        return in_layout_of(part.local, ops.affine(less(x, around) * r, weight, bias).to(part.local.dtype))
 
 
 def _odd(owner: object, name: str, value: int) -> int:
@@ -83,3 +104,8 @@ def _around(x: Tensor, window: int) -> Tensor:
     """Mean over the channels and a window of positions, (N, 1, H, W)."""
     mean = x.mean(1, keepdim=True)
     return F.avg_pool2d(mean, window, 1, window // 2, count_include_pad=False) if mean.numel() else mean
+
+
+def _cut(x: Tensor, begin: list[int], shape: torch.Size) -> Tensor:
+    """The positions of a shape from ``begin`` on."""
+    return x.narrow(2, begin[0], shape[0]).narrow(3, begin[1], shape[1])

@@ -12,6 +12,7 @@ from normkit.activation.token.layernorm import LayerNorm
 from normkit.catalog import method
 from normkit.layers import Linear
 from normkit.norm import Norm
+from normkit.ops.sharded import Parts, by_parts
 
 
 @method(
@@ -84,17 +85,39 @@ class GCBlock(Norm):
         nn.init.zeros_(expand.bias)
         self.add_module(f"{name}_expand", expand)
 
+    @by_parts
     def forward(self, x: Tensor) -> Tensor:
         """Fuse ``x`` with its context."""
         check.channels_first(self, x, self.num_features, 3)
         exact = statistics.accurate(x)
-        context = self._context(exact.flatten(2))
-        y = exact
+        return self._fuse(exact, self._context(exact.flatten(2))).to(x.dtype)
+
+    def _fuse(self, y: Tensor, context: Tensor) -> Tensor:
         if "mul" in self.fusion:
             y = ops.affine(y, torch.sigmoid(self._branch("mul", context)))
         if "add" in self.fusion:
             y = ops.affine(y, None, self._branch("add", context))
-        return y.to(x.dtype)
+        return y
+
+    def over_parts(self, part: Parts) -> Tensor | None:
+        """Fuse images whose space is cut with their context, by one message; not those whose channels are."""
+        if part.along((1,)):
+            return None
+        with part.within(self):
+            exact = statistics.accurate(part.local)
+            context = self._joined_context(part, exact.flatten(2), range(2, part.whole.ndim))
+            return self._fuse(exact, context).to(part.local.dtype)
+
+    def _joined_context(self, part: Parts, x: Tensor, space: range) -> Tensor:
+        if self.pooling == "avg":
+            return (part.total(space, x.sum(-1))[0] / part.size(space)).to(x.dtype)
+        logits = self.mask(x.mT)
+        own = logits.detach().amax(1, keepdim=True) if x.shape[-1] else x.new_full((len(x), 1, 1), -torch.inf)
+        powers = (logits - own).exp()
+        found = torch.cat([own, powers.sum(1, keepdim=True), x @ powers], 1).squeeze(-1)
+        most, total, context = part.stacked(found, space).split([1, 1, x.shape[1]], 2)
+        share = (most - most.amax(0)).exp().detach()
+        return (share * context).sum(0) / (share * total).sum(0)
 
     def _context(self, x: Tensor) -> Tensor:
         if self.pooling == "avg":

@@ -6,9 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normkit import check, statistics
+from normkit import check, ops, statistics
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.ops.sharded import part_of
 
 PEDESTAL = 2.0**-36  # keeps the gradient of a squared parameter alive at 0
 
@@ -79,8 +80,13 @@ class GDN(Norm):
         energy = exact.square() if self.power == 2 else exact.abs()
         bias = _square(self.beta.to(exact.dtype), (self.beta_min + PEDESTAL) ** 0.5)
         mix = _square(self.gamma.to(exact.dtype), PEDESTAL**0.5)
-        positions = energy.unsqueeze(-1).flatten(2).unsqueeze(-1)
-        d = F.conv2d(positions, mix[:, :, None, None], bias).to(exact.dtype).reshape(x.shape)
+        part = part_of(self, energy)
+        if part is None:
+            positions = energy.unsqueeze(-1).flatten(2).unsqueeze(-1)
+            d = F.conv2d(positions, mix[:, :, None, None], bias).to(exact.dtype).reshape(x.shape)
+        else:
+            bias, mix = part.parameter(self, "beta", bias, 1), part.shared(self, "gamma", mix)
+            d = part.joined(part.own(part.product(mix, part.local)) + ops.channel.along(bias, part.local))
         if self.power == 1:
             return (exact * d if self.inverse else exact / d).to(x.dtype)
         return (exact * (d.sqrt() if self.inverse else d.rsqrt())).to(x.dtype)

@@ -9,6 +9,7 @@ from normkit import check, statistics
 from normkit.activation.spatial._layout import in_layout_of
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.ops.sharded import Parts, by_parts
 
 
 @method(
@@ -53,6 +54,7 @@ class GDNParametric(Norm):
         self.alpha = nn.Parameter(torch.full((num_features, num_features), 2.0))
         self.epsilon = nn.Parameter(torch.full((num_features,), 0.5))
 
+    @by_parts
     def forward(self, x: Tensor) -> Tensor:
         """Transform ``x``."""
         check.channels_first(self, x, self.num_features)
@@ -60,9 +62,28 @@ class GDNParametric(Norm):
         kind = exact.dtype
         vectors = exact.movedim(1, -1)
         z = (vectors @ self.weight.to(kind).mT).to(kind)
-        zero = (z == 0).unsqueeze(-2)
-        size = torch.where(zero, 1, z.abs().unsqueeze(-2))
-        powers = torch.where(zero, 0, size ** self.alpha.to(kind))
-        d = self.beta.to(kind) + (powers * self.gamma.to(kind)).sum(-1)
+        d = self.beta.to(kind) + _mixed_powers(z, self.alpha.to(kind), self.gamma.to(kind))
         y = (z * d ** -self.epsilon.to(kind)).movedim(-1, 1)
         return in_layout_of(x, y).to(x.dtype)
+
+    def over_parts(self, part: Parts) -> Tensor:
+        """Transform images whose channels are cut: a message of the responses, and one of their powers."""
+        exact = statistics.accurate(part.local)
+        kind = exact.dtype
+        squares = {"weight": self.weight, "alpha": self.alpha, "gamma": self.gamma}
+        weight, alpha, gamma = (part.shared(self, name, value).to(kind) for name, value in squares.items())
+        beta, epsilon = (
+            part.parameter(self, name, value, 1).to(kind)  # type: ignore[union-attr]
+            for name, value in (("beta", self.beta), ("epsilon", self.epsilon))
+        )
+        z = part.own(part.product(weight, exact)).movedim(1, -1)
+        powers = _mixed_powers(z, part.own(alpha), part.own(gamma)).movedim(-1, 1)
+        d = beta + part.own(part.summed(powers, 1)).movedim(1, -1)
+        return in_layout_of(part.local, (z * d**-epsilon).movedim(-1, 1)).to(part.local.dtype)
+
+
+def _mixed_powers(z: Tensor, alpha: Tensor, gamma: Tensor) -> Tensor:
+    """For each i the sum over j of gamma[i, j] |z[j]|^alpha[i, j], where 0 has no gradient."""
+    zero = (z == 0).unsqueeze(-2)
+    size = torch.where(zero, 1, z.abs().unsqueeze(-2))
+    return (torch.where(zero, 0, size**alpha) * gamma).sum(-1)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from normkit import check
+from normkit import check, statistics
 from normkit.activation._layer_instance import LayerInstanceNorm
 from normkit.catalog import method
+from normkit.ops.sharded import Parts, by_parts, own_sums
 
 
 @method(
@@ -46,7 +47,25 @@ class ILN(LayerInstanceNorm):
         self.weight = nn.Parameter(torch.ones(num_features))
         self.bias = nn.Parameter(torch.zeros(num_features))
 
+    @by_parts
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``."""
         check.channels_first(self, x, self.num_features, 3)
         return self._blend(x, self.weight, self.bias)
+
+    def over_parts(self, part: Parts) -> Tensor:
+        """Normalize images whose channels or space are cut, by one message for each."""
+        exact, space = statistics.accurate(part.local), range(2, part.whole.ndim)
+        parameters = {"rho": self.rho, "weight": self.weight, "bias": self.bias}
+        rho, weight, bias = (part.parameter(self, name, value, 1) for name, value in parameters.items())
+        (instance,) = part.total(space, own_sums(exact, space).flatten(2))
+        (layer,) = part.total((1,), instance.sum(2))
+        both = [_unbiased(sums, part.size(axes)) for sums, axes in ((instance, space), (layer, (1, *space)))]
+        moments = [value.to(exact.dtype) for pair in both for value in pair]
+        return self._mix(exact, *moments, rho, weight, bias).to(part.local.dtype)
+
+
+def _unbiased(sums: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Mean and variance of ``count`` values from their sum and sum of squares."""
+    mean, square = (sums / count).unbind()
+    return mean, (square - mean.square()).clamp(min=0) * (count / max(count - 1, 1))

@@ -9,6 +9,7 @@ from normkit import check
 from normkit.activation.spatial._layout import in_layout_of
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.ops.sharded import Parts, by_parts
 from normkit.statistics import accurate
 
 
@@ -53,6 +54,7 @@ class LocalResponseNorm(Norm):
         self.beta = check.number(self, "beta", beta)
         self.k = check.number(self, "k", k)
 
+    @by_parts
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``."""
         check.floating(self, x)
@@ -63,4 +65,15 @@ class LocalResponseNorm(Norm):
         exact = accurate(x)
         squares = F.pad(exact.square().flatten(2).unsqueeze(1), (0, 0, self.size // 2, (self.size - 1) // 2))
         around = F.avg_pool2d(squares, (self.size, 1), stride=1).squeeze(1).reshape(x.shape)
+        return self._divide(x, exact, around)
+
+    def _divide(self, x: Tensor, exact: Tensor, around: Tensor) -> Tensor:
         return in_layout_of(x, (exact * (self.k + self.alpha * around).pow(-self.beta)).to(x.dtype))
+
+    def over_parts(self, part: Parts) -> Tensor:
+        """Normalize channels whose neighbours lie on other processes, by an exchange of these."""
+        exact, own = accurate(part.local), part.local.shape[1]
+        squares, missing = part.with_neighbours(exact.square(), 1, 1, self.size // 2, (self.size - 1) // 2)
+        squares = F.pad(squares.movedim(1, -1), missing).movedim(-1, 1)
+        around = sum(squares.narrow(1, at, own) for at in range(self.size)) / self.size
+        return self._divide(part.local, exact, around)

@@ -9,6 +9,7 @@ from normkit import check, ops, statistics
 from normkit.activation.spatial import _fourier
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.ops.sharded import Parts, by_parts
 
 TEMPERATURE = 0.1  # fixed in the authors' code
 
@@ -65,10 +66,21 @@ class SCNorm(Norm):
         check.shape(self, "x", x, (None, None, None, self.num_features))
         return self._mix(x.movedim(-1, 1)).movedim(1, -1)
 
+    @by_parts
     def _mix(self, x: Tensor) -> Tensor:
+        return self._mixed(x, self.weight, self.bias, self.gate)
+
+    def over_parts(self, part: Parts) -> Tensor | None:
+        """Mix the amplitudes of images whose channels are cut; a Fourier transform needs all of space."""
+        if part.along((2, 3)):
+            return None
+        weight, bias = (part.parameter(self, n, p, 1) for n, p in (("weight", self.weight), ("bias", self.bias)))
+        return self._mixed(part.local, weight, bias, part.shared(self, "gate", self.gate))
+
+    def _mixed(self, x: Tensor, weight: Tensor | None, bias: Tensor | None, gate: Tensor) -> Tensor:
         exact = statistics.accurate(x)
         raw = _fourier.spectrum(exact)
         normalized = _fourier.spectrum(ops.instance_norm(exact, eps=self.eps))
-        share = torch.softmax(self.gate.to(exact.dtype) / TEMPERATURE, 0)
+        share = torch.softmax(gate.to(exact.dtype) / TEMPERATURE, 0)
         amplitude = share[0] * _fourier.amplitude(normalized) + share[1] * _fourier.amplitude(raw)
-        return _fourier.compose(_fourier.phase(raw), amplitude, self.weight, self.bias, like=x)
+        return _fourier.compose(_fourier.phase(raw), amplitude, weight, bias, like=x)

@@ -10,6 +10,7 @@ from torch import Tensor
 from normkit import check, statistics
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.ops.sharded import Parts, by_parts, less
 
 
 @method(
@@ -48,6 +49,7 @@ class FeatureNorm(Norm):
         self.center = bool(center)
         self.eps = check.eps(self, eps)
 
+    @by_parts
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``."""
         check.channels_first(self, x, self.num_features)
@@ -55,6 +57,20 @@ class FeatureNorm(Norm):
         h = statistics.accurate(x)
         if self.center:
             h = h - h.mean(features, keepdim=True)
-        length = torch.linalg.vector_norm(h, dim=features, keepdim=True).clamp(min=self.eps)
-        scale = math.sqrt(math.prod(x.shape[1:])) if self.scale is None else self.scale
-        return (h * (scale / length)).to(x.dtype)
+        length = torch.linalg.vector_norm(h, dim=features, keepdim=True)
+        return self._set(h, length, math.prod(x.shape[1:])).to(x.dtype)
+
+    def _set(self, h: Tensor, length: Tensor, count: int) -> Tensor:
+        scale = math.sqrt(count) if self.scale is None else self.scale
+        return h * (scale / length.clamp(min=self.eps))
+
+    def over_parts(self, part: Parts) -> Tensor:
+        """Set the length of samples whose features are cut, by one message."""
+        features = range(1, part.whole.ndim)
+        h, count = statistics.accurate(part.local), part.size(features)
+        if self.center:
+            mean, var = part.moments(h, features)
+            h, square = less(h, mean), var * count
+        else:
+            (square,) = part.total(features, h.square().sum(tuple(features), keepdim=True))
+        return self._set(h, statistics.root(square).to(h.dtype), count).to(part.local.dtype)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from normkit import check
-from normkit.activation.token._unit import unit
+from normkit.activation.token._unit import unit, unit_of_part
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.ops.sharded import Parts, by_parts
 
 
 @method(
@@ -46,9 +47,14 @@ class L2FeatureNorm(Norm):
         super().__init__()
         self.radius = check.number(self, "radius", radius)
 
+    @by_parts
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``."""
         check.floating(self, x)
         if x.dim() == 0:
             raise ValueError("L2FeatureNorm: x must end in a feature axis, but it is a single number")
         return (self.radius * unit(x)).to(x.dtype)
+
+    def over_parts(self, part: Parts) -> Tensor:
+        """Normalize cut vectors."""
+        return (self.radius * unit_of_part(part)).to(part.local.dtype)

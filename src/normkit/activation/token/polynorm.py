@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from normkit import check, ops
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.ops.sharded import Parts, by_parts
 from normkit.statistics import accurate
 
 
@@ -48,11 +49,25 @@ class PolyNorm(Norm):
         self.weight = nn.Parameter(torch.full((3,), 1 / 3))
         self.bias = nn.Parameter(torch.zeros(1))
 
+    @by_parts
     def forward(self, x: Tensor) -> Tensor:
         """Mix the normalized powers of ``x`` over its last axis."""
         check.features_last(self, x, x.shape[-1] if isinstance(x, Tensor) and x.dim() else 1)
-        z = accurate(x)
-        square = z.square()
-        powers = (square * z, square, z)
-        terms = (ops.row_norm(u, w, rule=self.rule) for u, w in zip(powers, self.weight.split(1), strict=True))
+        terms = (ops.row_norm(u, w, rule=self.rule) for u, w in zip(_powers(x), self.weight.split(1), strict=True))
         return sum(terms, start=self.bias).to(x.dtype)
+
+    def over_parts(self, part: Parts) -> Tensor:
+        """Mix the powers of cut vectors, whose three sums of squares are one message."""
+        weight, bias = part.shared(self, "weight", self.weight), part.shared(self, "bias", self.bias)
+        powers, dim = _powers(part.local), part.whole.shape[-1]
+        squares = part.total((part.whole.ndim - 1,), *(u.square().sum(-1, keepdim=True) for u in powers))
+        factors = (self.rule.factor(s, dim).to(powers[0].dtype) for s in squares)
+        terms = (w * (u * r) for w, u, r in zip(weight, powers, factors, strict=True))
+        return sum(terms, start=bias).to(part.local.dtype)
+
+
+def _powers(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Cube, square and the vector itself, in the type of the arithmetic."""
+    z = accurate(x)
+    square = z.square()
+    return square * z, square, z

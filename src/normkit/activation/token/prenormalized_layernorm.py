@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.ops.sharded import Parts, by_parts
 
 
 @method(
@@ -57,6 +58,7 @@ class PrenormalizedLayerNorm(Norm):
         self.weight = nn.Parameter(torch.ones(dim))
         self.bias = nn.Parameter(torch.zeros(dim))
 
+    @by_parts
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x`` in its own precision; means are sums of x / dim, so that no sum overflows."""
         check.features_last(self, x, self.dim)
@@ -64,6 +66,16 @@ class PrenormalizedLayerNorm(Norm):
         u = z / (_mean(z.abs()) + self.eps)
         rms = ((u / math.sqrt(self.dim)).square().sum(-1, keepdim=True) + self.eps).sqrt()
         return u / rms * self.weight.to(x.dtype) + self.bias.to(x.dtype)
+
+    def over_parts(self, part: Parts) -> Tensor:
+        """Normalize cut vectors: a message of the moments, and one of the deviations, which need the mean."""
+        last, kind = part.whole.ndim - 1, part.local.dtype
+        weight, bias = (part.parameter(self, n, p, last) for n, p in (("weight", self.weight), ("bias", self.bias)))
+        mean, var = part.moments(part.local, (last,))
+        z = part.local - mean.to(kind)
+        (deviation,) = part.total((last,), (z.abs() / self.dim).sum(-1, keepdim=True))
+        rms = (var / (deviation + self.eps).square() + self.eps).sqrt().to(kind)
+        return z / (deviation + self.eps).to(kind) / rms * weight.to(kind) + bias.to(kind)
 
 
 def _mean(x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from normkit import check, ops
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.ops.sharded import Parts, by_parts
 from normkit.statistics import accurate
 
 
@@ -56,6 +57,7 @@ class SeeDNorm(Norm):
         self.alpha = nn.Parameter(torch.ones(dim))
         self.beta = nn.Parameter(torch.zeros(dim))
 
+    @by_parts
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``, whose last axis has ``dim`` entries."""
         check.features_last(self, x, self.dim)
@@ -64,3 +66,14 @@ class SeeDNorm(Norm):
         s = torch.tanh((z * self.beta).unflatten(-1, runs).sum(-1, keepdim=True))
         gain = (s * self.alpha.view(runs) + self.weight.view(runs)).flatten(-2)
         return (gain * ops.row_norm(z, rule=self.rule)).to(x.dtype)
+
+    def over_parts(self, part: Parts) -> Tensor:
+        """Normalize cut vectors, whose products and sum of squares are one message."""
+        last, z = part.whole.ndim - 1, accurate(part.local)
+        gains = (("weight", self.weight), ("alpha", self.alpha), ("beta", self.beta))
+        weight, alpha, beta = (part.parameter(self, name, value, last) for name, value in gains)
+        run = torch.arange(z.shape[-1], device=z.device).add(part.begin[-1]) // (self.dim // self.heads)
+        products = z.new_zeros(*z.shape[:-1], self.heads).index_add(-1, run, z * beta)
+        products, square = part.total((last,), products, z.square().sum(-1, keepdim=True))
+        gain = torch.tanh(products).to(z.dtype)[..., run] * alpha + weight
+        return (gain * (z * self.rule.factor(square, self.dim).to(z.dtype))).to(part.local.dtype)

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.norm import Norm
-from normkit.statistics import moments
+from normkit.ops.sharded import Parts, by_parts
+from normkit.statistics import accurate, moments
 
 
 def _timm(features: int) -> nn.Module:
@@ -68,6 +69,15 @@ class SimpleNorm(Norm):
         check.channels_first(self, x, self.dim)
         return self._normalize(x.movedim(1, -1)).movedim(-1, 1)
 
+    @by_parts
     def _normalize(self, x: Tensor) -> Tensor:
         y = x * (moments(x, (-1,)).unbiased() + self.eps).rsqrt().unsqueeze(-1)
         return (y if self.weight is None else y * self.weight).to(x.dtype)
+
+    def over_parts(self, part: Parts) -> Tensor:
+        """Normalize cut vectors, whose sum and sum of squares are one message."""
+        last, x = part.whole.ndim - 1, accurate(part.local)
+        weight = part.parameter(self, "weight", self.weight, last)
+        _, var = part.moments(x, (last,))
+        y = x * (var * (self.dim / (self.dim - 1)) + self.eps).rsqrt().to(x.dtype)
+        return (y if weight is None else y * weight).to(part.local.dtype)
