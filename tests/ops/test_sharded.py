@@ -31,7 +31,7 @@ def numbers(*shape, seed=0, dtype=torch.float32):
 
 
 def norm_of(name, width, dtype, **options):
-    module = nk.create(name, width, **options).to(dtype)
+    module = nk.create(name, *([] if width is None else [width]), **options).to(dtype)
     with torch.no_grad():
         for seed, parameter in enumerate(module.parameters(), 1):
             parameter.copy_(1 + 0.3 * numbers(*parameter.shape, seed=seed))
@@ -191,6 +191,118 @@ def test_images_give_the_numbers_of_the_whole_with_one_sum_at_most(name, process
         assert sent == expected[2]
 
 
+EXCHANGE = [{"all_to_all_single": 1}] * 2
+NOTHING = [{}, {}]
+TWICE = [{"all_reduce": 2}] * 2
+WIDE = (5, 8, 6, 7)
+CUT = {  # width, arguments, sizes, and what each sharded axis sends
+    "polynorm": (None, {}, TOKENS, (NOTHING, NOTHING, SUM)),
+    "seednorm": (10, {}, TOKENS, (NOTHING, NOTHING, SUM)),
+    "seednorm, heads that are cut": (10, {"heads": 5}, TOKENS, (NOTHING, NOTHING, SUM)),
+    "simplenorm": (10, {}, TOKENS, (NOTHING, NOTHING, SUM)),
+    "simplenorm, channels first": (10, {"channels_last": False}, (6, 10, 5), (NOTHING, SUM, NOTHING)),
+    "l2-feature-norm": (None, {"radius": 3.0}, TOKENS, (NOTHING, NOTHING, SUM)),
+    "prenormalized-layernorm": (10, {}, TOKENS, (NOTHING, NOTHING, TWICE)),
+    "feature-norm": (8, {}, WIDE, (NOTHING, SUM, SUM, SUM)),
+    "feature-norm, centered": (8, {"center": True, "scale": 2.0}, WIDE, (NOTHING, SUM, SUM, SUM)),
+    "csnorm": (8, {}, WIDE, (NOTHING, SUM, SUM, SUM)),
+    "iln": (8, {}, WIDE, (NOTHING, SUM, SUM, SUM)),
+    "gcblock, the mean": (
+        8,
+        {"ratio": 0.5, "pooling": "avg", "fusion": ("mul", "add")},
+        WIDE,
+        (NOTHING, None, SUM, SUM),
+    ),
+    "gcblock": (8, {"ratio": 0.5}, WIDE, (NOTHING, None, SUM, SUM)),
+    "gdn-parametric": (8, {}, WIDE, (NOTHING, TWICE, NOTHING, NOTHING)),
+    "phi-s": (8, {}, WIDE, (NOTHING, SUM, NOTHING, NOTHING)),
+    "phi-s, of tokens": (8, {}, (5, 8), (NOTHING, SUM)),
+    "scnorm": (8, {}, WIDE, (NOTHING, NOTHING, None, None)),
+    "divisive-norm": (8, {}, WIDE, (NOTHING, SUM, EXCHANGE, EXCHANGE)),
+    "divisive-norm, far": (8, {"center_window": 7, "scale_window": 9}, WIDE, (NOTHING, SUM, EXCHANGE, EXCHANGE)),
+    "local-response-norm": (4, {"alpha": 1.0}, WIDE, (NOTHING, EXCHANGE, NOTHING, NOTHING)),
+    "local-response-norm, far": (7, {"alpha": 1.0}, (5, 5, 6, 7), (NOTHING, EXCHANGE, NOTHING, NOTHING)),
+}
+
+
+@pytest.mark.parametrize("case", CUT)
+def test_what_a_statistic_is_over_may_be_cut(case, processes):
+    width, options, sizes, sent = CUT[case]
+    name = case.split(",")[0]
+    for axis, counts in enumerate(sent):
+        if counts is None:
+            continue
+        for mesh, words in (((COUNT,), (axis,)), ((2, 2), (None if axis == 0 else 0, axis))):
+            task = name, width, options, mesh, words, sizes, torch.float64
+            for off, got, places, _ in processes.ask("measured", *task):
+                assert max(off) <= 1e-11, words
+                assert got == counts, words
+                assert places["y"] == places["x"] == ["R" if word is None else f"S({word})" for word in words]
+
+
+@pytest.mark.parametrize("name", ["polynorm", "seednorm", "simplenorm", "l2-feature-norm", "prenormalized-layernorm"])
+@pytest.mark.parametrize("dtype, limit", [(torch.float32, 1e-4), (torch.bfloat16, 0.5)], ids=str)
+def test_other_types_may_be_cut(name, dtype, limit, processes):
+    width, options, sizes, _ = CUT[name]
+    for off, *_ in processes.ask("measured", name, width, options, (COUNT,), (2,), sizes, dtype):
+        assert max(off) <= limit
+
+
+def bounded():
+    """GDN below its bounds, where gradients pass that would raise a parameter: which ones, all processes decide."""
+    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
+
+    results = []
+    for axis in (None, 0, 1, 2):
+        norm = norm_of("gdn", 8, torch.float64)
+        with torch.no_grad():
+            norm.gamma.mul_(torch.randn(8, 8, generator=torch.Generator().manual_seed(1)).sign() * 1e-7)
+            norm.beta.mul_(1e-7)
+        x = numbers(6, 8, 5, dtype=torch.float64)
+        if axis is not None:
+            norm, x = distribute_module(norm, meshes((COUNT,))), distribute_tensor(x, meshes((COUNT,)), [Shard(axis)])
+        x.requires_grad_()
+        norm(x).sin().sum().backward()
+        full = [t.full_tensor() if axis is not None else t for t in (x.grad, norm.beta.grad, norm.gamma.grad)]
+        results.append(full)
+    off = [(a - b).abs().max() / b.abs().max() for got in results[1:] for a, b in zip(got, results[0], strict=True)]
+    return max(off).item(), [(g == 0).sum().item() for g in results[0]]
+
+
+def test_bounded_parameters_get_the_gradients_of_one_process(processes):
+    for off, zeros in processes.ask("bounded"):
+        assert off < 1e-10
+        assert 0 < zeros[2] < 64
+
+
+def ranges():
+    """Lengths of vectors whose squares would leave the range, and of those that lie on one process alone."""
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    x = torch.tensor([[1e200, 0, 0, 3e200, 1e-300], [1e-200, 2e-200, 0, 0, 0], [0, 0, 0, 0, 7.0]], dtype=torch.float64)
+    norm = nk.create("l2-feature-norm")
+    return (norm(distribute_tensor(x, meshes((COUNT,)), [Shard(1)])).full_tensor() - norm(x)).abs().max().item()
+
+
+def test_lengths_of_cut_vectors_stay_in_range(processes):
+    assert max(processes.ask("ranges")) <= 1e-15
+
+
+def cut_twice():
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    x = distribute_tensor(numbers(2, 8, 8, 3), meshes((2, 2)), [Shard(2), Shard(2)])
+    try:
+        nk.create("divisive-norm", 8, affine=False)(x)
+    except NotImplementedError as error:
+        return str(error)
+
+
+def test_neighbours_along_an_axis_that_is_cut_twice_are_refused(processes):
+    for message in processes.ask("cut_twice"):
+        assert message.startswith("axis 2 of x is cut along 2 axes of the mesh 2x2 [0, 1, 2, 3]")
+
+
 def heads(shape, words):
     """Queries that are normalized and turned: how far off, and what was sent."""
     from torch.distributed.tensor import distribute_module, distribute_tensor
@@ -284,7 +396,7 @@ def test_what_does_not_fit_is_named(processes):
         assert other == "ValueError: RMSNorm: weight must be on the mesh of x, 4 [0, 1, 2, 3], not on 2x2 [0, 1, 2, 3]"
 
 
-def compiled(name, options, sizes, axis):
+def compiled(name, width, options, sizes, axis):
     """A compiled norm of a DTensor: how far off, how it is placed, how many graphs, and what they send."""
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -300,7 +412,7 @@ def compiled(name, options, sizes, axis):
 
     backend = aot_autograd(fw_compiler=keep, partition_fn=min_cut_rematerialization_partition)  # as inductor cuts
     for compile in (lambda norm: norm, lambda norm: torch.compile(norm, fullgraph=True, backend=backend)):
-        norm = distribute_module(norm_of(name, 8, torch.float64, **options), mesh)
+        norm = distribute_module(norm_of(name, width, torch.float64, **options), mesh)
         y = compile(norm)(x)
         grads = torch.autograd.grad(y.sin().sum(), [x, *norm.parameters()])
         results.append([y, *grads, *(b for b in norm.buffers() if b.is_floating_point())])
@@ -308,11 +420,18 @@ def compiled(name, options, sizes, axis):
     return off, str(results[1][0].placements), graphs
 
 
-COMPILED = {  # forward and backward: what torch's own operations on DTensors send
-    "positions": ("rmsnorm", {}, (4, 8, 8), 1, [0, 0]),
-    "entries": ("rmsnorm", {}, (4, 8, 8), 2, [1, 1]),
-    "samples of a batch norm": ("batchnorm", {}, (9, 8, 3), 0, [5, 2]),
-    "channels of a batch norm": ("batchnorm", {}, (4, 8, 3), 1, [2, 0]),
+COMPILED = {  # forward and backward
+    "positions": ("rmsnorm", 8, {}, (4, 8, 8), 1, [0, 0]),
+    "entries": ("rmsnorm", 8, {}, (4, 8, 8), 2, [1, 1]),
+    "uneven entries": ("layernorm", 10, {}, TOKENS, 2, [1, 1]),
+    "moments of several powers": ("polynorm", None, {}, TOKENS, 2, [1, 1]),
+    "space of groups": ("groupnorm", 8, {"num_groups": 4}, (3, 8, 6), 2, [1, 1]),
+    "neighbours": ("divisive-norm", 8, {}, WIDE, 2, [1, 1]),
+    "samples of a batch norm": ("batchnorm", 8, {}, (9, 8, 3), 0, [1, 1]),
+    "samples in sync": ("batchnorm", 8, {"sync": True}, (9, 8, 3), 0, [1, 1]),
+    "samples of another norm in sync": ("alpha-batchnorm", 8, {"sync": True}, (9, 8, 3), 0, [1, 1]),
+    "samples of a norm of norms in sync": ("ibn", 8, {"sync": True}, (9, 8, 3), 0, [1, 1]),
+    "channels of a batch norm": ("batchnorm", 8, {}, (4, 8, 3), 1, [2, 0]),
 }
 
 

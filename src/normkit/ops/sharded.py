@@ -88,9 +88,7 @@ class Parts(NamedTuple):
             x = gather_over_processes(x, group).flatten(0, 1)
         return x
 
-    def with_neighbours(
-        self, x: Tensor, at: int, axis: int, before: int, after: int
-    ) -> tuple[Tensor, tuple[int, int]]:
+    def with_neighbours(self, x: Tensor, at: int, axis: int, before: int, after: int) -> tuple[Tensor, tuple[int, int]]:
         """Lay what other processes have before and after a part along an axis of the whole beside it, at axis ``at``.
 
         With it goes how many entries are missing there, beyond the ends of the whole.
@@ -207,7 +205,7 @@ def parts(owner: object, x: DTensor) -> Parts | None:
         return None
     copied = [Replicate() if place.is_partial() else place for place in x.placements]
     x = x if tuple(copied) == x.placements else x.redistribute(placements=copied)
-    axes = tuple(place.dim % x.ndim if isinstance(place, Shard) else None for place in copied)
+    axes = tuple([_cut_axis(place, x.ndim) for place in copied])
     _, begin = compute_local_shape_and_global_offset(x.shape, x.device_mesh, x.placements)
     return Parts(x, x.to_local(), tuple(begin), axes)
 
@@ -231,6 +229,11 @@ def by_samples(forward: Callable[..., Any], samples: int) -> Callable[..., Any]:
         return part.joined(y)
 
     return run
+
+
+def _cut_axis(place: Any, ndim: int) -> int | None:
+    """The axis that a placement shards; compared rather than read, since torch.compile takes what is read to vary."""
+    return next((axis for axis in range(ndim) if place.is_shard() and place.dim % ndim == axis), None)
 
 
 def part_of(owner: object, x: Tensor) -> Parts | None:
