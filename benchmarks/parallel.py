@@ -33,7 +33,12 @@ PEERS = {
     "torch.nn.BatchNorm2d": ("batchnorm", 8),
 }
 NEAR = 1e-9  # in float64
-SENT = {"all_reduce": "sum", "all_gather_into_tensor": "gather", "reduce_scatter_tensor": "scattered sum", "all_to_all_single": "exchange"}
+SENT = {
+    "all_reduce": "sum",
+    "all_gather_into_tensor": "gather",
+    "reduce_scatter_tensor": "scattered sum",
+    "all_to_all_single": "exchange",
+}
 
 
 def work(name, axis, train=False):

@@ -77,7 +77,7 @@ def moments(
     """
     x = accurate(x)
     axes = [a % x.dim() for a in axes]
-    mean, count = _mean_and_count(x, axes, mask, None, False)
+    mean, count = mean_and_count(x, axes, mask=mask)
     centered = x - _keep(mean, axes)
     # masked before the square: 0 times the derivative of a NaN's square would still be NaN
     centered = centered if mask is None else torch.where(mask, centered, 0)
@@ -105,12 +105,14 @@ def mean_over(
     x: Tensor, axes: Sequence[int], *, mask: Tensor | None = None, group: Groups = None, sync: bool = False
 ) -> Tensor:
     """Mean of ``x`` over ``axes``, with the mask and the processes of :func:`moments`."""
-    return _mean_and_count(accurate(x), [a % x.dim() for a in axes], mask, group, sync)[0]
+    return mean_and_count(x, axes, mask=mask, group=group, sync=sync)[0]
 
 
-def _mean_and_count(
-    x: Tensor, axes: Sequence[int], mask: Tensor | None, group: Groups, sync: bool
+def mean_and_count(
+    x: Tensor, axes: Sequence[int], *, mask: Tensor | None = None, group: Groups = None, sync: bool = False
 ) -> tuple[Tensor, Tensor]:
+    """Mean of ``x`` over ``axes``, and of how many values it is, in one message."""
+    x, axes = accurate(x), [a % x.dim() for a in axes]
     total, count = sum_over(x, axes, mask), sample_count(x, axes, mask)
     if sync:
         total, count = sum_together([total, count], group)

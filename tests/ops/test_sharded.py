@@ -423,13 +423,9 @@ def compiled(name, width, options, sizes, axis):
 COMPILED = {  # forward and backward
     "positions": ("rmsnorm", 8, {}, (4, 8, 8), 1, [0, 0]),
     "entries": ("rmsnorm", 8, {}, (4, 8, 8), 2, [1, 1]),
-    "uneven entries": ("layernorm", 10, {}, TOKENS, 2, [1, 1]),
     "moments of several powers": ("polynorm", None, {}, TOKENS, 2, [1, 1]),
-    "space of groups": ("groupnorm", 8, {"num_groups": 4}, (3, 8, 6), 2, [1, 1]),
-    "neighbours": ("divisive-norm", 8, {}, WIDE, 2, [1, 1]),
-    "samples of a batch norm": ("batchnorm", 8, {}, (9, 8, 3), 0, [1, 1]),
+    "neighbours": ("divisive-norm", 8, {}, (5, 8, 7, 6), 2, [1, 1]),
     "samples in sync": ("batchnorm", 8, {"sync": True}, (9, 8, 3), 0, [1, 1]),
-    "samples of another norm in sync": ("alpha-batchnorm", 8, {"sync": True}, (9, 8, 3), 0, [1, 1]),
     "samples of a norm of norms in sync": ("ibn", 8, {"sync": True}, (9, 8, 3), 0, [1, 1]),
     "channels of a batch norm": ("batchnorm", 8, {}, (4, 8, 3), 1, [2, 0]),
 }

@@ -34,7 +34,7 @@ class LayerInstanceNorm(Norm):
     def _mix(
         self, x: Tensor, mean: Tensor, var: Tensor, layer_mean: Tensor, layer_var: Tensor, rho, weight, bias
     ) -> Tensor:
-        """Both branches are affine in x, so their blend is too: one pass over x, about its channel mean for accuracy."""
+        """Both branches are affine in x, so their blend is too: one pass, about the channel's mean for accuracy."""
         scale = (layer_var + self.eps).rsqrt().unsqueeze(1) * (1 - rho)
         offset = (mean - layer_mean.unsqueeze(1)) * scale
         gain = weight * ((var + self.eps).rsqrt() * rho + scale)

@@ -101,9 +101,19 @@ class Parts(NamedTuple):
             )
         begin, end = self.begin[axis], self.begin[axis] + self.local.shape[axis]
         if along and before + after:
+            self._check_all_have_some(axis, along[0])
             x = _exchange(x, at, self.whole.device_mesh, along[0], size, (before, after))
         first, last = _reach((begin, end), size, (before, after)) if along else (begin, end)
         return x, (before - (begin - first), after - (last - end))
+
+    def _check_all_have_some(self, axis: int, along: int) -> None:
+        """Refuse what hangs: torch.compile drops the exchange in the backward pass of a process that has nothing."""
+        among, size = self.whole.device_mesh.size(along), self.whole.shape[axis]
+        if torch.compiler.is_compiling() and any(end <= begin for begin, end in _shares(size, among)):
+            raise NotImplementedError(
+                f"axis {axis} of x has {size} entries, which leaves some of {among} processes none; torch.compile "
+                "cannot exchange neighbours with those"
+            )
 
     def within(self, module: nn.Module) -> contextlib.AbstractContextManager[None]:
         """Put all of a module's parameters in the places of its DTensors."""
@@ -250,10 +260,8 @@ def _reach(own: tuple[int, int], size: int, beyond: tuple[int, int]) -> tuple[in
 def _exchange(x: Tensor, at: int, mesh: Any, along: int, size: int, beyond: tuple[int, int]) -> Tensor:
     """A part with what its neighbours on other processes have of its reach."""
     from torch.distributed._functional_collectives import all_to_all_single_autograd
-    from torch.distributed.tensor import Shard
 
-    shards = [Shard.local_shard_size_and_offset(size, mesh.size(along), rank) for rank in range(mesh.size(along))]
-    owned = [(offset, offset + length) for length, offset in shards]
+    owned = _shares(size, mesh.size(along))
     me = mesh.get_local_rank(along)
     rows, begin = x.movedim(at, 0), owned[me][0]
     sent = [_overlap(owned[me], _reach(own, size, beyond)) for own in owned]
@@ -265,6 +273,12 @@ def _exchange(x: Tensor, at: int, mesh: Any, along: int, size: int, beyond: tupl
     others = all_to_all_single_autograd(message, lengths, given, mesh.get_group(along))
     before = sum(lengths[:me])
     return torch.cat([others[:before], rows, others[before:]]).movedim(0, at)
+
+
+def _shares(size: int, among: int) -> list[tuple[int, int]]:
+    """From where to where the part of each process reaches: all but the last are of one size."""
+    length = -(-size // among)
+    return [(min(size, rank * length), min(size, (rank + 1) * length)) for rank in range(among)]
 
 
 def _overlap(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:

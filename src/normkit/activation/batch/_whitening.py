@@ -47,11 +47,11 @@ class Whitening(Channelwise):
         exact = statistics.accurate(x)
         if self.training:
             self._require_spread(x)
-            mean = self._mean(x)
+            mean, count = self._mean_and_count(x)
             centered = exact - along(mean, x)
             with statistics.full_precision(x):
-                matrix = self._inverse_root(self._covariance(centered))
-            self.move(self._count(x), **{"running_mean": mean, self.matrix: matrix})
+                matrix = self._inverse_root(self._covariance(centered, count))
+            self.move(count, **{"running_mean": mean, self.matrix: matrix})
         else:
             mean, matrix = (statistics.accurate(t).to(exact.dtype) for t in (self.running_mean, self._running_matrix()))
             centered = exact - along(mean, x)
@@ -60,7 +60,7 @@ class Whitening(Channelwise):
     def _running_matrix(self) -> Tensor:
         return getattr(self, self.matrix)
 
-    def _covariance(self, centered: Tensor) -> Tensor:
+    def _covariance(self, centered: Tensor, count: Tensor) -> Tensor:
         """Covariance of each group's channels, divided by the number of values, with eps on its diagonal."""
         values = self._grouped(centered)
         product = values @ values.mT
@@ -68,7 +68,7 @@ class Whitening(Channelwise):
             product = statistics.sum_over_processes(product, self.process_group)
         width = product.shape[-1]
         eye = torch.eye(width, dtype=product.dtype, device=product.device)
-        return product / self._count(centered).clamp(min=1) + self.eps * eye
+        return product / count.clamp(min=1) + self.eps * eye
 
     def _grouped(self, x: Tensor) -> Tensor:
         """View (N, C, *space) as (groups, width, values)."""

@@ -109,7 +109,7 @@ class AdaB2N(Channelwise):
             y = channel.normalize_with(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
             return y, statistics.accurate(x).new_zeros(())
         given = statistics.accurate(x)
-        moments = self._weighted_moments(given, self._sample_weights(given, task_ids))
+        moments = self._weighted_moments(given, *self._sample_weights(given, task_ids))
         with once(self):
             self.loss = self._step(moments)
         y = channel.normalize_with(given, moments.mean, moments.var, self.weight, self.bias, eps=self.eps)
@@ -132,24 +132,23 @@ class AdaB2N(Channelwise):
             known = int(self.cur_tasks) + 1
         check.index(self, "task_ids", task_ids, (x.shape[0],), known, x)
 
-    def _sample_weights(self, x: Tensor, task_ids: Tensor | None) -> Tensor:
-        """How much each sample counts, (N,)."""
-        total = self._sum(torch.full((), x.shape[0], dtype=x.dtype, device=x.device))
-        even = (1 / total.clamp(min=1)).expand(x.shape[0])
+    def _sample_weights(self, x: Tensor, task_ids: Tensor | None) -> tuple[Tensor, Tensor]:
+        """How much each sample counts, (N,), and how many there are."""
         if task_ids is None:
-            return even
+            total = self._sum(torch.full((), x.shape[0], dtype=x.dtype, device=x.device))
+            return _even(x, total), total
         tasks = torch.arange(self.num_tasks, device=x.device)
         count = self._sum((task_ids.unsqueeze(1) == tasks).to(x.dtype).sum(0))
         a = torch.where(tasks <= self.cur_tasks, statistics.accurate(self.task_weight).to(x.dtype).exp() + count, 0)
         balanced = (a / a.sum() / count.clamp(min=1))[task_ids]
-        return torch.where(self.cur_tasks > 0, balanced, even)
+        return torch.where(self.cur_tasks > 0, balanced, _even(x, count.sum())), count.sum()
 
-    def _weighted_moments(self, x: Tensor, sample_weights: Tensor) -> statistics.Moments:
+    def _weighted_moments(self, x: Tensor, sample_weights: Tensor, samples: Tensor) -> statistics.Moments:
         share = sample_weights.unsqueeze(1)
         mean = self._sum((share * channel.mean_over_space(x).flatten(1)).sum(0))
         centered = x - along(mean, x)
         var = self._sum((share * channel.mean_over_space(centered.square()).flatten(1)).sum(0))
-        return statistics.Moments(mean, var, self._count(x))
+        return statistics.Moments(mean, var, samples * x.shape[2:].numel())
 
     def _sum(self, x: Tensor) -> Tensor:
         return statistics.sum_over_processes(x, self.process_group) if self.sync else x
@@ -177,3 +176,7 @@ class AdaB2N(Channelwise):
         eta = torch.where(last > 0, later, self.momentum**self.kappa)
         self.last_eta.copy_(eta)
         return eta
+
+
+def _even(x: Tensor, samples: Tensor) -> Tensor:
+    return (1 / samples.clamp(min=1)).expand(x.shape[0])

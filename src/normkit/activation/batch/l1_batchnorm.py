@@ -72,7 +72,7 @@ class L1BatchNorm(Channelwise):
         check.channels_first(self, x, self.num_features)
         given = statistics.accurate(x)
         if self.training:
-            mean, count = self._mean(given), self._count(given)
+            mean, count = self._mean_and_count(given)
             centered = given - along(mean, x)
             deviation = self._mean(centered.abs())
             self.move(count, running_mean=mean, running_deviation=deviation)

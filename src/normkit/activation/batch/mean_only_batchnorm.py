@@ -74,7 +74,6 @@ class MeanOnlyBatchNorm(Running, Norm):
 
     def _batch_mean(self, x: Tensor) -> Tensor:
         joined = {"sync": self.sync, "group": self.process_group}
-        mean = statistics.mean_over(x, over(x), **joined)
-        count = statistics.sample_count(statistics.accurate(x), over(x))
-        self.move(statistics.sum_over_processes(count, self.process_group) if self.sync else count, running_mean=mean)
+        mean, count = statistics.mean_and_count(x, over(x), **joined)
+        self.move(count, running_mean=mean)
         return mean

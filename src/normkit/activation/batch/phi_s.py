@@ -9,8 +9,8 @@ from torch.nn import functional
 from normkit import check, statistics
 from normkit.catalog import method
 from normkit.norm import Norm
-from normkit.ops.sharded import Parts, part_of
 from normkit.ops.hadamard import hadamard
+from normkit.ops.sharded import Parts, part_of
 
 METHODS = ("phi-s", "standard", "pca", "zca", "hadamard")
 

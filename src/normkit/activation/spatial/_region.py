@@ -14,15 +14,14 @@ def region_norm(x: Tensor, foreground: Tensor, *, eps: float, sync: bool = False
     The moments are those of the whole batch. A region of S of the T values per channel is normalized as the authors'
     code does, (x - mean) / sqrt(var + eps T / S): the smaller the region, the larger eps.
     """
-    inside = _normalize(x, foreground, eps, sync, group)
-    return torch.where(foreground, inside, _normalize(x, ~foreground, eps, sync, group))
+    regions = foreground, ~foreground
+    both = [statistics.moments(x, (0, 2, 3), mask=region, sync=sync, group=group) for region in regions]
+    total = both[0].count + both[1].count
+    return torch.where(foreground, *(_normalize(x, moments, total, eps) for moments in both))
 
 
-def _normalize(x: Tensor, region: Tensor, eps: float, sync: bool, group) -> Tensor:
-    mean, var, count = statistics.moments(x, (0, 2, 3), mask=region, sync=sync, group=group)
-    total = statistics.sample_count(x, (0, 2, 3))
-    if sync:
-        total = statistics.sum_over_processes(total, group)
+def _normalize(x: Tensor, moments: statistics.Moments, total: Tensor, eps: float) -> Tensor:
+    mean, var, count = moments
     share = count / total.clamp(min=1)
     spread = torch.where(count > 0, var * share + eps, 1)  # no values, nothing to divide
     return (x - mean[:, None, None]) * (share.sqrt() * spread.rsqrt())[:, None, None]
