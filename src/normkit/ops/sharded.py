@@ -2,7 +2,7 @@
 
 Where whole vectors lie on a process (samples, positions or heads are sharded) its part is an ordinary tensor, which the
 kernel takes; nothing is sent. Where the entries of a vector are sharded, each process sums up its own, one all-reduce
-adds these moments up, and the rest is done apart; the backward pass sends one sum as well. The result has the
+adds these moments up, and the rest is done apart; the backward pass sends one sum as well. torch.compile traces it. The result has the
 placements of the input. What is Partial is reduced first, since a norm is not linear.
 
 The gradient of a replicated gain is Partial along the axes of the mesh on which the rows or the entries are sharded:
@@ -16,7 +16,7 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import torch
 from torch import Tensor, nn
@@ -160,7 +160,13 @@ class Parts(NamedTuple):
 
     def shared(self, owner: object, name: str, value: Tensor) -> Tensor:
         """All of a parameter, whose gradient each process has a share of."""
-        return self.parameter(owner, name, value, self.whole.ndim)  # type: ignore[return-value]
+        return self.parameter(owner, name, value, self.whole.ndim)
+
+    @overload
+    def parameter(self, owner: object, name: str, value: Tensor, first: int) -> Tensor: ...
+
+    @overload
+    def parameter(self, owner: object, name: str, value: Tensor | None, first: int) -> Tensor | None: ...
 
     def parameter(self, owner: object, name: str, value: Tensor | None, first: int) -> Tensor | None:
         """What of a gain this part needs, whose axes are those of the whole from ``first`` on, or a single number."""
@@ -346,7 +352,7 @@ def _on_part(module: nn.Module, part: Parts, groups: tuple[Any, ...]) -> Iterato
     try:
         for m, parameters, buffers, joining in before:
             own = {name: part.parameter(module, name, p, part.whole.ndim) for name, p in parameters.items()}
-            local: Any = {name: b.to_local() if is_sharded(b) else b for name, b in buffers.items()}
+            local: Any = {name: b.to_local() if is_sharded(b) else b for name, b in buffers.items()}  # type: ignore
             m.__dict__.update(_parameters=own, _buffers=local)
             if joining:
                 m.__dict__.update(sync=bool(groups), process_group=groups[0] if groups else None)

@@ -17,7 +17,8 @@ def region_norm(x: Tensor, foreground: Tensor, *, eps: float, sync: bool = False
     regions = foreground, ~foreground
     both = [statistics.moments(x, (0, 2, 3), mask=region, sync=sync, group=group) for region in regions]
     total = both[0].count + both[1].count
-    return torch.where(foreground, *(_normalize(x, moments, total, eps) for moments in both))
+    inside, outside = (_normalize(x, moments, total, eps) for moments in both)
+    return torch.where(foreground, inside, outside)
 
 
 def _normalize(x: Tensor, moments: statistics.Moments, total: Tensor, eps: float) -> Tensor:

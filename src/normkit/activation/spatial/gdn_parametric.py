@@ -73,7 +73,7 @@ class GDNParametric(Norm):
         squares = {"weight": self.weight, "alpha": self.alpha, "gamma": self.gamma}
         weight, alpha, gamma = (part.shared(self, name, value).to(kind) for name, value in squares.items())
         beta, epsilon = (
-            part.parameter(self, name, value, 1).to(kind)  # type: ignore[union-attr]
+            part.parameter(self, name, value, 1).to(kind)
             for name, value in (("beta", self.beta), ("epsilon", self.epsilon))
         )
         z = part.own(part.product(weight, exact)).movedim(1, -1)

@@ -61,8 +61,8 @@ class ILN(LayerInstanceNorm):
         (instance,) = part.total(space, own_sums(exact, space).flatten(2))
         (layer,) = part.total((1,), instance.sum(2))
         both = [_unbiased(sums, part.size(axes)) for sums, axes in ((instance, space), (layer, (1, *space)))]
-        moments = [value.to(exact.dtype) for pair in both for value in pair]
-        return self._mix(exact, *moments, rho, weight, bias).to(part.local.dtype)
+        (mean, var), (layer_mean, layer_var) = ([value.to(exact.dtype) for value in pair] for pair in both)
+        return self._mix(exact, mean, var, layer_mean, layer_var, rho, weight, bias).to(part.local.dtype)
 
 
 def _unbiased(sums: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -75,5 +76,5 @@ class LocalResponseNorm(Norm):
         exact, own = accurate(part.local), part.local.shape[1]
         squares, missing = part.with_neighbours(exact.square(), 1, 1, self.size // 2, (self.size - 1) // 2)
         squares = F.pad(squares.movedim(1, -1), missing).movedim(-1, 1)
-        around = sum(squares.narrow(1, at, own) for at in range(self.size)) / self.size
-        return self._divide(part.local, exact, around)
+        around = sum((squares.narrow(1, at, own) for at in range(self.size)), start=torch.zeros_like(exact))
+        return self._divide(part.local, exact, around / self.size)
