@@ -2,8 +2,8 @@
 
 Where whole vectors lie on a process (samples, positions or heads are sharded) its part is an ordinary tensor, which the
 kernel takes; nothing is sent. Where the entries of a vector are sharded, each process sums up its own, one all-reduce
-adds these moments up, and the rest is done apart; the backward pass sends one sum as well. torch.compile traces it. The result has the
-placements of the input. What is Partial is reduced first, since a norm is not linear.
+adds these moments up, and the rest is done apart; the backward pass sends one sum as well. torch.compile traces all of
+it. The result has the placements of the input. What is Partial is reduced first, since a norm is not linear.
 
 The gradient of a replicated gain is Partial along the axes of the mesh on which the rows or the entries are sharded:
 each process has its rows' or its entries' share in it, as with torch's own norms.
