@@ -15,6 +15,7 @@ import lineage
 import measured
 import pictures
 import torch
+from races import Bar, Race, raced
 
 import normkit as nk
 from normkit import reference
@@ -123,24 +124,7 @@ def is_paper(paragraph: str, card: Card) -> bool:
     )
 
 
-# When not.
-
-
-def cautions(card: Card) -> list[str]:
-    """Where it is not for: what follows from the axes of its statistic, and from the contract."""
-    if card.kind.name not in ("norm", "layer", "core", "block", "whole layer", "transform"):
-        return []
-    moved = reference.reach(card.name) or {}
-    found = []
-    if moved.get("N") == "whole":
-        found.append("a sample's result depends on the others of its batch, in training: not for batches of one or two")
-    if moved.get("T") == "whole" or moved.get("L") == "whole":
-        found.append("a token's result depends on later tokens: not in a causal decoder")
-    if card.exemption("half") is not None:
-        found.append("not in half precision: see what it does not keep of the contract")
-    if any(line == "one" for line in (key.split()[0] for key in card.exempt)):
-        found.append("not for a single sample with a single position")
-    return found
+# Where the guide names it.
 
 
 @functools.cache
@@ -167,50 +151,7 @@ def anchor(title: str) -> str:
 # What was measured.
 
 
-class Bar(NamedTuple):
-    """A bar of a chart: a name, a middle, and the ends of what was seen around it."""
-
-    name: str
-    middle: float
-    low: float
-    high: float
-
-
-@functools.cache
-def raced() -> dict[str, list[tuple[str, str, str, list[Bar]]]]:
-    """For each method its races: title, unit, the record's file, and the bars."""
-    found: dict[str, list[tuple[str, str, str, list[Bar]]]] = {}
-    for file in ("cpu", "cpu-vectors", "cpu-images"):
-        for row in measured.record(file)["rows"]:
-            wanted = measured.IMAGES if file == "cpu-images" else measured.VECTORS
-            if row["size"] != wanted or row["dtype"] != "float32" or row["pass"] != "training":
-                continue
-            if row["strides"] != "contiguous" or (row["method"] in found):
-                continue
-            bars = [
-                Bar(name, 1000 * row["seconds"][name], *(1000 * end for end in row["quartiles"].get(name, [0, 0])))
-                for name in ("normkit", "torch", "eager", "compiled")
-                if name in row["seconds"] and row["seconds"][name]
-            ]
-            peak = row.get("peak_bytes", {}).get("normkit")
-            memory = f"; {peak / 2**20:.3g} MiB at the peak" if peak else ""
-            title = f"a training step on {row['size']}, float32, two threads: median and quartiles{memory}"
-            found.setdefault(row["method"], []).append((title, "ms", file, bars))
-    attention = [
-        r for r in measured.record("cpu-attention")["rows"] if r["size"] == measured.SEQUENCES and r["softmax"]
-    ]
-    softmax = next((r for r in attention if r["method"] == "softmax"), None)
-    for row in attention:
-        bars = [Bar("normkit", *(1000 * row[key] for key in ("seconds", "low", "high")))]
-        if softmax and row["method"] != "softmax":
-            bars.append(Bar("softmax", *(1000 * softmax[key] for key in ("seconds", "low", "high"))))
-        memory = f"; {row['peak_bytes'] / 2**20:.3g} MiB at the peak" if row.get("peak_bytes") else ""
-        title = f"a training step on {row['size']}, {row['form']}: median and quartiles{memory}"
-        found.setdefault(row["method"], []).append((title, "ms", "cpu-attention", bars))
-    return found
-
-
-def compared() -> list[tuple[str, str, str, list[Bar]]]:
+def compared() -> list[Race]:
     """The final losses of the comparisons on file: title, unit, file, bars."""
     charts = []
     for path in sorted(measured.RESULTS.glob("compare-*.json")):
@@ -222,13 +163,13 @@ def compared() -> list[tuple[str, str, str, list[Bar]]]:
         ]
         seeds = max((row.get("seeds") or 0) for row in kept["rows"])
         title = f"final loss of `{kept['command']}`, {seeds} seeds, {kept['date']}: mean with its 95 % interval"
-        charts.append((title, "", path.stem, bars))
+        charts.append(Race(title, "", path.stem, bars))
     return charts
 
 
-def charts(card: Card) -> list[tuple[str, str, str, list[Bar]]]:
+def charts(card: Card) -> list[Race]:
     """The charts that a method stands in."""
-    lab = [chart for chart in compared() if card.name in [bar.name.partition(":")[0] for bar in chart[3]]]
+    lab = [chart for chart in compared() if card.name in [bar.name.partition(":")[0] for bar in chart.bars]]
     return [*raced().get(card.name, []), *lab]
 
 
@@ -246,7 +187,7 @@ def chart(bars: list[Bar], unit: str, own: str) -> str:
     drawn = []
     for i, bar in enumerate(bars):
         y = 4 + 20 * i
-        kind = "in" if bar.name in ("normkit", own) else "other"
+        kind = "in" if bar.name.split(",")[0] in ("normkit", own) else "other"
         if losses:  # whose axis does not begin at 0
             drawn.append(f'<circle class="dot" cx="{x(bar.middle):.1f}" cy="{y + 7}" r="4"/>')
         else:

@@ -12,6 +12,7 @@ import textwrap
 from collections import Counter
 from pathlib import Path
 
+import cautions
 import docstrings
 import examples
 import facts
@@ -453,7 +454,7 @@ def when(card: Card, use: str) -> str:
         for title, anchor, because, evidence in facts.guide().get(card.name, [])
     ]
     lines = [LINK.sub(lambda mark: linked(mark[1], card), line) for line in lines]
-    lines += [f"- Mind: {caution}." for caution in facts.cautions(card)]
+    lines += [f"- Mind: {caution}." for caution in cautions.cautions(card)]
     return ("\n\n" if use else "").join([lines[0], "\n".join(lines[1:])]) if use else "\n".join(lines)
 
 

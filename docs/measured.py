@@ -11,8 +11,8 @@ VECTORS, IMAGES, SEQUENCES = "4096x768", "32x64x56x56", "1x4x1024x64"
 STEP = (
     "Time is that of a forward and a backward pass in float32 on two cores: of norms of vectors on "
     f"{VECTORS}, of norms of images on {IMAGES}, of attention on {SEQUENCES}; beside it, how many times that of "
-    "torch's LayerNorm, BatchNorm2d or softmax attention; other sizes are named. Where nothing stands, nothing "
-    "was measured; `normkit bench NAME` does."
+    "torch's LayerNorm, BatchNorm2d or softmax attention. Other sizes are named, and where it says one thread the time "
+    "is that of the processor, beside LayerNorm's in the same race. Empty: not measured."
 )
 
 
@@ -24,20 +24,20 @@ def record(name: str) -> dict[str, Any]:
 def steps() -> dict[str, str]:
     """Return the time of a training step of every method that was measured, by name."""
     vectors, images = _norms("cpu-vectors", VECTORS), _norms("cpu-images", IMAGES)
-    usual = {VECTORS: vectors["layernorm"]["layer_norm"], IMAGES: images["batchnorm"]["torch"]}
     found = {}
-    if (RESULTS / "cpu-activation.json").exists():  # all the rest, at the sizes of their cards
-        for row in record("cpu-activation")["rows"]:
-            if row["pass"] == "training":
-                found[row["method"]] = _beside(row["seconds"]["normkit"], row["size"], usual)
-    for size, of in ((VECTORS, vectors), (IMAGES, images)):
-        found |= {name: _beside(seconds["normkit"], size, usual) for name, seconds in of.items()}
+    for file in ("cpu-rooms", "cpu-activation"):  # all the rest, on one thread
+        rows = [row for row in record(file)["rows"] if row["pass"] == "training"]
+        found |= {row["method"]: f"{_alone(row)}, one thread" for row in rows}
+    for of, usual in ((vectors, vectors["layernorm"]["layer_norm"]), (images, images["batchnorm"]["torch"])):
+        found |= {name: _told(seconds["normkit"], seconds["normkit"] / usual) for name, seconds in of.items()}
     return found | {row["method"]: _told(row["seconds"], 1 / row["softmax"]) for row in _attention()}
 
 
-def _beside(seconds: float, size: str, usual: dict[str, float]) -> str:
-    """Write a time beside the usual norm's of the same size, or with its own size."""
-    return _told(seconds, seconds / usual[size]) if size in usual else f"{_two(1000 * seconds)} ms at {size}"
+def _alone(row: dict[str, Any]) -> str:
+    """Write a time beside LayerNorm's in the same race, or with its size."""
+    seconds, usual = row["seconds"]["normkit"], row["seconds"].get("layer_norm")
+    size = "" if row["size"] == VECTORS else f" at {row['size']}"
+    return _told(seconds, seconds / usual) + size if usual else f"{_two(1000 * seconds)} ms at {row['size']}"
 
 
 def _norms(file: str, size: str) -> dict[str, dict[str, float]]:

@@ -29,6 +29,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from torch import nn
+
 from normkit import catalog
 from normkit.bench import cases, cost, report, timing
 from normkit.bench.cases import Case
@@ -159,10 +161,32 @@ def line_up(options: argparse.Namespace) -> list[Case]:
 
 
 def choose(names: list[str], room: str | None, group: str | None) -> list[Card]:
-    """Return the cards named, or those of the room and group, or those of one vector."""
-    if not names:
-        names = catalog.methods(room=room, group=group if room or group else "token")
-    return [catalog.card(name) for name in names]
+    """Return the cards named, or those of modules in the room and group, or those of one vector."""
+    if names:
+        cards = [catalog.card(name) for name in names]
+        for card in cards:
+            if not is_module(card):
+                raise ValueError(
+                    f"{card.name} is of the kind {card.kind.name}, and only modules race alone{study_of(card)}"
+                )
+        return cards
+    members = map(catalog.card, catalog.methods(room=room, group=group if room or group else "token"))
+    cards = [card for card in members if is_module(card)]
+    if not cards:
+        raise ValueError(f"the room {room} has no module, and only modules race alone")
+    return cards
+
+
+def is_module(card: Card) -> bool:
+    """Whether a method is a module, which can be called by itself."""
+    return isinstance(card.entry, type) and issubclass(card.entry, nn.Module)
+
+
+def study_of(card: Card) -> str:
+    """Name the study of a method's room, if there is one."""
+    if importlib.util.find_spec(f"normkit.bench.{card.room}") is None:
+        return ""
+    return f"; normkit bench --room {card.room} is a study of its room"
 
 
 def measure(

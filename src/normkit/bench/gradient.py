@@ -119,13 +119,23 @@ def race(name: str, model: nn.Module, size: str, repeats: int, clock: timing.Clo
 
 def line_up(name: str, model: nn.Module) -> dict[str, list[torch.optim.Optimizer]]:
     """The optimizers of a race, each in its parts."""
-    own = [catalog.create(name, param_groups(model, name), lr=RATE)]
+    own = [catalog.create(name, param_groups(model, name), **{**needed(name), "lr": RATE})]
     optimizers = {OF_MATRICES.get(name, YARDSTICK): yardstick(name, model), f"normkit {name}": own}
     if name == "muon":
         optimizers["normkit muon, gram=False"] = [catalog.create(name, param_groups(model, name), lr=RATE, gram=False)]
         optimizers[YARDSTICK] = [torch.optim.AdamW(model.parameters(), lr=RATE, foreach=True)]
         optimizers |= {"timm Muon": [of_timm(model)]} if importlib.util.find_spec("timm") is not None else {}
     return optimizers | {key: [build(model, lr=RATE)] for key, build in rivals(name).items()}
+
+
+def needed(name: str) -> dict[str, Any]:
+    """What an optimizer must be given besides its rate, as its card's example has it."""
+    card = catalog.card(name)
+    return {
+        key: value
+        for key, value in card.example.items()
+        if card.signature.parameters[key].default is inspect.Parameter.empty
+    }
 
 
 def rivals(name: str) -> dict[str, Callable[..., torch.optim.Optimizer]]:
