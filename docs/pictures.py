@@ -169,63 +169,25 @@ def _range(kind: str, at: int, count: int) -> tuple[int, int]:
 
 
 def step_of_matrix(card: Card) -> Picture | None:
-    """Take one step from a gradient whose rows, columns and singular values are unequal, and draw both."""
-    size = 6
-    with quiet():
-        made = card.small(size)
-        weight = next((p for group in made.param_groups for p in group["params"] if p.ndim == 2), None)
-        if weight is None:
-            return None
-        for group in made.param_groups:
-            group.update({key: 0.0 for key in ("weight_decay",) if key in group})
-            for p in group["params"]:
-                p.grad = torch.randn_like(p) * 0.1
-        n, m = weight.shape
-        gradient = torch.randn(n, m, dtype=torch.float64) * torch.logspace(0, -1, n, dtype=torch.float64)[:, None]
-        gradient = gradient * torch.logspace(-0.8, 0, m, dtype=torch.float64)
-        weight.grad = gradient.to(weight.dtype)
-        before = weight.detach().clone()
-        try:
-            made.step()
-        except (TypeError, RuntimeError, ValueError):
-            return None
-        step = (before - weight.detach()).double()
-    if not step.isfinite().all() or not step.abs().max():
+    """Draw a gradient whose rows, columns and singular values are unequal, and the step that it leads to."""
+    taken = reference.first_step(card)
+    if taken is None:
         return None
-    sides = [("the gradient", gradient), ("the first step", step)]
+    gradient, step = taken
+    n, m = gradient.shape
     drawn, x = [], 2.0
-    for title, matrix in sides:
+    for title, matrix in zip(reference.STEP, taken, strict=True):
         drawn.append(_text(x, 12, title, "start"))
         drawn.append(_shades(matrix, x, 18))
         x += max(m * CELL, 78) + 32
     drawn.append(_text(2 + max(m * CELL, 78) + 10, 18 + n * CELL / 2 + 5, "→"))
-    measured = [f"{what} {a:.3g} → {f'{b:.3g}' if b < 1e6 else 'some are 0'}" for what, a, b in spreads(gradient, step)]
-    label = "largest over smallest, before and after the step: " + "; ".join(measured)
+    label = reference.spread_in_words(gradient, step)
     legend = f"shade: the size of an entry; the gradient is one whose lengths differ. {label[0].upper()}{label[1:]}"
     return Picture(svg(x - 26, 22 + n * CELL, label, "".join(drawn)), legend)
 
 
-def spreads(before: Tensor, after: Tensor) -> list[tuple[str, float, float]]:
-    """How many times the largest is the smallest: of entries, lengths of rows and columns, and singular values."""
-    measures: list[tuple[str, Callable[[Tensor], Tensor]]] = [
-        ("entries", torch.abs),
-        ("rows", lambda x: x.norm(dim=1)),
-        ("columns", lambda x: x.norm(dim=0)),
-        ("singular values", torch.linalg.svdvals),
-    ]
-    return [
-        (name, *(float(of(x).max() / of(x).min().clamp_min(1e-12)) for x in (before, after))) for name, of in measures
-    ]
-
-
 def _shades(matrix: Tensor, x: float, y: float) -> str:
-    return _shaded(_levels(matrix), x, y)
-
-
-def _levels(matrix: Tensor) -> list[list[int]]:
-    """The entries of a matrix in five shades of the root of their sizes."""
-    level = 5 * (matrix.abs() / matrix.abs().max()).sqrt()
-    return level.clamp(max=4).to(torch.int64).tolist()
+    return _shaded(reference.levels(matrix), x, y)
 
 
 def _shaded(shades: list[list[int]], x: float, y: float, cell: int = CELL) -> str:
@@ -517,7 +479,7 @@ def learn(flow: str) -> dict[str, Any] | None:
         with torch.no_grad():
             heights = made.law().log_prob(points).exp().reshape(SIDE, SIDE).T.flip(0)
             nats = -float(made.law().log_prob(moons()).mean())
-    return {"nats": round(nats, 4), "shades": ["".join(map(str, row)) for row in _levels(heights)]}
+    return {"nats": round(nats, 4), "shades": ["".join(map(str, row)) for row in reference.levels(heights)]}
 
 
 @contextmanager

@@ -178,6 +178,7 @@ def sections(card: Card) -> list[tuple[str, str]]:
         ("Takes the arguments of", indented("\n".join(table(reference.forms(card))))),
         ("Other names", indented("\n".join(table(reference.aliases(card))))),
         ("Axes", indented("\n".join(axes_lines(card)))),
+        ("Step", indented("\n".join(reference.drawn_step(card) if card.kind.name == "optimizer" else []))),
         ("State", indented("\n".join(state_lines(card)))),
         ("Replaces", indented(", ".join(card.replaces))),
         ("Unchanged by", indented(", ".join(card.invariant))),

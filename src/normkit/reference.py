@@ -36,6 +36,7 @@ PLACES = {"...": "leading index", "*": "position", "+": "position"}
 ALONE = ("norm", "layer", "transform", "parametrization")  # kinds that map their input to another of its shape
 WIDTH, WIDTHS = 768, {"head_dim": 64}  # in an example
 FILL = {"whole": "█", "part": "▒", "none": "░"}
+STEP, SHADES = ("the gradient", "the first step"), " ░▒▓█"  # of an optimizer, from the smallest entries to the largest
 CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # between the words of a class's name
 ROLE = re.compile(r":(?:class|func|meth|mod|attr):(?=`)")
 ARGUMENT = re.compile(r"^    ([\w*`, ]+?): (.*(?:\n {5,}.*)*)", re.MULTILINE)  # of one parameter or several
@@ -464,3 +465,72 @@ def meaning_of(folder: str, load: Callable[[str], object]) -> str:
 def form(card: Card) -> str:
     """Tell whether a method is a class or a function."""
     return "class" if isinstance(card.entry, type) else "function"
+
+
+def first_step(card: Card) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """A gradient whose rows, columns and singular values are unequal, and the step that an optimizer takes from it."""
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.default_generator.manual_seed(0)
+        made = card.small(6)
+        weight = next((p for group in made.param_groups for p in group["params"] if p.ndim == 2), None)
+        if weight is None:
+            return None
+        for group in made.param_groups:
+            group.update({key: 0.0 for key in ("weight_decay",) if key in group})
+            for p in group["params"]:
+                p.grad = torch.randn_like(p) * 0.1
+        gradient = torch.randn(weight.shape, dtype=torch.float64)
+        for axis, (least, most) in enumerate([(0, -1), (-0.8, 0)]):
+            lengths = torch.logspace(least, most, weight.shape[axis], dtype=torch.float64)
+            gradient = gradient * (lengths if axis else lengths[:, None])
+        weight.grad = gradient.to(weight.dtype)
+        before = weight.detach().clone()
+        try:
+            made.step()
+        except (TypeError, RuntimeError, ValueError):
+            return None
+    step = (before - weight.detach()).double()
+    return (gradient, step) if step.isfinite().all() and step.abs().max() else None
+
+
+def spread_in_words(before: torch.Tensor, after: torch.Tensor) -> str:
+    """Say how unequal lengths and entries are before and after a step."""
+    parts = [f"{what} {a:.3g} → {f'{b:.3g}' if b < 1e6 else 'some are 0'}" for what, a, b in spreads(before, after)]
+    return f"largest over smallest, before and after the step: {'; '.join(parts)}"
+
+
+def spreads(before: torch.Tensor, after: torch.Tensor) -> list[tuple[str, float, float]]:
+    """How many times the largest is the smallest: of entries, lengths of rows and columns, and singular values."""
+    measures: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "entries": torch.abs,
+        "rows": lambda x: x.norm(dim=1),
+        "columns": lambda x: x.norm(dim=0),
+        "singular values": torch.linalg.svdvals,
+    }
+    return [
+        (name, *(float(of(x).max() / of(x).min().clamp_min(1e-12)) for x in (before, after)))  # type: ignore[misc]
+        for name, of in measures.items()
+    ]
+
+
+def levels(matrix: torch.Tensor) -> list[list[int]]:
+    """The entries of a matrix in five shades of the root of their sizes.
+
+    >>> levels(torch.tensor([[0.0, 0.1, 1.0]]))
+    [[0, 1, 4]]
+    """
+    level = 5 * (matrix.abs() / matrix.abs().max()).sqrt()
+    return level.clamp(max=4).to(torch.int64).tolist()
+
+
+def drawn_step(card: Card) -> list[str]:
+    """Draw the gradient and the first step in shades, side by side, with how unequal they are in words."""
+    taken = first_step(card)
+    if taken is None:
+        return []
+    sides = [["".join(2 * SHADES[level] for level in row) for row in levels(matrix)] for matrix in taken]
+    rows = [(f"│{before}│", f"│{after}│") for before, after in zip(*sides, strict=True)]
+    wide = max(len(STEP[0]), len(rows[0][0]))
+    lines = [f"{before:{wide}}   {after}".rstrip() for before, after in [STEP, *rows]]
+    return [*lines, spread_in_words(*taken)]

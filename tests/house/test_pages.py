@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import normkit as nk
+from normkit import reference
 
 pytest.importorskip("mkdocs")
 ROOT = pathlib.Path(__file__).parents[2]
@@ -53,7 +54,9 @@ def of(module):
     return importlib.import_module(module)
 
 
-@pytest.mark.parametrize("module", ["examples", "facts", "generate", "lineage", "measured", "pictures", "typeset"])
+@pytest.mark.parametrize(
+    "module", ["examples", "facts", "generate", "lineage", "measured", "pictures", "races", "typeset"]
+)
 def test_the_examples_of_the_modules_behind_the_pages(module):
     assert doctest.testmod(of(module), optionflags=doctest.ELLIPSIS).failed == 0
 
@@ -88,7 +91,7 @@ def test_a_step_is_drawn_with_the_spreads_that_it_has():
     before = model.weight.detach().clone()
     model.weight.grad = gradient
     nk.Muon(model.parameters(), ns_dtype=None).step()
-    spread = {name: (a, b) for name, a, b in of("pictures").spreads(gradient, before - model.weight.detach())}
+    spread = {name: (a, b) for name, a, b in reference.spreads(gradient, before - model.weight.detach())}
     assert spread["singular values"][0] > 5
     assert spread["singular values"][1] < 2
     assert "singular values" in of("pictures").picture("muon").legend
@@ -234,7 +237,7 @@ def test_models_claims_and_records_are_those_on_file():
     assert "Does not hold" in generate.claims(nk.card("eln"))
     assert "benchmarks/results/cpu.json" in generate.measurements(nk.card("rmsnorm"))
     assert "benchmarks/results/adaptation.md" in generate.measurements(nk.card("tent"))
-    assert "Nothing is on file" in generate.measurements(nk.card("csls"))
+    assert "Nothing is on file" in generate.measurements(nk.card("mala"))
 
 
 def test_a_chart_of_losses_has_its_intervals_and_no_bar_from_a_cut_axis():
@@ -292,8 +295,24 @@ def test_show_draws_the_keys_of_attention_and_says_what_the_fillings_mean(capsys
     shown = capsys.readouterr().out
     assert "    N   heads   T     C     S\n  ░░░░░ ░░░░░ ░░░░░ ░░░░░ █████\n" in shown
     assert "one statistic: █ of the whole axis, ░ of one index" in shown
+
+
+def test_show_draws_the_gradient_and_the_step_of_an_optimizer(capsys):
+    from normkit import cli
+
+    cli.main(["show", "lion"])
+    shown = capsys.readouterr().out
+    rows = re.findall(r"^  │(.{6})│ +│(.{6})│$", shown, re.MULTILINE)
+    assert len(rows) == 6
+    assert {after for _, after in rows} == {"██████"}, "each entry of a sign has one size"
+    assert len({before for before, _ in rows}) > 3
+    assert re.search(r"entries \d+ → 1;", shown)
     cli.main(["show", "muon"])
-    assert "N: samples" not in capsys.readouterr().out, "the axes of a matrix are no samples"
+    shown = capsys.readouterr().out
+    assert "N: samples" not in shown, "the axes of a matrix are no samples"
+    assert "│██" in shown
+    cli.main(["show", "layernorm"])
+    assert "Step\n" not in capsys.readouterr().out
 
 
 def test_a_line_of_a_family_leads_forward_in_time():
