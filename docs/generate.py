@@ -26,7 +26,7 @@ from lineage import year
 from mkdocs.structure.files import File
 
 import normkit as nk
-from normkit import families, reference
+from normkit import bench, families, reference
 from normkit.catalog import Card
 from normkit.gradient._dialects import DIALECTS, arguments
 
@@ -465,7 +465,14 @@ def measurements(card: Card) -> str:
         parts.append(figure(facts.chart(bars, unit, card.name), f"{facts.escaped(title)}. {record(file + '.json')}"))
     for file, title, head, rows in facts.recorded(card):
         parts.append(f"{title}, {record(file)}:\n\n{table(head, rows)}")
-    return "\n\n".join(parts) or f"Nothing is on file. `normkit bench {card.name}` measures it."
+    return "\n\n".join(parts) or not_raced(card)
+
+
+def not_raced(card: Card) -> str:
+    """Why no time of a method is on file."""
+    if bench.is_module(card):
+        return "Nothing is on file: it takes none of the inputs that `normkit bench` draws."
+    return f"Nothing is on file: `normkit bench` times modules, and this is {article(card.kind.name)}."
 
 
 def record(file: str) -> str:

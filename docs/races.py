@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -17,12 +18,13 @@ ENTRANTS = {
     "compiled": "compiled",
 }
 STUDIES = {  # of rooms: what a row's time is of
-    "cpu-gradient": "a step of the optimizer over the parameters of GPT-2 with {size} layers and width",
-    "cpu-manifold": "a training step on matrices, {size}",
-    "cpu-weight": "a training step of a decoder, {size}, whose linear layers all have it",
-    "cpu-residual": "a training step of Llama with four layers, {size}",
-    "cpu-inference": "the scores of queries, gallery and features, {size}, normalized",
+    "cpu-gradient": "a step over the parameters of a GPT-2 of {size} (layers x width)",
+    "cpu-manifold": "a training step on matrices, {size} (batch x channels x n x n)",
+    "cpu-weight": "a training step of a decoder on {size} (batch x length x width), on each linear layer",
+    "cpu-residual": "a training step of a Llama of four layers on {size} (batch x length x width)",
+    "cpu-inference": "scores of {size} (queries x gallery x features), normalized",
 }
+TEXTS = ("homophone-normalization", "symbolic-forest")  # methods of text whose speed is on file
 
 
 class Bar(NamedTuple):
@@ -61,7 +63,8 @@ def raced() -> dict[str, list[Race]]:
     for file in RACES:
         for name, race in singles(file):
             races.setdefault(name, [race])
-    for name, race in [*attention(), *(found for file in STUDIES for found in study(file))]:
+    studies = itertools.chain.from_iterable(map(study, STUDIES))
+    for name, race in itertools.chain(attention(), studies, texts()):
         races.setdefault(name, []).append(race)
     return races
 
@@ -111,6 +114,16 @@ def attention() -> Iterable[tuple[str, Race]]:
             bars.append(bar("softmax", softmax))
         title = f"a training step on {row['size']}, {row['form']}: median and quartiles{memory(row.get('peak_bytes'))}"
         yield row["method"], Race(title, "ms", "cpu-attention", bars)
+
+
+def texts() -> Iterable[tuple[str, Race]]:
+    """How many words normalizers of text take a second."""
+    record = measured.record("cpu-text")
+    for row in record["rows"]:
+        if row["entrant"] in TEXTS and "rate" in row:
+            title = f"{row['task']}, {conditions(record['machine'])}: thousands a second"
+            bars = [Bar("normkit", row["rate"] / 1000, 0.0, 0.0)]
+            yield row["entrant"], Race(title, "thousand/s", "cpu-text", bars)
 
 
 def study(file: str) -> Iterable[tuple[str, Race]]:

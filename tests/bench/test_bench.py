@@ -253,6 +253,12 @@ def test_a_quick_race_has_one_size_and_one_layout_of_each(monkeypatch):
     assert bench.measured(asked.parse_args([]), None)["asked"] == (15, True)
 
 
+def test_of_a_room_the_modules_race_and_its_functions_do_not():
+    names = {card.name for card in bench.choose([], "loss", None)}
+    assert {"nkd", "uskd"} <= names
+    assert "bnpo" not in names
+
+
 def test_what_gives_another_shape_does_not_race_a_layernorm():
     for name in ("af-kan", "alignment-uniformity"):
         case = cases.Case(nk.card(name), (6, 8), "float32", "contiguous", "training")
@@ -299,6 +305,12 @@ def test_an_entrant_that_fails_does_not_race(monkeypatch):
         (["--sizes", "8x"], "'8x' is no size"),
         (["--dtypes", "int8"], "'int8' is none of"),
         (["layernom"], "did you mean 'layernorm'"),
+        (
+            ["muon"],
+            "muon is of the kind optimizer, and only modules race alone; normkit bench --room gradient is a study",
+        ),
+        (["dyt", "bnpo"], "bnpo is of the kind function, and only modules race alone\n"),
+        (["--room", "probe"], "the room probe has no module"),
         (["--json", "nowhere/at/all.json"], "there is no folder"),
         (["layernorm2d", "--sizes", "4x8"], "no method chosen"),
         (["--room", "residual", "--sizes", "4x8"], "batch x length x width"),

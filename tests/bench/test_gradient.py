@@ -37,6 +37,13 @@ def test_states_are_what_the_papers_promise():
     assert numbers["sinkgd"] == 4 * (2 * (everything - inside) + rest)
 
 
+def test_an_optimizer_is_given_what_it_needs_besides_a_rate():
+    assert gradient.needed("lawn") == {"free_steps": 1}
+    assert gradient.needed("muon") == {}
+    lawn = gradient.line_up("lawn", gradient.with_gradients(1, 8, 11))["normkit lawn"]
+    assert [part.param_groups[0]["lr"] for part in lawn] == [gradient.RATE]
+
+
 def test_a_size_of_another_kind_is_named():
     with pytest.raises(ValueError, match="layers x width"):
         gradient.measure(cli.parser().parse_args(["bench", "--room", "gradient", "--sizes", "2x8x3"]), None)

@@ -240,6 +240,35 @@ def test_models_claims_and_records_are_those_on_file():
     assert "Nothing is on file" in generate.measurements(nk.card("mala"))
 
 
+def test_a_race_stands_beside_its_yardstick_and_says_its_clock():
+    charts = of("facts").charts
+
+    def bars(name, file):
+        [race] = [race for race in charts(nk.card(name)) if race.file == file]
+        assert "processor's time on one thread" in race.title
+        return [bar.name for bar in race.bars]
+
+    assert bars("peri-norm", "cpu-residual") == ["peri-norm", "pre-norm"]
+    assert bars("mhc", "cpu-residual") == ["mhc", "plain mhc", "pre-norm"]
+    assert bars("spectral-norm", "cpu-weight") == ["spectral-norm", "torch spectral_norm", "plain"]
+    assert bars("lion", "cpu-gradient")[:2] == ["lion", "torch AdamW(foreach=True)"]
+    assert bars("csls", "cpu-inference") == ["csls", "matrix product"]
+    assert bars("gbw-batchnorm", "cpu-manifold") == ["normkit", "the authors'"]
+
+
+def test_the_bar_of_a_method_is_marked_and_its_yardstick_is_not():
+    facts = of("facts")
+    [race] = [race for race in facts.charts(nk.card("mhc")) if race.file == "cpu-residual"]
+    kinds = re.findall(r'<rect class="(\w+)"', facts.chart(race.bars, race.unit, "mhc"))
+    assert kinds == ["in", "other", "other"]
+
+
+def test_what_is_not_measured_says_why():
+    not_raced = of("generate").not_raced
+    assert not_raced(nk.card("mala")).endswith("times modules, and this is a function.")
+    assert "none of the inputs" in not_raced(nk.card("tarflow-block"))
+
+
 def test_a_chart_of_losses_has_its_intervals_and_no_bar_from_a_cut_axis():
     facts = of("facts")
     title, unit, _, bars = facts.compared()[0]

@@ -119,7 +119,7 @@ def race(name: str, model: nn.Module, size: str, repeats: int, clock: timing.Clo
 
 def line_up(name: str, model: nn.Module) -> dict[str, list[torch.optim.Optimizer]]:
     """The optimizers of a race, each in its parts."""
-    own = [catalog.create(name, param_groups(model, name), **{**needed(name), "lr": RATE})]
+    own = [catalog.create(name, param_groups(model, name), lr=RATE, **needed(name))]
     optimizers = {OF_MATRICES.get(name, YARDSTICK): yardstick(name, model), f"normkit {name}": own}
     if name == "muon":
         optimizers["normkit muon, gram=False"] = [catalog.create(name, param_groups(model, name), lr=RATE, gram=False)]
@@ -131,11 +131,8 @@ def line_up(name: str, model: nn.Module) -> dict[str, list[torch.optim.Optimizer
 def needed(name: str) -> dict[str, Any]:
     """What an optimizer must be given besides its rate, as its card's example has it."""
     card = catalog.card(name)
-    return {
-        key: value
-        for key, value in card.example.items()
-        if card.signature.parameters[key].default is inspect.Parameter.empty
-    }
+    takes = card.signature.parameters
+    return {k: v for k, v in card.example.items() if k != "lr" and takes[k].default is inspect.Parameter.empty}
 
 
 def rivals(name: str) -> dict[str, Callable[..., torch.optim.Optimizer]]:
