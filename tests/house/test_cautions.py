@@ -26,7 +26,7 @@ CASES = {  # the rule: a method that it is about, and one that it is not
     "second_derivatives": ("gyrobn", "powernorm"),
     "idle_parameters": ("layernorm-tuning", "layernorm"),
     "functional": ("delta-tbr", "fedrap"),
-    "running": ("batchnorm", "layernorm"),
+    "running": ("batchnorm", "fake-layernorm"),
     "restless": ("fake-layernorm", "batchnorm"),
     "remembers": ("ps-kd", "nkd"),
     "learned": ("sigmoid-loss", "nkd"),
