@@ -1,4 +1,4 @@
-"""Print the methods of a record, for the command that makes it anew: ``python benchmarks/names.py cpu-rooms``."""
+"""Print the methods of a record, for the command that makes it anew: ``python benchmarks/names.py cpu-gradient``."""
 
 import json
 import sys

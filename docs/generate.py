@@ -21,6 +21,7 @@ import measured
 import notebooks
 import notices
 import pictures
+import races
 import typeset
 from lineage import year
 from mkdocs.structure.files import File
@@ -469,7 +470,10 @@ def measurements(card: Card) -> str:
 
 
 def not_raced(card: Card) -> str:
-    """Why no time of a method is on file."""
+    """What measures a method of which no time is on file, or why nothing does."""
+    command = races.command(card)
+    if command:
+        return f"Nothing is on file. `{command}` measures it."
     if bench.is_module(card):
         return "Nothing is on file: it takes none of the inputs that `normkit bench` draws."
     return f"Nothing is on file: `normkit bench` times modules, and this is {article(card.kind.name)}."

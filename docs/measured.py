@@ -24,10 +24,8 @@ def record(name: str) -> dict[str, Any]:
 def steps() -> dict[str, str]:
     """Return the time of a training step of every method that was measured, by name."""
     vectors, images = _norms("cpu-vectors", VECTORS), _norms("cpu-images", IMAGES)
-    found = {}
-    for file in ("cpu-rooms", "cpu-activation"):  # all the rest, on one thread
-        rows = [row for row in record(file)["rows"] if row["pass"] == "training"]
-        found |= {row["method"]: f"{_alone(row)}, one thread" for row in rows}
+    alone = [row for row in record("cpu-activation")["rows"] if row["pass"] == "training"]
+    found = {row["method"]: f"{_alone(row)}, one thread" for row in alone}
     for of, usual in ((vectors, vectors["layernorm"]["layer_norm"]), (images, images["batchnorm"]["torch"])):
         found |= {name: _told(seconds["normkit"], seconds["normkit"] / usual) for name, seconds in of.items()}
     return found | {row["method"]: _told(row["seconds"], 1 / row["softmax"]) for row in _attention()}

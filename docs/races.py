@@ -8,8 +8,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import measured
+import pictures
 
-RACES = ("cpu", "cpu-vectors", "cpu-images", "cpu-activation", "cpu-rooms")  # of single methods; the first counts
+from normkit import bench
+from normkit.bench import attention as in_attention
+from normkit.bench import cases
+from normkit.catalog import Card
+
+RACES = ("cpu", "cpu-vectors", "cpu-images", "cpu-activation")  # of single methods; the first counts
 ENTRANTS = {
     "normkit": "normkit",
     "torch": "torch",
@@ -67,6 +73,25 @@ def raced() -> dict[str, list[Race]]:
     for name, race in itertools.chain(attention(), studies, texts()):
         races.setdefault(name, []).append(race)
     return races
+
+
+def command(card: Card) -> str:
+    """What measures a method: its room's study, or a race alone, which is tried on a small input; else nothing."""
+    if card.kind.name == "optimizer":
+        return f"normkit bench --room gradient {card.name}"
+    if card.name in in_attention.races():
+        return f"normkit bench --room attention {card.name}"
+    sizes = cases.default_sizes(card) if bench.is_module(card) else ()
+    if not sizes:
+        return ""
+    first, *rest = sizes[-1]
+    small = (min(first, 32), *rest[:1], *(min(length, 8) for length in rest[1:]))
+    with pictures.quiet():
+        try:
+            cases.make(cases.Case(card, small, "float32", "contiguous", "training"))
+        except Exception:  # it takes what its card draws, and not any size
+            return ""
+    return f"normkit bench {card.name}"
 
 
 def bar(name: str, row: Mapping[str, Any]) -> Bar:

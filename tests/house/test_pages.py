@@ -267,6 +267,8 @@ def test_what_is_not_measured_says_why():
     not_raced = of("generate").not_raced
     assert not_raced(nk.card("mala")).endswith("times modules, and this is a function.")
     assert "none of the inputs" in not_raced(nk.card("tarflow-block"))
+    assert "`normkit bench nkd` measures it" in not_raced(nk.card("nkd"))
+    assert "`normkit bench --room attention gated-attention` measures it" in not_raced(nk.card("gated-attention"))
 
 
 def test_a_chart_of_losses_has_its_intervals_and_no_bar_from_a_cut_axis():
