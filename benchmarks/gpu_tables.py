@@ -1,6 +1,6 @@
 """Write the tables of the GPU's kernels from what is on file: ``python benchmarks/gpu_tables.py``.
 
-Beside `results/gpu-static*.json` their Markdown, and in docs/gpu.md what is between its marks. ``--compile sm_90``
+Beside `results/gpu-static*.json` and `results/h100*.json` their Markdown, and in docs/gpu.md what is between its marks. ``--compile sm_90``
 compiles one kernel of each rule, function and form instead, and counts those that keep numbers outside of registers.
 """
 
@@ -21,6 +21,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "gpu.md"
 NAMES = ("gpu-static", "gpu-static-peers")
+MEASURED = ("h100-rows", "h100-float32", "h100-channels")
 WIDTHS, TARGETS = (768, 1024, 4096, 5120), ("sm_80", "sm_90", "sm_100", "gfx942")
 PASSES = ("rms", "forward"), ("rms", "backward"), ("layer", "forward"), ("layer", "backward")
 
@@ -73,10 +74,23 @@ def published() -> list[str]:
     return [*module.HEAD, *module.rows()]
 
 
+def measured(name: str) -> list[str]:
+    """Lines of a table: times on the device alone, and over them those of others; last, of calls beside torch's."""
+    record = json.loads((RESULTS / f"{name}.json").read_text())
+    shown = {key: gpu.COLUMNS[key] for key in ("time", "copy", "torch", "liger", "compiled", "call", "call, torch")}
+    kept = {key: cell for key, cell in shown.items() if any(cell(row) != "-" for row in record["rows"])}
+    lines = ["| pass | size | " + " | ".join(kept) + " |", "| --- " * (2 + len(kept)) + "|"]
+    for row in record["rows"]:
+        cells = " | ".join(cell(row) for cell in kept.values())
+        lines.append(f"| {row['kernel']} {row['pass']} | {row['size']} | {cells} |")
+    return lines
+
+
 def tables() -> dict[str, list[str]]:
     """The tables of the page, by their marks."""
     found = rows()
-    return {"machine": beside(found), "targets": targets(found), "misses": misses(found), "h100": published()}
+    timed = {name: measured(name) for name in MEASURED}
+    return {**timed, "machine": beside(found), "targets": targets(found), "misses": misses(found), "h100": published()}
 
 
 def written(page: str, tables: Mapping[str, list[str]]) -> str:
@@ -104,7 +118,7 @@ def main() -> None:
         print(spilled(target), flush=True)
     if options.compile:
         return
-    for name in NAMES:
+    for name in (*NAMES, *MEASURED):
         record = json.loads((RESULTS / f"{name}.json").read_text())
         (RESULTS / f"{name}.md").write_text(report.markdown(record, gpu.COLUMNS, gpu.LEGEND) + "\n")
     PAGE.write_text(written(PAGE.read_text(), tables()))
