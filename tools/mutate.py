@@ -755,6 +755,7 @@ def hunt(mutants: Iterator[Mutant], number: int, said: dict[str, str], seconds: 
     """Let pytest collect the tests, and try the mutants on them instead of running them."""
     reach = Reach(whole())
     first = list(itertools.islice(mutants, number + number // 4))  # some more than asked for: not each can be made
+    os.environ["OMP_NUM_THREADS"] = "1"  # a fork has no threads, and would wait for those of its parent for ever
     os.environ[ASKED] = ",".join(asked({mutant.path for mutant in first if mutant.name not in said}, reach))
     hunt = Hunt(itertools.chain(first, mutants), number, said, reach, seconds)
     with contextlib.suppress(KeyboardInterrupt):
