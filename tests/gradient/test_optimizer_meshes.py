@@ -254,3 +254,14 @@ def test_checkpoints_keep_the_bits_over_4_2_1_and_4_processes(name, worlds, tmp_
                 )
             for key, value in then.items() if world == 4 else ():
                 torch.testing.assert_close(later[key], value, rtol=0, atol=0)
+
+
+def test_no_process_has_the_square_matrices_and_another_the_thin_ones():
+    """Polar factors cost the entries of a matrix times its shorter side; all of these have as many entries."""
+    from normkit.gradient._sharded import shares
+
+    sizes = [(32, 32), (2, 512)] * 4 + [(4, 16, 16), (512, 2)] * 2
+    cost = [1024 * min(size[-2:]) for size in sizes]
+    owners = shares([torch.Size(size) for size in sizes], 2)
+    loads = [sum(c for c, owner in zip(cost, owners, strict=True) if owner == process) for process in (0, 1)]
+    assert max(loads) < 1.1 * min(loads)

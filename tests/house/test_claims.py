@@ -68,6 +68,14 @@ def test_what_is_said_where_the_words_were_untrue():
         assert said(name).startswith("statistics ")
 
 
+@pytest.mark.parametrize(
+    ("name", "others"), [("adaln-zero", ["N", "L"]), ("adaptive-rmsnorm-zero", ["N", "L"]), ("cnf", ["N"])]
+)
+def test_of_several_outputs_the_first_tells_where_entries_reach(name, others):
+    """The others are gates and log determinants, of shapes of their own."""
+    assert reference.reach(name) == dict.fromkeys(others, "none") | {"C": "whole"}
+
+
 def test_an_optimizer_that_keeps_what_its_base_does_is_not_said_to_keep_nothing(capsys):
     from normkit import cli
 

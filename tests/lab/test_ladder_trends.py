@@ -82,6 +82,8 @@ def test_the_slope_the_p_and_the_needed_seeds_are_those_of_a_t_test_by_hand():
     assert one.word == CLOSING
     assert list(one.ahead) == [8.0, 16.0]
     assert one.ahead[8.0].mean == pytest.approx(0.23)
+    # 3 octaves above the first rung: 9 times the variance of the slopes, and the mean of 0, 1 and 4 times between seeds
+    assert one.ahead[8.0].half == pytest.approx(3.182446 * math.sqrt(9 + 5 / 3) * error)
 
 
 def test_p_is_corrected_for_the_variants_and_controls_are_none():

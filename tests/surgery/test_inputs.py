@@ -36,3 +36,10 @@ def test_few_samples_of_the_same_ranks_are_tried_each_number_of_them(there):
     assert {len(one) for one in sizes} == ranks
     assert {one[0] for one in sizes} >= set(range(2, FEW))
     assert all(min(one) > 0 and one[there[0].axes[0]] == 5 for one in sizes)
+
+
+def test_some_numbers_of_a_vector_are_zero_and_some_vectors_are():
+    drawn = draw(Shape((40, 60), True, (60,)), "with zeros", seed=3)
+    shares = (drawn == 0).double().mean(1)
+    assert 0 < (shares == 1).sum() < 20
+    assert ((shares > 0.1) & (shares < 0.9)).sum() > 20
