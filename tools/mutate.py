@@ -452,10 +452,11 @@ def callers(tree: ast.Module, scope: str) -> set[str]:
 
 @functools.cache
 def _words(item: pytest.Item) -> set[str]:
-    """What a test's own text has."""
+    """What a test's own text has; the name of a rule or a method counts as that of its file."""
     function = getattr(item, "function", None)
     try:
-        return set(re.findall(r"\w+", inspect.getsource(function))) if function else set()
+        text = inspect.getsource(function) if function else ""
+        return set(re.findall(r"\w+", text)) | {word.replace("-", "_") for word in re.findall(r"\w+(?:-\w+)+", text)}
     except (OSError, TypeError):
         return set()
 
@@ -544,12 +545,13 @@ class Hunt:
     def ranked(self, mutant: Mutant, files: list[tuple[pytest.Item, frozenset[Path]]]) -> list[pytest.Item]:
         """The tests that reach a mutant: near and cheap ones first, and of each function two before two more.
 
-        A test whose own text has a name of what is called on the way to the mistake is nearer than its file, one that
-        was seen to run the function, or has its method as a case, is nearest, and one of which no case does is far.
+        A test whose own text has the file's name, or one of what is called on the way to the mistake, is nearer than
+        its file, one that was seen to run the function, or has its method as a case, is nearest, and one of which no
+        case does is far.
         Before all comes the one that knows the defaults of methods, where such a default is mistaken.
         """
         far, turns, ranked = self.reach.distances(mutant.path), Counter[str](), []
-        called = callers(ast.parse(mutant.original), mutant.scope)
+        called = callers(ast.parse(mutant.original), mutant.scope) | {mutant.path.stem}
         here = f"{mutant.path.relative_to(ROOT)}:{mutant.scope}"
         seen = any(here in ran for ran in self.traced.values())
         cases = Counter(function_of(item) for item, _ in files)

@@ -167,3 +167,32 @@ def test_a_test_that_was_seen_to_run_a_function_is_taken_though_it_does_not_name
     subprocess.run([sys.executable, "tools/traced.py"], cwd=toy, env=environment(toy), capture_output=True)
     found = "in unused: x * 2  ->  x / 2\n    found by tests/test_hidden.py::test_hidden[3]"
     assert found in hunted(toy).stdout
+
+
+THREADS = """
+import torch
+from normkit import Counter, unused
+
+ONES = torch.ones(500, 500, dtype=torch.float64)
+SUMS = ONES @ ONES
+
+
+def test_sums():
+    assert Counter().at == 0 and (unused(ONES @ ONES) == 2 * SUMS).all()
+"""
+
+
+def test_a_test_of_threads_that_collecting_has_used_is_run_to_its_end(toy):
+    """A fork has none of its parent's threads, and would wait for them until it is killed."""
+    (toy / "tests/test_threads.py").write_text(THREADS)
+    told = hunted(toy, "--seconds", "2").stdout
+    assert "in unused: x * 2  ->  x / 2\n    found by tests/test_threads.py::test_sums" in told
+
+
+def test_a_test_that_names_the_rule_of_a_file_comes_before_cheaper_ones(toy):
+    """As far away by its imports as others; what it names is written with dashes."""
+    (toy / "src/normkit/late_rule.py").write_text("def find(x):\n    return x + 1\n")
+    asked = 'from normkit import late_rule\n\n\ndef ask(name):\n    return vars(late_rule)["fi" + "nd"](1)\n'
+    others = "".join(f"\n\ndef test_{at}():\n    assert ask('rule') == 2\n" for at in range(3))
+    (toy / "tests/test_rules.py").write_text(f"{asked}{others}\n\ndef test_last():\n    assert ask('late-rule') == 2\n")
+    assert "in find: x + 1  ->  x - 1\n    found by tests/test_rules.py::test_last" in hunted(toy).stdout
