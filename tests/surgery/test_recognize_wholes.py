@@ -5,7 +5,9 @@ import importlib
 import threading
 
 import near_misses_adaptive
+import near_misses_altup
 import near_misses_gates
+import near_misses_modulated
 import near_misses_routers
 import pytest
 import torch
@@ -16,7 +18,8 @@ from normkit.optional import let_torchvision_load
 from normkit.surgery.recognition import wholes
 from normkit.surgery.recognition.wholes import examine_whole
 
-NEAR = near_misses_routers.NEAR | near_misses_gates.NEAR | near_misses_adaptive.NEAR
+LISTS = (near_misses_routers, near_misses_gates, near_misses_adaptive, near_misses_modulated, near_misses_altup)
+NEAR = {name: cls for one in LISTS for name, cls in one.NEAR.items()}
 TRUE = near_misses_routers.TRUE
 
 
@@ -27,7 +30,7 @@ def made(cls):
 
 @pytest.mark.parametrize("name", NEAR)
 def test_what_is_almost_one_is_none(name):
-    assert len(NEAR) == sum(map(len, (near_misses_routers.NEAR, near_misses_gates.NEAR, near_misses_adaptive.NEAR)))
+    assert len(NEAR) == sum(len(one.NEAR) for one in LISTS)
     found = examine_whole(made(NEAR[name]))
     assert found is None, found
 
