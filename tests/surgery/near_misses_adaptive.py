@@ -277,7 +277,7 @@ class ExponentialGain(Adaptive):
         return self.normalized(x) * scale.exp() + shift
 
 
-@near
+@true("adaln-continuous", dim=DIM, affine=False, activation=False, scale_first=False, eps=1e-6)
 class WithoutSilu(Adaptive):
     def vectors(self, emb):
         return self.linear(emb)[:, None].chunk(self.pieces, -1)

@@ -76,7 +76,7 @@ class ContextScaledWithoutTheOne(TwelveInPairs):
 @near
 class ContextNormalizedTogether(Twelve):
     def forward(self, x, context, emb=None):
-        return super().forward(x, context - 1e-2 * x.mean((1, 2), keepdim=True), emb)
+        return super().forward(x, context - 1e-2 * x.mean(1, keepdim=True), emb)
 
 
 @near
@@ -204,7 +204,7 @@ class Handed(nn.Module):
         self.norm = nn.LayerNorm(DIM, elementwise_affine=False, eps=1e-6)
 
     def vectors(self, emb):
-        return emb.unbind(1)
+        return emb.flatten(1, 2).unflatten(1, (self.pieces, DIM)).unbind(1)
 
     def forward(self, x, timestep=None, emb=None):
         shift, scale, gate, *rest = self.vectors(emb)
@@ -256,7 +256,7 @@ class GateInTanh(HandedForOne):
         return shift, scale, gate.tanh()
 
 
-@true("adaptive-layernorm", num_features=DIM, condition_features=FEATURES, rank=3, scale_first=False)
+@true("adaln-lora", dim=DIM, condition_features=FEATURES, rank=3, gated=False)
 class Thin(nn.Module):
     """Cosmos's last norm: two thin matrices make the vectors."""
 
@@ -288,7 +288,7 @@ class ThinAlone(Thin):
 TRUE["Thin"] = (ThinAlone, *TRUE["Thin"][1:])
 
 
-@true("adaln-zero", num_features=DIM, condition_features=FEATURES, rank=3, sublayers=1)
+@true("adaln-lora", dim=DIM, condition_features=FEATURES, rank=3, gated=True)
 class ThinZero(Thin):
     pieces = 3
 
@@ -343,7 +343,7 @@ class LastOfLastTokens(Last):
         return super().forward(x[:, -tokens:], time[:, -tokens:])
 
 
-@true("adaln-single-last", dim=DIM, table=True)
+@true("adaln-single-last", dim=DIM, table=False, affine=False)
 class TableHanded(nn.Module):
     """Sana's last norm: the table is the model's."""
 

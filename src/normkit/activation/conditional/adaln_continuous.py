@@ -50,12 +50,15 @@ class AdaLNContinuous(ModulatedNorm):
         eps: added under the root.
         activation: take the SiLU of the condition; CogView 4 and GLM-Image do not.
         vectors: ``"both"``, or ``"scale"`` alone (Lumina 2, Mochi) or ``"shift"`` alone (HunyuanDiT).
+        scale_first: ``modulation`` gives the scale before the shift; of MiniMax-H3 the shift comes first.
 
     Input x ``(N, L, C)`` and condition ``(N, condition_features)``, or ``(N, L, condition_features)`` for one of each
     token (Flux 3). ``modulation`` starts as linear layers of torch do.
 
     Scalable Diffusion Models with Transformers (Peebles, Xie, 2022), arXiv 2212.09748; the order is diffusers'.
     """
+
+    scale_first = True  # pickles of before it came have none
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class AdaLNContinuous(ModulatedNorm):
         eps: float = 1e-5,
         activation: bool = True,
         vectors: str = "both",
+        scale_first: bool = True,
     ):
         center = check.choice(self, "norm", norm, ("layernorm", "rmsnorm")) == "layernorm"
         rule = ops.Row(center=center, eps=check.eps(self, eps))
@@ -75,13 +79,14 @@ class AdaLNContinuous(ModulatedNorm):
         pieces = 2 if vectors == "both" else 1
         shift = affine and bias and center
         super().__init__(dim, pieces, rule, condition_features, gain=affine, shift=shift, bias=bias)
-        self.activation = bool(activation)
+        self.activation, self.scale_first = bool(activation), bool(scale_first)
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """Normalize ``x`` and modulate it with ``condition``."""
         h = self._normalize(x)
         made = self._vectors(condition, x, self.activation, each=True)
         if self.vectors == "both":
-            return modulate(h, *made).to(x.dtype)
+            scale, shift = made if self.scale_first else made[::-1]
+            return modulate(h, scale, shift).to(x.dtype)
         vectors = of_tokens(made[0])
         return (h * (1 + vectors) if self.vectors == "scale" else h + vectors).to(x.dtype)

@@ -22,7 +22,11 @@ from normkit.statistics import accurate
     over="C",
     inputs={"shared": "N 6C"},
     replaces=("adaln-zero",),
-    aliases=("ada-norm-single",),
+    aliases={
+        "ada-norm-single": {},
+        "ChromaAdaLayerNormZeroPruned": {"table": False},
+        "ChromaAdaLayerNormZeroSinglePruned": {"table": False, "sublayers": 1},
+    },
     provenance="diffusers' equations in float64, with its table and pieces written out",
 )
 class AdaLNSingle(Norm):
@@ -43,25 +47,34 @@ class AdaLNSingle(Norm):
     Args:
         dim: C.
         eps: added to the biased variance under the root.
+        table: learn a table; Chroma's blocks have none, and one network makes the vectors of all of them.
+        sublayers: 2, or 1 for shift, scale and gate alone, as of a block whose sublayers work side by side.
 
-    ``norm(x, shared)``: x (N, L, C), shared (N, 6 C) -> (y, gate, shift2, scale2, gate2); all but y are (N, C). The
-    table starts as normal numbers over sqrt(C), not at zero: no block is the identity at the start.
+    ``norm(x, shared)``: x (N, L, C), shared (N, 6 C) -> (y, gate, shift2, scale2, gate2), with one sublayer shared
+    (N, 3 C) -> (y, gate); all but y are (N, C). The table starts as normal numbers over sqrt(C), not at zero: no block
+    is the identity at the start.
 
     PixArt-alpha: Fast Training of Diffusion Transformer for Photorealistic Text-to-Image Synthesis (Chen et al., ICLR
     2024), arXiv 2310.00426.
     """
 
-    def __init__(self, dim: int, *, eps: float = 1e-6):
+    table: nn.Parameter | None
+    pieces = 6  # pickles of before there were others have none
+
+    def __init__(self, dim: int, *, eps: float = 1e-6, table: bool = True, sublayers: int = 2):
         super().__init__()
         self.dim = check.size(self, "dim", dim)
+        self.pieces = 3 * check.size(self, "sublayers", sublayers, 1, 2)
         self.rule = ops.Row(center=True, eps=check.eps(self, eps))
-        self.table = nn.Parameter(torch.randn(6, dim) / math.sqrt(dim))
+        numbers = nn.Parameter(torch.randn(self.pieces, dim) / math.sqrt(dim)) if table else None
+        self.register_parameter("table", numbers)
 
     def forward(self, x: Tensor, shared: Tensor) -> tuple[Tensor, ...]:
         """Normalize ``x``, modulate it with the table and ``shared``, and return what the block needs further."""
         check.values(self, "x", x, (None, None, self.dim), x)
-        check.values(self, "shared", shared, (x.shape[0], 6 * self.dim), x)
+        check.values(self, "shared", shared, (x.shape[0], self.pieces * self.dim), x)
         h = ops.row_norm(accurate(x), rule=self.rule)
-        made = self.table.to(h.dtype) + shared.to(h.dtype).unflatten(-1, (6, self.dim))
+        made = shared.to(h.dtype).unflatten(-1, (self.pieces, self.dim))
+        made = made if self.table is None else self.table.to(h.dtype) + made
         shift, scale, *rest = made.unbind(1)
         return (modulate(h, scale, shift).to(x.dtype), *(part.to(x.dtype) for part in rest))

@@ -1,4 +1,4 @@
-"""Norms that adapt by a matrix of their own, found by what they compute.
+"""Norms that adapt by matrices of their own or by vectors that they are handed, found by what they compute.
 
 The rows of the matrix say how wide the norm is, by how many vectors each method makes of its condition.
 """
@@ -24,13 +24,25 @@ from normkit.surgery.recognition.agreement import (
     apart,
     build,
     epsilons,
-    is_matrix,
     match_of,
     named_so,
-    numbers,
     plain_numbers,
     result,
     worst,
+)
+from normkit.surgery.recognition.conditions import (
+    ByNumber,
+    Condition,
+    Draw,
+    FirstTokens,
+    Handed,
+    LastTokens,
+    OfAll,
+    OfImages,
+    OfTokens,
+    OfTwoStreams,
+    Shared,
+    WithTable,
 )
 from normkit.surgery.recognition.match import Match
 
@@ -40,108 +52,166 @@ Way = Callable[..., Any]
 
 
 class Kind(NamedTuple):
-    """A method: the vectors that its matrix makes, what it is called with, and the arguments that are tried.
+    """A method: the vectors that its matrix makes, the arguments that are tried, and how it is handed its condition.
 
-    image: it takes images, channels first, not tokens. each: it takes a condition of each token.
+    matrices: how many it has; without one the vectors are handed in. table: its matrix has a row for each vector.
     """
 
     name: str
     pieces: int
-    takes: tuple[str, ...] = ("condition",)
     choices: Mapping[str, Sequence[Any]] = {}
-    image: bool = False
-    each: bool = False
+    condition: Condition = Condition()
+    matrices: int = 1
+    table: bool = False
+
+
+class Sizes(NamedTuple):
+    """The width of a norm, the features of its condition, and how many vectors stand between two matrices."""
+
+    dim: int
+    features: int
+    rank: int | None = None
 
 
 BOTH = (False, True)
 CONTINUOUS = {"norm": ("layernorm", "rmsnorm"), "affine": BOTH, "bias": BOTH, "activation": BOTH}
+ORDERED = {**CONTINUOUS, "scale_first": (True, False)}
+STREAMS = {"sublayers": (2,), "affine": BOTH, "interleaved": BOTH, "activation": BOTH}
+OWN_TABLE, NO_TABLE = {"table": (True,), "affine": BOTH}, {"table": (False,), "affine": BOTH}
 KINDS = (
-    Kind("adaptive-layernorm", 2, choices={"scale_first": (False,), "affine": BOTH}),
-    Kind("adaln-continuous", 2, choices=CONTINUOUS),
-    Kind("adaln-continuous", 2, choices=CONTINUOUS, each=True),
-    Kind("adaln-zero", 6, choices={"sublayers": (2,)}),
-    Kind("adaln-zero", 3, choices={"sublayers": (1,)}),
-    Kind("adaln-zero-two-stream", 6, ("context", "condition"), {"affine": BOTH}),
+    Kind("adaptive-layernorm", 2, {"scale_first": (False,), "affine": BOTH}),
+    Kind("adaln-continuous", 2, ORDERED),
+    *(Kind("adaln-continuous", 2, ORDERED, condition) for condition in (OfTokens(), OfAll(), ByNumber())),
+    Kind("adaln-zero", 6, {"sublayers": (2,)}),
+    Kind("adaln-zero", 3, {"sublayers": (1,)}),
+    Kind("adaln-zero", 6, {"sublayers": (2,)}, FirstTokens()),
+    Kind("adaln-zero", 3, {"sublayers": (1,)}, FirstTokens()),
+    Kind("adaln-zero-two-stream", 6, {"affine": BOTH}, OfTwoStreams()),
+    Kind("adaln-zero-two-stream", 12, STREAMS, OfTwoStreams()),
     Kind("adaln-zero-dual", 9),
-    Kind("adaptive-rmsnorm-zero", 4, choices={"affine": BOTH}),
-    Kind("adaln-single", 6, ("shared",)),
-    Kind("film", 2, image=True),
-    Kind("adaptive-groupnorm", 2, choices={"affine": BOTH, "activation": BOTH}, image=True),
-    *(Kind("adaln-continuous", 1, choices={**CONTINUOUS, "vectors": ("scale", "shift")}, each=each) for each in BOTH),
+    Kind("adaptive-rmsnorm-zero", 4, {"affine": BOTH}),
+    Kind("adaln-single", 6, table=True),
+    Kind("adaln-single", 3, {"sublayers": (1,)}, table=True),
+    *(
+        Kind("adaln-single", 3 * n, {"table": (False,), "sublayers": (n,)}, Handed(apart), matrices=0)
+        for n in (2, 1)
+        for apart in BOTH
+    ),
+    *(Kind("adaln-single-last", 2, OWN_TABLE, one, table=True) for one in (Condition(), OfTokens(), LastTokens())),
+    *(
+        Kind("adaln-single-last", 2, NO_TABLE, one, matrices=0)
+        for one in (Handed(), Handed(True), WithTable(), WithTable(True))
+    ),
+    *(Kind("adaln-lora", 3 if n else 2, {"gated": (n,)}, Shared(k), 2) for n in BOTH for k in (None, 3 if n else 2, 0)),
+    Kind("film", 2, condition=OfImages()),
+    Kind("adaptive-groupnorm", 2, {"affine": BOTH, "activation": BOTH}, OfImages()),
+    *(
+        Kind("adaln-continuous", 1, {**CONTINUOUS, "vectors": ("scale", "shift")}, condition)
+        for condition in (Condition(), OfTokens())
+    ),
 )
 
 
 def may_be(module: nn.Module) -> bool:
-    """Whether it takes a condition, has few parts, and one matrix that makes several vectors."""
+    """Whether it takes a condition, has few parts, and as many matrices as one of the methods."""
     if sum(1 for _ in itertools.islice(module.modules(), PARTS + 1)) > PARTS or not specimen.further(module)[1]:
         return False
     tensors = specimen.tensors(module).values()
-    matrices = [t for t in tensors if is_matrix(t)]
-    if len(matrices) != 1 or matrices[0].is_meta or matrices[0].numel() > MOST:
+    matrices = [t for t in tensors if _is_matrix(t)]
+    if any(t.is_meta or t.numel() > MOST for t in matrices):
         return False
-    rows = len(matrices[0])
-    return all(t.numel() <= rows for t in tensors if not is_matrix(t)) and any(
-        _sizes(kind, matrices[0]) for kind in KINDS
+    rows = max(len(_flat(t)) for t in matrices) if matrices else MOST
+    return all(t.numel() <= max(rows, t.shape[-1]) for t in tensors if t.dim() and not _is_matrix(t)) and any(
+        _sizes(kind, module) for kind in KINDS
     )
 
 
-def _sizes(kind: Kind, matrix: Tensor) -> tuple[int, int] | None:
-    """The width of the norm, and how many features its condition has; None where the matrix is of another kind."""
-    rows, columns = matrix.shape
-    if kind.name == "adaln-single":
-        return (columns, rows * columns) if rows == kind.pieces else None
+def _matrices(tensors: Mapping[str, Tensor]) -> list[str]:
+    return [name for name, tensor in tensors.items() if _is_matrix(tensor)]
+
+
+def _is_matrix(tensor: Tensor) -> bool:
+    """Whether two of a tensor's axes have more than one number, and no more than two."""
+    return sum(n > 1 for n in tensor.shape) == 2
+
+
+def _flat(matrix: Tensor) -> Tensor:
+    """A matrix without axes of one number."""
+    return matrix.reshape([n for n in matrix.shape if n > 1])
+
+
+def _sizes(kind: Kind, module: nn.Module) -> Sizes | None:
+    """The sizes of a norm of a kind; None where the module's matrices are of another."""
+    matrices = [_flat(t).shape for t in specimen.tensors(module).values() if _is_matrix(t)]
+    if len(matrices) != kind.matrices:
+        return None
+    if not matrices:
+        widths = _widths(module)
+        return Sizes(widths[0], widths[0]) if widths and widths[0] > 1 else None
+    if kind.table:
+        ((rows, columns),) = matrices
+        return (
+            Sizes(columns, rows * columns if kind.name == "adaln-single" else columns) if rows == kind.pieces else None
+        )
+    last, first = max(matrices), min(matrices)
+    (rows, rank), columns = last, first[1]
     dim = rows // kind.pieces
     free = "condition_features" in catalog.card(kind.name).signature.parameters
     fits = rows % kind.pieces == 0 and dim > 1 and (free or columns == dim)
-    return (dim, columns) if fits else None
+    if len(matrices) == 1:
+        return Sizes(dim, columns) if fits else None
+    return Sizes(dim, columns, rank) if fits and first[0] == rank else None
+
+
+def _widths(module: nn.Module) -> list[int]:
+    """The widths that the norms or the vectors of a module without matrices have."""
+    shapes = [getattr(part, "normalized_shape", None) for part in module.modules()]
+    own = [shape[-1] for shape in shapes if isinstance(shape, tuple) and len(shape) == 1]
+    return [*own, *(t.numel() for t in specimen.tensors(module).values())]
 
 
 def find(module: nn.Module, work: nn.Module) -> Match | None:
     """Return what norm a module is; ``work`` is a copy in float64 with drawn numbers."""
-    tensors = specimen.tensors(work)
-    ((name, matrix),) = ((name, t) for name, t in tensors.items() if is_matrix(t))
+    matrices = _matrices(specimen.tensors(work))
+    further = specimen.further(work)[1]
     for kind in KINDS:
-        sizes = _sizes(kind, matrix)
-        if sizes is None:
+        sizes = _sizes(kind, work)
+        if sizes is None or (kind.condition == Shared(0) and further > 1):
             continue
-        first = next(_inputs(kind, *sizes, torch.float64))
-        for way in _ways(work, len(kind.takes)):
-            made = _call(way, work.eval(), first)
+        first = next(_inputs(kind, sizes, torch.float64))
+        for way in _ways(work, kind.condition.theirs(first)):
+            made = _call(way, work.eval(), kind, first)
             if made is None:
                 continue
-            for kwargs, carried in _candidates(kind, module, name, *sizes):
+            for kwargs, carried in _candidates(kind, module, matrices, sizes):
                 ours = build(kind.name, kwargs, carried, work)
-                if ours is None or _far(ours, made, first) > NEAR[torch.float64]:
+                if ours is None or _far(kind, ours, made, first) > NEAR[torch.float64]:
                     continue
                 error = _agree(kind, way, work, ours, sizes)
                 if error:
-                    return match_of(module, kind.name, kwargs, carried, error)
+                    how = " ".join(["as a whole", *kind.condition.words.split()])
+                    return match_of(module, kind.name, kwargs, carried, error, how=how)
     return None
 
 
-def _ways(work: nn.Module, further: int) -> Iterator[Way]:
+def _ways(work: nn.Module, given: Sequence[Any]) -> Iterator[Way]:
     """The ways of calling a module with a condition: by its place, or by one of the names that may be left out."""
     yield lambda module, *given: module(*given)
-    takes = list(inspect.signature(work.forward).parameters.values())[further:]
+    takes = list(inspect.signature(work.forward).parameters.values())[len(given) - 1 :]
     for p in takes:
         if p.default is None and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
             yield lambda module, *given, name=p.name: module(*given[:-1], **{name: given[-1]})
 
 
-def _inputs(kind: Kind, dim: int, features: int, dtype: torch.dtype) -> Iterator[list[Tensor]]:
+def _inputs(kind: Kind, sizes: Sizes, dtype: torch.dtype) -> Iterator[list[Tensor]]:
     """Tokens or images, and what goes with them, of several lengths and sizes."""
     for i, ((n, length), size) in enumerate(itertools.product(LENGTHS, SIZES)):
-        n, seed = n + 1, 10 * i
-        own = (n, dim, 3, length) if kind.image else (n, length, dim)
-        made = [numbers(seed + 1, *own, size=size, dtype=dtype)]
-        if "context" in kind.takes:
-            made.append(numbers(seed + 2, n, length + 2, dim, size=2.0, dtype=dtype))
-        samples = (n, length) if kind.each else (n,)
-        yield [*made, numbers(seed + 3, *samples, features, size=(1.0, 3.0, 0.3)[i % 3], dtype=dtype)]
+        own = sizes.dim, kind.pieces, sizes.features
+        yield kind.condition.inputs(Draw(10 * i, n + 1, length, *own, size, (1.0, 3.0, 0.3)[i % 3], dtype))
 
 
 def _candidates(
-    kind: Kind, module: nn.Module, matrix: str, dim: int, features: int
+    kind: Kind, module: nn.Module, matrices: Sequence[str], sizes: Sizes
 ) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
     """The arguments that a method may have, and whose numbers it takes; all that the module has are taken."""
     card = catalog.card(kind.name)
@@ -150,32 +220,34 @@ def _candidates(
     choices = dict(kind.choices)
     if "num_groups" in takes:
         groups = named_so(plain_numbers(module, int), "group", 32)
-        choices["num_groups"] = [g for g in groups if 0 < g <= dim and dim % g == 0]
+        choices["num_groups"] = [g for g in groups if 0 < g <= sizes.dim and sizes.dim % g == 0]
     choices |= {"eps": epsilons(module, *EPSILONS)} if "eps" in takes else {}
-    fixed = {card.width.name: dim} if card.width is not None else {}
-    fixed |= {"condition_features": features} if "condition_features" in takes else {}
+    fixed = {card.width.name: sizes.dim} if card.width is not None else {}
+    fixed |= {"condition_features": sizes.features} if "condition_features" in takes else {}
+    fixed |= {"rank": sizes.rank} if sizes.rank is not None else {}
     for values in itertools.product(*choices.values()):
         kwargs = {**fixed, **dict(zip(choices, values, strict=True))}
         with torch.device("meta"):
             ours = specimen.tensors(catalog.create(kind.name, **kwargs))
-        carried = _carried(ours, theirs, matrix)
+        carried = _carried(ours, theirs, matrices)
         if carried is not None:
             yield kwargs, carried
 
 
-def _carried(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], matrix: str) -> dict[str, str] | None:
+def _carried(
+    ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], matrices: Sequence[str]
+) -> dict[str, str] | None:
     """Give each tensor one of its size, by its last name where there are several; None where some are left.
 
     Of two of one name the matrix's own bias is the one beside it.
     """
     left, mapping = dict(theirs), {}
-    own = {name.rpartition(".")[0] for name, tensor in ours.items() if is_matrix(tensor)}
-    home = matrix.rpartition(".")[0]
+    own, homes = ({name.rpartition(".")[0] for name in names} for names in (_matrices(ours), matrices))
     for name, tensor in sorted(ours.items(), key=lambda item: -item[1].dim()):
-        fitting = [key for key, t in left.items() if t.numel() == tensor.numel() and is_matrix(t) == is_matrix(tensor)]
+        fitting = [key for key, t in left.items() if t.numel() == tensor.numel() and _alike(t, tensor)]
         place, _, last = name.rpartition(".")
         beside = place in own
-        fitting.sort(key=lambda key: (key.rpartition(".")[2] != last, (key.rpartition(".")[0] == home) != beside))
+        fitting.sort(key=lambda key: (key.rpartition(".")[2] != last, (key.rpartition(".")[0] in homes) != beside))
         if not fitting:
             return None
         mapping[name] = fitting[0]
@@ -183,17 +255,24 @@ def _carried(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], matrix: s
     return mapping if not left else None
 
 
-def _call(way: Way, work: nn.Module, given: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...] | None:
+def _alike(one: Tensor, other: Tensor) -> bool:
+    """Whether both are no matrices, or matrices of one shape."""
+    if not (_is_matrix(one) and _is_matrix(other)):
+        return _is_matrix(one) == _is_matrix(other)
+    return _flat(one).shape == _flat(other).shape
+
+
+def _call(way: Way, work: nn.Module, kind: Kind, given: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...] | None:
     """What a module returns: a tensor, or a tuple of several; None where it takes no such input, or changes it."""
-    made = result(lambda *given: way(work, *given), *given)
+    made = result(lambda *given: way(work, *kind.condition.theirs(given)), *given)
     several = isinstance(made, tuple) and all(isinstance(t, Tensor) for t in made)
     return made if several or isinstance(made, Tensor) else None
 
 
-def _far(ours: nn.Module, made: Tensor | tuple[Tensor, ...], given: Sequence[Tensor]) -> float:
+def _far(kind: Kind, ours: nn.Module, made: Tensor | tuple[Tensor, ...], given: Sequence[Tensor]) -> float:
     """How far a method's results are apart from somebody's, whose gates may have an axis of one token."""
     with torch.no_grad():
-        want = ours(*given)
+        want = kind.condition.ours(ours, given)
     if isinstance(want, Tensor) or isinstance(made, Tensor):
         return apart([made], [want]) if isinstance(want, Tensor) and isinstance(made, Tensor) else math.inf
     if len(want) != len(made):
@@ -202,13 +281,13 @@ def _far(ours: nn.Module, made: Tensor | tuple[Tensor, ...], given: Sequence[Ten
     return apart(flat, want)
 
 
-def _agree(kind: Kind, way: Way, work: nn.Module, ours: nn.Module, sizes: tuple[int, int]) -> dict[str, float]:
+def _agree(kind: Kind, way: Way, work: nn.Module, ours: nn.Module, sizes: Sizes) -> dict[str, float]:
     """How far both are apart, in both exact types and modes; {} where they are not the same."""
 
     def rounds(dtype: torch.dtype, mode: bool) -> Iterator[float]:
         theirs, mine = (copy.deepcopy(one).to(dtype).train(mode) for one in (work, ours))
-        for given in _inputs(kind, *sizes, dtype):
-            made = _call(way, theirs, given)
-            yield math.inf if made is None else _far(mine, made, given)
+        for given in _inputs(kind, sizes, dtype):
+            made = _call(way, theirs, kind, given)
+            yield math.inf if made is None else _far(kind, mine, made, given)
 
     return worst(NEAR, rounds)

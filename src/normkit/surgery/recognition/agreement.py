@@ -227,7 +227,8 @@ def build(name: str, kwargs: Mapping[str, Any], carried: Mapping[str, str], thei
         made = catalog.create(name, **kwargs)
     except (ValueError, TypeError):
         return None
-    return carry(made.to(next(iter(specimen.tensors(theirs).values())).dtype), carried, theirs)
+    own = next(iter(specimen.tensors(theirs).values()), None)
+    return carry(made if own is None else made.to(own.dtype), carried, theirs)
 
 
 @torch.no_grad()
