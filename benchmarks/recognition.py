@@ -68,7 +68,7 @@ FEW |= {"num_experts_per_tok": 2, "top_k_experts": 2, "moe_topk": 2, "n_group": 
 SMALL = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}  # of attention
 SAYS_SO = re.compile("sinks|sigmoid")  # the source of attention with a gate or a sink
 RARE = {"choose_by": "logits", "shared": 2, "input_norm": True, "expert_scale": True, "norm": True, "iterations": 0}
-WHOLES = re.compile("router$|topkgate$|moegate$|moev1gate$|hyperconnection$|hyperhead$|attention$")
+WHOLES = re.compile("router$|topkgate$|moegate$|moev1gate$|hyperconnection$|hyperhead$|altup$|laurelblock$|attention$")
 CALLED = ("norm", "evo", "affine", "response", "inplaceabn")
 NO_METHOD = "no method of the catalogue gives its numbers"
 TIME, GATES = "embeds a time step, and has no tensor to normalize", "makes gates of a condition alone"
@@ -151,7 +151,7 @@ def _built(cls: type[nn.Module], config: object, width: object) -> nn.Module:
         if name == "config":
             arguments[name] = config
         elif parameter.default is parameter.empty or (
-            name in ("hidden_size", "dim", "layer_idx") and parameter.default not in AXES
+            name in ("hidden_size", "dim", "layer_idx", "hidden_features") and parameter.default not in AXES
         ):
             if name in NUMBERS:
                 arguments[name] = NUMBERS[name]
@@ -312,7 +312,8 @@ def written(made: nn.Module) -> Any:
 
 def verdict(made: nn.Module, name: str) -> dict[str, Any]:
     """What a module is found to be; where it is none, what its parts are, and whether it is a norm at all."""
-    match = (examine_whole(made) or Match(type(made).__name__, why_not=NO_METHOD)) if is_model(made) else examine(made)
+    none = Match(type(made).__name__, why_not=NO_METHOD)
+    match = examine_whole(made) or (none if is_model(made) else examine(made))
     found = {key: value for key, value in match.to_dict().items() if key not in ("evidence", "sized")}
     if not match and name in OTHERS:
         return {**found, "other": True, "why_not": OTHERS[name]}

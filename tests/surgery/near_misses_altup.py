@@ -8,7 +8,7 @@ NEAR, TRUE, near, true = lists()
 DIM, STREAMS, RANK = 10, 3, 4
 
 
-@true("altup", dim=DIM, streams=STREAMS)
+@true("altup", dim=DIM, streams=STREAMS, norm="rmsnorm:cast=native")
 class Updates(nn.Module):
     """Gemma 3n's, with the streams on the first axis."""
 
@@ -106,7 +106,7 @@ class OneMoreOfTheScale(Updates):
         return corrected * (1 + self.correct_output_scale)
 
 
-@true("laurel", dim=DIM, rank=RANK, norm="rmsnorm")
+@true("laurel", dim=DIM, rank=RANK, norm="rmsnorm:cast=native")
 class LowRank(nn.Module):
     def __init__(self):
         super().__init__()

@@ -10,7 +10,7 @@ import itertools
 
 from torch import nn
 
-from normkit.surgery.recognition import adaptive, gates, residuals, routers, specimen
+from normkit.surgery.recognition import adaptive, altup, gates, residuals, routers, specimen
 from normkit.surgery.recognition.agreement import is_matrix, redraw
 from normkit.surgery.recognition.match import Match
 
@@ -65,7 +65,7 @@ def _routes(module: nn.Module, work: nn.Module) -> Match | None:
     return None
 
 
-WAYS = ((gates.may_be, gates.find), (adaptive.may_be, adaptive.find), (_may_route, _routes))
+WAYS = ((gates.may_be, gates.find), (adaptive.may_be, adaptive.find), (altup.may_be, altup.find), (_may_route, _routes))
 
 
 def has_norms_within(match: Match) -> bool:
