@@ -7,6 +7,7 @@ import threading
 import near_misses_adaptive
 import near_misses_altup
 import near_misses_gates
+import near_misses_maps
 import near_misses_modulated
 import near_misses_routers
 import pytest
@@ -19,6 +20,7 @@ from normkit.surgery.recognition import wholes
 from normkit.surgery.recognition.wholes import examine_whole
 
 LISTS = (near_misses_routers, near_misses_gates, near_misses_adaptive, near_misses_modulated, near_misses_altup)
+LISTS += (near_misses_maps,)
 NEAR = {name: cls for one in LISTS for name, cls in one.NEAR.items()}
 TRUE = near_misses_routers.TRUE
 
