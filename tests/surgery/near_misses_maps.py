@@ -9,7 +9,7 @@ NEAR, TRUE, near, true = lists()
 DIM, CHANNELS, FEATURES = 8, 3, 6
 
 
-@true("spatial-norm", num_features=DIM, map_channels=CHANNELS, norm="groupnorm:num_groups=4,eps=1e-06")
+@true("spatial-norm", num_features=DIM, map_channels=CHANNELS, norm="groupnorm:num_groups=2,eps=1e-06")
 class Spatial(nn.Module):
     """What the others differ from: MoVQ's, as in the decoders of Kandinsky 2."""
 
@@ -17,7 +17,7 @@ class Spatial(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.norm_layer = nn.GroupNorm(4, DIM, eps=1e-6)
+        self.norm_layer = nn.GroupNorm(2, DIM, eps=1e-6)
         self.conv_y, self.conv_b = nn.Conv2d(CHANNELS, DIM, 1), nn.Conv2d(CHANNELS, DIM, 1)
 
     def resized(self, f, zq):
@@ -40,7 +40,7 @@ class Rms(nn.Module):
         return F.normalize(x, dim=1) * DIM**0.5 * self.gamma
 
 
-@true("spatial-norm", num_features=DIM, map_channels=CHANNELS, norm="rmsnorm2d:eps=1e-12,eps_floor=True")
+@true("spatial-norm", num_features=DIM, map_channels=CHANNELS, norm="rmsnorm2d:eps_floor=True,eps=1e-12")
 class SpatialOfVideos(Spatial):
     def __init__(self):
         super().__init__()

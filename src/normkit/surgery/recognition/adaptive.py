@@ -37,6 +37,7 @@ from normkit.surgery.recognition.conditions import (
     FirstTokens,
     Handed,
     LastTokens,
+    Masked,
     OfAll,
     OfImages,
     OfTokens,
@@ -46,7 +47,7 @@ from normkit.surgery.recognition.conditions import (
 )
 from normkit.surgery.recognition.match import Match
 
-PARTS, MOST = 5, 2**24  # modules, and numbers
+PARTS, MOST = 7, 2**24  # modules, and numbers
 EPSILONS = (1e-6, 1e-5)
 Way = Callable[..., Any]
 
@@ -54,7 +55,8 @@ Way = Callable[..., Any]
 class Kind(NamedTuple):
     """A method: the vectors that its matrix makes, the arguments that are tried, and how it is handed its condition.
 
-    matrices: how many it has; without one the vectors are handed in. table: its matrix has a row for each vector.
+    matrices: how many it has; without one the vectors are handed in, and where it makes one vector each of both has its
+    own. table: its matrix has a row for each vector.
     """
 
     name: str
@@ -77,6 +79,7 @@ BOTH = (False, True)
 CONTINUOUS = {"norm": ("layernorm", "rmsnorm"), "affine": BOTH, "bias": BOTH, "activation": BOTH}
 ORDERED = {**CONTINUOUS, "scale_first": (True, False)}
 STREAMS = {"sublayers": (2,), "affine": BOTH, "interleaved": BOTH, "activation": BOTH}
+GATED = {"norm": ("layernorm", "rmsnorm"), "condition_bias": BOTH}
 OWN_TABLE, NO_TABLE = {"table": (True,), "affine": BOTH}, {"table": (False,), "affine": BOTH}
 KINDS = (
     Kind("adaptive-layernorm", 2, {"scale_first": (False,), "affine": BOTH}),
@@ -103,6 +106,7 @@ KINDS = (
         for one in (Handed(), Handed(True), WithTable(), WithTable(True))
     ),
     *(Kind("adaln-lora", 3 if n else 2, {"gated": (n,)}, Shared(k), 2) for n in BOTH for k in (None, 3 if n else 2, 0)),
+    *(Kind("adaln-alphafold3", 1, GATED, condition, 2) for condition in (OfTokens(), Masked(), Condition())),
     Kind("film", 2, condition=OfImages()),
     Kind("adaptive-groupnorm", 2, {"affine": BOTH, "activation": BOTH}, OfImages()),
     *(
@@ -158,8 +162,8 @@ def _sizes(kind: Kind, module: nn.Module) -> Sizes | None:
     dim = rows // kind.pieces
     free = "condition_features" in catalog.card(kind.name).signature.parameters
     fits = rows % kind.pieces == 0 and dim > 1 and (free or columns == dim)
-    if len(matrices) == 1:
-        return Sizes(dim, columns) if fits else None
+    if len(matrices) == 1 or kind.pieces == 1:
+        return Sizes(dim, columns) if fits and first == last else None
     return Sizes(dim, columns, rank) if fits and first[0] == rank else None
 
 
@@ -229,9 +233,11 @@ def _candidates(
         kwargs = {**fixed, **dict(zip(choices, values, strict=True))}
         with torch.device("meta"):
             ours = specimen.tensors(catalog.create(kind.name, **kwargs))
-        carried = _carried(ours, theirs, matrices)
-        if carried is not None:
-            yield kwargs, carried
+        orders = (1, -1) if kind.pieces == 1 and len(matrices) > 1 else (1,)
+        for order in orders:
+            carried = _carried(ours, dict([*theirs.items()][::order]), matrices)
+            if carried is not None:
+                yield kwargs, carried
 
 
 def _carried(

@@ -6,7 +6,7 @@ import copy
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -14,23 +14,15 @@ from normkit.residual.norms import fits_a_stream
 from normkit.residual.stream import Placement
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.agreement import agree, carry, is_matrix, match_of
+from normkit.surgery.recognition.inner import Within, norms_within, only_norm
 from normkit.surgery.recognition.match import Match
-from normkit.surgery.recognition.search import examine
 
 PARTS, MOST = 6, 2**24  # modules, and numbers
 
 
-class Within(NamedTuple):
-    """A norm within: its place, what it is, and that in the words of the catalogue."""
-
-    place: str
-    match: Match
-    words: str
-
-
 def may_be(module: nn.Module) -> bool:
     """Whether it has few parts, one of them with vectors alone, and the matrices of one of both."""
-    if sum(1 for _ in itertools.islice(module.modules(), PARTS + 1)) > PARTS or not any(_with_vectors(module)):
+    if sum(1 for _ in itertools.islice(module.modules(), PARTS + 1)) > PARTS or not any(norms_within(module)):
         return False
     tensors = specimen.tensors(module)
     if any(t.is_meta or t.numel() > MOST for t in tensors.values()):
@@ -76,31 +68,10 @@ def _updates(tensors: Mapping[str, Tensor]) -> dict[str, str] | None:
 
 
 def _norm(module: nn.Module) -> Within | None:
-    """The one norm within."""
-    matches = [(place, examine(part)) for place, part in _with_vectors(module)]
-    norms = [Within(place, match, _in_words(match)) for place, match in matches if match]
-    return norms[0] if len(norms) == 1 and fits_a_stream(norms[0].match.module.card, [*norms[0].match.kwargs]) else None
-
-
-def _with_vectors(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The parts that have vectors and no matrices."""
-    for place, part in module.named_children():
-        vectors = specimen.tensors(part).values()
-        if vectors and not any(is_matrix(t) for t in vectors):
-            yield place, part
-
-
-def _in_words(match: Match) -> str:
-    """A norm as a placement takes it, with the arguments that are not its defaults."""
-    parameters = match.module.card.signature.parameters  # type: ignore[union-attr]
-    width = next(iter(parameters))
-    own = {k: v for k, v in match.kwargs.items() if k != width and v != parameters[k].default}
-    return ":".join([str(match.name), *([",".join(f"{k}={v}" for k, v in own.items())] if own else [])])
-
-
-def _carried(norm: Within, at: str) -> dict[str, str]:
-    """The norm's tensors, and the module's that they take."""
-    return {f"{at}.{ours}": f"{norm.place}.{theirs}" for ours, theirs in norm.match.carried.items()}
+    """The one norm within, if it fits a stream."""
+    norm = only_norm(module)
+    fits = norm is not None and fits_a_stream(norm.match.module.card, [*norm.match.kwargs])  # type: ignore[union-attr]
+    return norm if fits else None
 
 
 def _built(kwargs: Mapping[str, Any], part: str, carried: Mapping[str, str], theirs: nn.Module) -> nn.Module:
@@ -113,7 +84,7 @@ def _built(kwargs: Mapping[str, Any], part: str, carried: Mapping[str, str], the
 
 def _laurel(module: nn.Module, work: nn.Module, norm: Within, down: str, up: str) -> Match | None:
     rank, dim = specimen.tensors(module)[down].shape
-    carried = {"down": down, "up": up, **_carried(norm, "norm")}
+    carried = {"down": down, "up": up, **norm.carried("norm")}
     if len(carried) != len(specimen.tensors(module)):
         return None
     kwargs = {"dim": dim, "rank": rank, "norm": norm.words}
@@ -151,7 +122,7 @@ def made_of(streams: Tensor) -> Tensor:
 def _altup(module: nn.Module, work: nn.Module, norm: Within, matrices: Mapping[str, str]) -> Match | None:
     tensors = specimen.tensors(module)
     n, dim = tensors[matrices["router"]].shape
-    carried = {**matrices, **_carried(norm, "norm")}
+    carried = {**matrices, **norm.carried("norm")}
     work, left = _with_constants(work, module), tensors.keys() - {*carried.values(), *_constants(module)}
     if len(left) > 1 or any(tensors[name].shape != (dim,) for name in left):
         return None

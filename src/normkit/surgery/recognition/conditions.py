@@ -203,6 +203,21 @@ class LastTokens(OfTokens):
         return method(x[:, -int(last) :], condition[:, -int(last) :])
 
 
+class Masked(OfTokens):
+    """A number of each token is handed in besides, which multiplies what is made of it."""
+
+    words = "with a mask that multiplies the result"
+
+    def inputs(self, draw: Draw) -> list[Tensor]:
+        """Tokens, a condition of each, and numbers."""
+        return [*super().inputs(draw), draw.condition(draw.samples, draw.length, further=1)]
+
+    def ours(self, method: nn.Module, given: Sequence[Tensor]) -> Any:
+        """Multiply."""
+        x, condition, mask = given
+        return method(x, condition) * mask.unsqueeze(-1)
+
+
 @dataclass(frozen=True)
 class Shared(Condition):
     """Vectors that all blocks share are handed in besides: three, or as many as the norm has, or none."""

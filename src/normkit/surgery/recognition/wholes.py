@@ -10,7 +10,7 @@ import itertools
 
 from torch import nn
 
-from normkit.surgery.recognition import adaptive, altup, gates, residuals, routers, specimen
+from normkit.surgery.recognition import adaptive, altup, gates, maps, residuals, routers, specimen
 from normkit.surgery.recognition.agreement import is_matrix, redraw
 from normkit.surgery.recognition.match import Match
 
@@ -65,7 +65,10 @@ def _routes(module: nn.Module, work: nn.Module) -> Match | None:
     return None
 
 
-WAYS = ((gates.may_be, gates.find), (adaptive.may_be, adaptive.find), (altup.may_be, altup.find), (_may_route, _routes))
+WAYS = (
+    *((one.may_be, one.find) for one in (gates, adaptive, maps, altup)),
+    (_may_route, _routes),
+)
 
 
 def has_norms_within(match: Match) -> bool:
