@@ -61,6 +61,7 @@ NUMBERS = {
 }
 AXES = range(-2, 3)  # a ``dim`` that is such by default is an axis, no width
 SIZES = ("num_features", "normalized_shape", "num_channels", "dim")
+UNSHOWN = (*SIZES, "eps", "num_groups", "group_size", "momentum", "condition_features", "rank", "map_channels")
 SECOND = ("gate", "emb", "condition", "quant_states", "single_states")  # what a norm's gate or condition is called
 NAMED = re.compile("norm(?!al(?!i[sz]))")  # a normal estimation is none
 FEW = {"num_experts": 8, "num_local_experts": 8, "n_routed_experts": 8, "num_shared_experts": 1}
@@ -95,8 +96,6 @@ OTHERS = {
     "resnet.ResnetBlockCondNorm2D": "a residual block with norms within",
     "autoencoder_same.SoftNormBottleneck": "a gain and a shift, with a running deviation, and no forward",
 }
-# what has a norm within that is not its own
-UNSEEN = {"esmfold2.EsmFold2AdaptiveLayerNorm": "its norm is a function, no module; the one within is the condition's"}
 
 # routers whose numbers no method of the catalogue gives
 UNGIVEN = {
@@ -317,8 +316,6 @@ def verdict(made: nn.Module, name: str) -> dict[str, Any]:
     found = {key: value for key, value in match.to_dict().items() if key not in ("evidence", "sized")}
     if not match and name in OTHERS:
         return {**found, "other": True, "why_not": OTHERS[name]}
-    if not match and name in UNSEEN:
-        return {**found, "why_not": UNSEEN[name]}
     parts = {} if match or not list(made.children()) else table(made).found
     return {**found, "parts": sorted({str(part.name) for part in parts.values()})} if parts else found
 
@@ -466,7 +463,7 @@ def missed_gated(verdicts: dict[str, dict[str, Any]]) -> list[tuple[str, dict[st
 
 def dialect(row: dict[str, Any]) -> str:
     """A method and the arguments that are not its own, without sizes and eps."""
-    plain = {k: v for k, v in row["kwargs"].items() if k not in (*SIZES, "eps", "num_groups", "group_size", "momentum")}
+    plain = {k: v for k, v in row["kwargs"].items() if k not in UNSHOWN}
     return ", ".join([row["name"], *(f"{k}={v}" for k, v in plain.items())])
 
 
@@ -556,8 +553,9 @@ def of_wholes(version: str, date: str, verdicts: dict[str, dict[str, Any]]) -> l
     return [
         "## Routers, residual streams, gates and sinks",
         "",
-        f"Every class of transformers {version} that is called a router, a gate of a mixture, or a connection or head",
-        "of residual streams. Attention with a gate or sinks between its four or five projections is counted too.",
+        f"Every class of transformers {version} that is called a router, a gate of a mixture, a connection or head of",
+        "residual streams, AltUp or LAuReL. Attention with a gate or sinks between its four or five projections is",
+        "counted too.",
         f"On {date}: {share(verdicts)}.",
         "",
         "| what it is | classes | families |",
@@ -576,7 +574,7 @@ def of_diffusers(version: str, date: str, verdicts: dict[str, dict[str, Any]]) -
     for name, row in verdicts.items():
         if row.get("name"):
             takes = catalog.card(row["name"]).signature.parameters
-            kwargs = {k: v for k, v in row["kwargs"].items() if k != "condition_features" and v != takes[k].default}
+            kwargs = {k: v for k, v in row["kwargs"].items() if v != takes[k].default}
             by_dialect[dialect({**row, "kwargs": kwargs})].append(name.rpartition(".")[2])
     alone = {name: row for name, row in verdicts.items() if not row.get("gated")}
     return [
