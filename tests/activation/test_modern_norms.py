@@ -32,6 +32,10 @@ NAMES = {
     "SD35AdaLayerNormZeroX": "adaln-zero-dual",
     "CogVideoXLayerNormZero": "adaln-zero-two-stream",
     "LuminaRMSNormZero": "adaptive-rmsnorm-zero",
+    "CosmosAdaLayerNormZero": "adaln-lora",
+    "ChromaAdaLayerNormZeroPruned": "adaln-single",
+    "EsmFold2AdaptiveLayerNorm": "adaln-alphafold3",
+    "SpatialNorm": "spatial-norm",
     "LigerPolyNorm": "polynorm",
     "LigerModulatedRMSNorm": "modulated-rmsnorm",
 }
@@ -113,6 +117,44 @@ def test_two_streams_of_other_sizes_come_out_alike():
     for part, shift, scale in ((y, made[0], made[1]), (other, made[3], made[4])):
         n = (part - shift) / (1 + scale)
         torch.testing.assert_close(n.var(-1, correction=0), torch.ones(part.shape[:2], dtype=D), rtol=1e-4, atol=0)
+
+
+def test_interleaved_vectors_of_two_streams_are_those_in_blocks_reordered():
+    options = {"condition_features": 6, "sublayers": 2, "dtype": D}
+    module, other = (nk.create("adaln-zero-two-stream", 4, interleaved=flag, **options) for flag in (False, True))
+    with torch.no_grad():
+        for ours, theirs in zip(other.modulation.parameters(), module.modulation.parameters(), strict=True):
+            ours.copy_(theirs.unflatten(0, (2, 6, 4)).transpose(0, 1).flatten(0, 2))
+    given = rand(2, 5, 4), rand(2, 3, 4, seed=1), rand(2, 6, seed=2)
+    torch.testing.assert_close(other(*given), module(*given))
+
+
+def test_without_shared_vectors_adaln_lora_takes_zeros():
+    module = nk.create("adaln-lora", 4, condition_features=6, rank=3, dtype=D)
+    x, condition, shared = rand(2, 5, 4), rand(2, 6, seed=1), rand(2, 12, seed=2)
+    torch.testing.assert_close(module(x, condition), module(x, condition, torch.zeros_like(shared)), rtol=0, atol=0)
+    last = nk.create("adaln-lora", 4, condition_features=6, rank=3, gated=False, dtype=D)
+    assert torch.equal(last(x, condition, shared)[0], last(x, condition, shared * (torch.arange(12) < 8))[0])
+    with pytest.raises(ValueError, match="shared"):
+        last(x, condition, shared[:, :8])
+
+
+def test_a_time_for_both_rows_is_that_time_twice():
+    module = nk.create("adaln-single-last", 4, dtype=D)
+    x, time = rand(2, 5, 4), rand(2, 5, 4, seed=1)
+    torch.testing.assert_close(module(x, time), module(x, torch.cat([time, time], -1)))
+    with pytest.raises(ValueError, match="time"):
+        module(x, rand(2, 3))
+
+
+def test_a_spatial_norm_takes_norms_of_images_alone():
+    for norm in ("layernorm", "adaptive-groupnorm"):
+        with pytest.raises(ValueError, match="norm"):
+            nk.create("spatial-norm", 4, map_channels=3, norm=norm)
+    with pytest.raises(ValueError, match="map"):
+        nk.create("spatial-norm", 4, map_channels=3, norm="groupnorm:num_groups=2")(
+            torch.ones(1, 4, 5, 5), torch.ones(1, 3, 5)
+        )
 
 
 SHAPES = [
