@@ -70,8 +70,7 @@ def _updates(tensors: Mapping[str, Tensor]) -> dict[str, str] | None:
 def _norm(module: nn.Module) -> Within | None:
     """The one norm within, if it fits a stream."""
     norm = only_norm(module)
-    fits = norm is not None and fits_a_stream(norm.match.module.card, [*norm.match.kwargs])  # type: ignore[union-attr]
-    return norm if fits else None
+    return norm if norm is not None and fits_a_stream(norm.card, [*norm.match.kwargs]) else None
 
 
 def _built(kwargs: Mapping[str, Any], part: str, carried: Mapping[str, str], theirs: nn.Module) -> nn.Module:
@@ -130,7 +129,7 @@ def _altup(module: nn.Module, work: nn.Module, norm: Within, matrices: Mapping[s
     kwargs = {"dim": dim, "streams": n, "norm": norm.words}
     ours = _built(kwargs, "altup", carried, work)
 
-    def made(ours: nn.Module, streams: Tensor) -> list[Tensor]:
+    def made(ours: Any, streams: Tensor) -> list[Tensor]:
         active = made_of(streams)
         both = [ours.predict(streams), ours.correct(streams, active)]
         held = {} if scale is None else specimen.tensors(work)

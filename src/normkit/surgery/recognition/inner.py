@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from torch import nn
 
+from normkit import catalog
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.match import Match
 from normkit.surgery.recognition.search import examine
@@ -19,9 +20,14 @@ class Within(NamedTuple):
     match: Match
 
     @property
+    def card(self) -> catalog.Card:
+        """The card of what it is."""
+        return catalog.card(str(self.match.name))
+
+    @property
     def words(self) -> str:
         """The norm as another method takes it, with the arguments that are not its defaults."""
-        parameters = self.match.module.card.signature.parameters  # type: ignore[union-attr]
+        parameters = self.card.signature.parameters
         width = next(iter(parameters))
         own = [f"{k}={v}" for k, v in self.match.kwargs.items() if k != width and v != parameters[k].default]
         return ":".join([str(self.match.name), *([",".join(own)] if own else [])])
