@@ -9,7 +9,7 @@ NEAR, TRUE, near, true = lists()
 DIM, CHANNELS, FEATURES = 8, 3, 6
 
 
-@true("spatial-norm", num_features=DIM, map_channels=CHANNELS, norm="groupnorm:num_groups=2,eps=1e-06")
+@true("spatial-norm", num_features=DIM, map_channels=CHANNELS, norm="groupnorm:eps=1e-06,num_groups=2")
 class Spatial(nn.Module):
     """What the others differ from: MoVQ's, as in the decoders of Kandinsky 2."""
 
@@ -40,7 +40,7 @@ class Rms(nn.Module):
         return F.normalize(x, dim=1) * DIM**0.5 * self.gamma
 
 
-@true("spatial-norm", num_features=DIM, map_channels=CHANNELS, norm="rmsnorm2d:eps_floor=True,eps=1e-12")
+@true("spatial-norm", num_features=DIM, map_channels=CHANNELS, norm="rmsnorm2d:eps=1e-12,eps_floor=True")
 class SpatialOfVideos(Spatial):
     def __init__(self):
         super().__init__()

@@ -30,7 +30,7 @@ class Within(NamedTuple):
         parameters = self.card.signature.parameters
         width = next(iter(parameters))
         own = [f"{k}={v}" for k, v in self.match.kwargs.items() if k != width and v != parameters[k].default]
-        return ":".join([str(self.match.name), *([",".join(own)] if own else [])])
+        return ":".join([str(self.match.name), *([",".join(sorted(own))] if own else [])])
 
     def carried(self, at: str) -> dict[str, str]:
         """The tensors of the norm that another method has at a place, and the module's that they take."""
