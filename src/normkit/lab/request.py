@@ -48,16 +48,8 @@ def plan_from(options: Any) -> Plan:
 
     saved = None if options.fresh else plan_in(Folder(options.out))
     require_federated(options, bool(saved and saved["settings"].get("federated")))
-    of, later = (
-        options.ladder_of,
-        [(first, name) for first, *more in LATER_OF for name in more if getattr(options, name)],
-    )
-    options = with_defaults(options, saved["settings"] if saved else {})
-    if of and not options.ladder:
-        raise ValueError(f"{typed('ladder_of')} {of} is of a ladder: give {typed('ladder')} as well, such as 1,2,4")
-    for first, name in later:
-        if not getattr(options, first):
-            raise ValueError(f"{typed(name)} is of {typed(first)}: give {typed(first)} as well")
+    request, options = options, with_defaults(options, saved["settings"] if saved else {})
+    require_wholes(request, options)
     before = variants_of(saved, options.out) if saved else []
     variants = tuple(before) if before and not names_variants(options) else variants_from(options)
     variants = growth.joined(before, variants, crossed=not options.variants)
@@ -74,6 +66,17 @@ def plan_from(options: Any) -> Plan:
     plan = Plan(settings_from(options, len(variants)), variants, baseline)
     ladder.plans(plan)  # so that a rung that cannot be is refused now
     return plan
+
+
+def require_wholes(request: Any, options: Any) -> None:
+    """Refuse what is typed of a ladder, or of a later test, where there is none."""
+    of = request.ladder_of
+    if of and not options.ladder:
+        raise ValueError(f"{typed('ladder_of')} {of} is of a ladder: give {typed('ladder')} as well, such as 1,2,4")
+    for first, *more in LATER_OF:
+        for name in more:
+            if getattr(request, name) and not getattr(options, first):
+                raise ValueError(f"{typed(name)} is of {typed(first)}: give {typed(first)} as well")
 
 
 def require_federated(options: Any, is_federated: bool) -> None:
@@ -227,19 +230,11 @@ def require_place(variant: Variant, options: Any) -> None:
 
 def settings_from(options: Any, variants: int) -> Settings:
     """Return the settings, with what was left open decided."""
-    from normkit.lab.plan import clients, ladder, later, tasks
+    from normkit.lab.plan import ladder, later, tasks
 
-    if options.steps and options.seconds:
-        raise ValueError(f"{typed('steps')} and {typed('seconds')} exclude each other")
-    for name, one in OWN.items():
-        if getattr(options, name) is not None:
-            one.require(getattr(options, name))
-    if options.train:
-        require_fit(options)
+    require_values(options)
     model = "" if options.train else options.model or Settings.model
     source = "" if options.train else options.data or tasks.default_data(model)
-    if options.federated:
-        clients.read(options.split)
     usual = ROUNDS if options.federated else Settings.steps
     steps = options.steps or (None if options.seconds or options.train else usual)
     device = device_for(options.device or "auto")
@@ -264,6 +259,21 @@ def settings_from(options: Any, variants: int) -> Settings:
     )
     later.require(settings)
     return ladder.checked(settings)
+
+
+def require_values(options: Any) -> None:
+    """Refuse a value out of bounds, and what excludes another."""
+    from normkit.lab.plan import clients
+
+    if options.steps and options.seconds:
+        raise ValueError(f"{typed('steps')} and {typed('seconds')} exclude each other")
+    for name, one in OWN.items():
+        if getattr(options, name) is not None:
+            one.require(getattr(options, name))
+    if options.train:
+        require_fit(options)
+    if options.federated:
+        clients.read(options.split)
 
 
 def usual_batch(model: str, source: str, federated: bool = False) -> int | None:
