@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.columns import aligned
+from normkit.parameters import mode
 from normkit.surgery.statistics.batch_statistics import feed
 from normkit.watching import health
 from normkit.watching.diagnosis import Diagnosis
@@ -99,9 +100,8 @@ def untouched(model: nn.Module) -> Iterator[None]:
     """Give a model its buffers, gradients and modes back, and torch its random state."""
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     slopes = {name: p.grad for name, p in model.named_parameters()}
-    modes = {module: module.training for module in model.modules()}
     try:
-        with torch.random.fork_rng(), torch.enable_grad():
+        with mode(model), torch.random.fork_rng(), torch.enable_grad():
             for p in model.parameters():
                 p.grad = None
             yield
@@ -110,8 +110,6 @@ def untouched(model: nn.Module) -> Iterator[None]:
             buffer.copy_(buffers[name])
         for name, p in model.named_parameters():
             p.grad = slopes[name]
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def loss_of(output: Any, batch: Any) -> Tensor:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.columns import number_of
 from normkit.optional import library
-from normkit.parameters import hooked
+from normkit.parameters import hooked, mode
 from normkit.quant.learned_rounding import LearnedRounding
 from normkit.quant.norm_tweaking_loss import NormTweakingLoss
 from normkit.quant.reconstruction_loss import ReconstructionLoss
@@ -159,7 +158,7 @@ def quantize(
     generator = torch.Generator().manual_seed(seed)
     learned = _Learning(method.partition("+")[0], steps, lr, rows, generator) if _learns(method) else None
     tweaking = _Tweaking(norm_lr, norm_growth) if "norm-tweaking" in method else None
-    with _still(made), _still(model):
+    with mode(made, False), mode(model, False):
         if auto:
             widths = allocate(made, layers, batches, mean, lambda weight, width: _nearest(weight, width, group))
         else:
@@ -224,7 +223,7 @@ def perplexity(model: nn.Module, batches: Iterable[Any]) -> float:
     in what it returns.
     """
     total, count = 0.0, 0
-    with _still(model):
+    with mode(model, False):
         for batch in batches:
             tokens = batch["input_ids"] if isinstance(batch, Mapping) else batch
             tokens = tokens[0] if isinstance(tokens, tuple | list) else tokens
@@ -496,18 +495,6 @@ def _call(model: nn.Module, part: nn.Module, batch: Any) -> tuple[Any, Tensor]:
 
 def _first(returned: Any) -> Tensor:
     return returned[0] if isinstance(returned, tuple | list) else returned
-
-
-@contextmanager
-def _still(model: nn.Module) -> Iterator[None]:
-    """In evaluation, and back."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 @torch.no_grad()
