@@ -90,12 +90,9 @@ def run(options: argparse.Namespace) -> int:
     if options.data.endswith(SAVED):
         return score_by_saved(options)
     data, new = _read(options)
-    for name in ("seeds", "steps", "batch", "samples"):
-        if getattr(options, name) < 1:
-            raise ValueError(f"--{name} must be at least 1, not {getattr(options, name)}")
-    patience = options.steps // 4 if options.patience is None else options.patience
-    if patience < 0:
-        raise ValueError(f"--patience must be at least 0, not {patience}")
+    require_counts(options)
+    how = {"steps": options.steps, "batch": options.batch, "lr": options.lr, "patience": options.patience}
+    how |= {"patience": options.steps // 4} if options.patience is None else {}
     asked = {key: getattr(options, key) for key in ("depth", "hidden") if getattr(options, key) is not None}
     named = options.flow or ["tarflow" if data.values.ndim == 4 else "spline-autoregressive"]
     event = data.values.shape[1:]
@@ -106,7 +103,6 @@ def run(options: argparse.Namespace) -> int:
     fits = []
     for name in dict.fromkeys(named):
         for seed in range(options.seeds):
-            how = {"steps": options.steps, "batch": options.batch, "lr": options.lr, "patience": patience}
             fits.append(fit(data, name, seed=seed, **how, **asked))
             best, last = fits[-1].steps
             say(
@@ -122,6 +118,15 @@ def run(options: argparse.Namespace) -> int:
         chosen = min(fits, key=lambda one: one.bits.mean().item())
         say(score(folder, new, chosen.flow, chosen.bits))
     return 0
+
+
+def require_counts(options: argparse.Namespace) -> None:
+    """Refuse what cannot be counted out."""
+    for name in ("seeds", "steps", "batch", "samples"):
+        if getattr(options, name) < 1:
+            raise ValueError(f"--{name} must be at least 1, not {getattr(options, name)}")
+    if (options.patience or 0) < 0:
+        raise ValueError(f"--patience must be at least 0, not {options.patience}")
 
 
 def _read(options: argparse.Namespace) -> tuple[Data, Data | None]:

@@ -100,28 +100,22 @@ def fit(
     patience: steps without fewer bits of that part after which a run ends; 0 for never.
     """
     parts, began = split(data), time.perf_counter()
-    event = parts.train.shape[1:]
     torch.manual_seed(seed)
     plain, own = parsed(name)
-    built = {"name": plain, "event": list(event), **options, **own}
+    built = {"name": plain, "event": list(parts.train.shape[1:]), **options, **own}
     made = flow(**built).initialize(parts.train[:4096])
     optimizer = torch.optim.Adam(made.parameters(), lr)
     rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     curve: list[tuple[int, float, float]] = []
-    least, best, best_step, seen = math.inf, copy.deepcopy(made.state_dict()), 0, []
+    least, best, best_step, losses = math.inf, copy.deepcopy(made.state_dict()), 0, []
     for step in range(1, steps + 1):
         rows = parts.train[torch.randint(len(parts.train), (min(batch, len(parts.train)),))]
-        loss = bits(made.log_prob(rows), event, data.bytes).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(made.parameters(), 5.0)
-        optimizer.step()
+        losses.append(_step(made, optimizer, rows, data.bytes))
         rate.step()
-        seen.append(loss.item())
         if step % max(1, steps // CHECKS) == 0 or step == steps:
             held = measured(made, parts.valid, data).mean().item()
-            curve.append((step, sum(seen) / len(seen), held))
-            seen = []
+            curve.append((step, sum(losses) / len(losses), held))
+            losses = []
             if held < least:
                 least, best, best_step = held, copy.deepcopy(made.state_dict()), step
             elif patience and step - best_step >= patience:
@@ -132,6 +126,16 @@ def fit(
         )
     made.load_state_dict(best)
     return Fitted(name, seed, made, built, curve, measured(made, parts.test, data), time.perf_counter() - began)
+
+
+def _step(made: Flow, optimizer: torch.optim.Optimizer, rows: Tensor, whole: bool) -> float:
+    """Take a step down the bits of some samples, and return them."""
+    loss = bits(made.log_prob(rows), rows.shape[1:], whole).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(made.parameters(), 5.0)
+    optimizer.step()
+    return loss.item()
 
 
 @torch.no_grad()
