@@ -124,10 +124,7 @@ def _words_of(thing: Any, seen: set[int]) -> Iterator[str]:
     elif isinstance(thing, types.FunctionType):
         yield from _words_of_function(thing, seen)
     elif isinstance(thing, type):
-        yield thing.__qualname__
-        for part in (*thing.__bases__, *vars(thing).values()):
-            if getattr(part, "__module__", None) == thing.__module__:
-                yield from _words_of(getattr(part, "__func__", part), seen)
+        yield from _words_of_class(thing, seen)
     elif isinstance(thing, list | tuple | dict):
         for part in thing.items() if isinstance(thing, dict) else thing:
             yield from _words_of(part, seen)
@@ -135,6 +132,13 @@ def _words_of(thing: Any, seen: set[int]) -> Iterator[str]:
         yield from _words_of((thing.func, thing.args, thing.keywords), seen)
     elif not isinstance(thing, types.ModuleType):
         yield from _words_of(type(thing), seen)
+
+
+def _words_of_class(kind: type, seen: set[int]) -> Iterator[str]:
+    yield kind.__qualname__
+    for part in (*kind.__bases__, *vars(kind).values()):
+        if getattr(part, "__module__", None) == kind.__module__:
+            yield from _words_of(getattr(part, "__func__", part), seen)
 
 
 def _words_of_function(function: types.FunctionType, seen: set[int]) -> Iterator[str]:
