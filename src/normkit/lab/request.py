@@ -116,12 +116,7 @@ def with_defaults(options: Any, saved: Mapping[str, Any]) -> Any:
 
     There are never fewer seeds than there are.
     """
-    known = {**vars(Settings()), **saved}
-    known["lrs"] = None if any(rate == 0 for rate in known["lrs"] or ()) else known["lrs"]
-    if options.model is None and not saved and not options.train:
-        known["model"] = default_model(options)
-    if known["train"]:  # it has its own
-        known |= {"model": Settings.model, "data": None}
+    known = saved_or_default(options, saved)
     given = dict(vars(options))
     other = {"steps": "seconds", "seconds": "steps"}
     kept = {
@@ -137,6 +132,17 @@ def with_defaults(options: Any, saved: Mapping[str, Any]) -> Any:
     if saved and not options.trust:
         require_no_code(kept, Path(options.out))
     return argparse.Namespace(**{**given, **kept})
+
+
+def saved_or_default(options: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the saved settings, or the defaults of what is compared, as they may be typed again."""
+    known = {**vars(Settings()), **saved}
+    known["lrs"] = None if any(rate == 0 for rate in known["lrs"] or ()) else known["lrs"]
+    if options.model is None and not saved and not options.train:
+        known["model"] = default_model(options)
+    if known["train"]:  # it has its own
+        known |= {"model": Settings.model, "data": None}
+    return known
 
 
 def require_no_code(kept: Mapping[str, Any], root: Path) -> None:
@@ -185,23 +191,27 @@ def variants_from(options: Any) -> tuple[Variant, ...]:
     """Return the variants that were asked for, names checked."""
     from normkit.lab.plan import variants
 
+    slots = {key: getattr(options, key) for key in SLOTS if getattr(options, key)}
+    if options.variants and slots:
+        raise ValueError(f"{typed('variants')} and {typed(next(iter(slots)))} exclude each other")
     model = builtin.row(options.model or default_model(options))
-    given = {key: getattr(options, key) for key in SLOTS if getattr(options, key)}
-    if options.variants and given:
-        raise ValueError(f"{typed('variants')} and {typed(next(iter(given)))} exclude each other")
-    own = (ORIGINAL, *builtin.Model.norms[:3])
-    if not given:
-        given = {"norm": list(model.norms if model else own)}
+    if not slots:
+        slots = {"norm": [*(model.norms if model else (ORIGINAL, *builtin.Model.norms[:3]))]}
     elif model is None or ORIGINAL in model.norms:
-        given.setdefault("norm", [ORIGINAL])
-    asked = read_variants(options.variants) if options.variants else variants.cross(**given)
+        slots.setdefault("norm", [ORIGINAL])
+    asked = read_variants(options.variants) if options.variants else variants.cross(**slots)
     for variant in asked:  # all names before anything is imported to look at what they fit
         variant.check()
-        if variant.norm == FEDBN and not options.federated:
-            raise ValueError(f"{typed('norm')} {FEDBN} is of many owners of data: give {typed('federated')}")
+        require_owners(variant, options)
     for variant in asked:
         require_place(variant, options)
     return asked
+
+
+def require_owners(variant: Variant, options: Any) -> None:
+    """Refuse a norm of many owners of data where there is one."""
+    if variant.norm == FEDBN and not options.federated:
+        raise ValueError(f"{typed('norm')} {FEDBN} is of many owners of data: give {typed('federated')}")
 
 
 def read_variants(source: Any) -> tuple[Variant, ...]:
