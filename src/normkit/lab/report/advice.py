@@ -19,8 +19,8 @@ CHEAPER = 0.02  # a share of time that is worth a change, if the whole interval 
 def headline(rows: Sequence[Row]) -> str:
     """Say in a line what to do."""
     baseline, scale = _baseline(rows), scale_of(rows)
-    tested = [row for row in rows if row.finding and row.finding.word != FEW and not row.is_twin]
-    better = [row for row in tested if row.finding and row.finding.word == BETTER]
+    tested = [row for row in rows if _word(row) not in ("", FEW) and not row.is_twin]
+    better = [row for row in tested if _word(row) == BETTER]
     if _failed(baseline):
         return f"{baseline.variant} {baseline.status}: nothing can be told against it"
     if better:
@@ -28,7 +28,7 @@ def headline(rows: Sequence[Row]) -> str:
         level = [row.variant for row in better[1:] if row.place == first]
         beside = f" or {listed(level)}" if level else ""
         return f"Take {taken.variant}{beside}: {_lead(taken, baseline, scale)}"
-    cheap = [row for row in tested if row.finding and row.finding.word == EQUAL and is_cheaper(row)]
+    cheap = [row for row in tested if _word(row) == EQUAL and is_cheaper(row)]
     if cheap:
         taken = min(cheap, key=lambda row: row.speed.median if row.speed else 1.0)
         return f"Take {taken.variant}: as good as {baseline.variant}, and {faster(taken.speed, brief=False)}"
@@ -69,8 +69,8 @@ def _enough(rows: Sequence[Row]) -> str:
 
 
 def _why_keep(tested: Sequence[Row]) -> str:
-    words = {row.finding.word for row in tested if row.finding}
-    undecided = [row for row in tested if row.finding and row.finding.word == SAME]
+    words = {_word(row) for row in tested}
+    undecided = [row for row in tested if _word(row) == SAME]
     if undecided and all(_word(row) == WORSE or (is_likely(row) and _is_worse(row)) for row in tested):
         what = "the others are" if len(tested) > 1 else f"{tested[0].variant} is"
         return f"{what} likely worse{_enough(undecided)}"
@@ -166,7 +166,7 @@ def _open(rows: Sequence[Row], baseline: Row, scale: Scale) -> list[str]:
         f"{row.variant} is likely {ways[row.variant]} than {baseline.variant}: {_likely(row, baseline, scale)}."
         for row in likely
     ]
-    unlike = [row for row in rows if row.finding and _word(row) == SAME and not is_likely(row)]
+    unlike = [row for row in rows if _word(row) == SAME and not is_likely(row)]
     if not unlike:
         return sentences
     least = max(row.finding.least for row in unlike if row.finding)

@@ -8,7 +8,7 @@ report.write("normkit-report")                 # normkit-report/index.html
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -142,7 +142,7 @@ def reading(comparison: Comparison) -> list[str]:
     on = f"as {in_words(given['train'])} returned it" if given.get("train") else on
     level, margin = f"{findings.LEVEL:.0%}", given.get("margin", Settings.margin)
     way = "more" if measure.higher else "less"
-    sentences = [
+    return [
         f"Variants are compared by their {measure.name} {on} ({way} is better), the mean over seeds ± a "
         f"{1 - findings.LEVEL:.0%} confidence interval (t). The difference from {baseline} is taken seed by seed, with "
         "the same batches in the same order; its interval is not corrected.",
@@ -152,31 +152,33 @@ def reading(comparison: Comparison) -> list[str]:
         "is neither.",
         "Could find is the smallest difference that this run would have found four times in five. Places are shared by "
         "variants that could not be told apart.",
+        *_of_this_plan(comparison),
+        f"Time a step is what a training step takes beyond {baseline}'s, both taken in turn on this machine once all "
+        "runs had ended; the interval holds for all variants together. Seconds and CPU seconds are those of a run, the "
+        f"mean over seeds. Steps to {baseline}'s loss are those until a seed has its final loss.",
     ]
-    if given.get("until_decided"):
+
+
+def _of_this_plan(comparison: Comparison) -> Iterator[str]:
+    """Say what only some comparisons need."""
+    if comparison.settings.get("until_decided"):
         looks = listed([str(look) for look in findings.looks(comparison.seeds)])
-        sentences.append(
+        yield (
             f"Seeds went on until each variant was decided, {comparison.seeds} at most, with looks after {looks}: each "
-            f"look may spend the part of the {level} that its new seeds are of all."
+            f"look may spend the part of the {findings.LEVEL:.0%} that its new seeds are of all."
         )
-    if given.get("federated"):
-        sentences.append(FEDERATED.format(**given))
+    if comparison.settings.get("federated"):
+        yield FEDERATED.format(**comparison.settings)
     if added := added_seeds(comparison):
-        sentences.append(
+        yield (
             f"Seeds were added when the numbers of {listed(added)} were there; no p is corrected for having looked at "
             "those."
         )
     if comparison.twins:
-        sentences.append(
+        yield (
             f"The control, {listed(comparison.twins)}, is trained as its baseline is, from a start with the same law "
             "and other numbers: what it differs by is chance."
         )
-    sentences.append(
-        f"Time a step is what a training step takes beyond {baseline}'s, both taken in turn on this machine once all "
-        "runs had ended; the interval holds for all variants together. Seconds and CPU seconds are those of a run, the "
-        f"mean over seeds. Steps to {baseline}'s loss are those until a seed has its final loss."
-    )
-    return sentences
 
 
 def added_seeds(comparison: Comparison) -> list[str]:
