@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,18 +54,24 @@ def plan_from(options: Any) -> Plan:
     variants = tuple(before) if before and not names_variants(options) else variants_from(options)
     variants = growth.joined(before, variants, crossed=not options.variants)
     names = [v.name for v in variants]
-    saved_baseline = saved["baseline"] if saved else names[0]
-    baseline = options.baseline or saved_baseline
-    if baseline != saved_baseline and any(variant.start != "own" for variant in before):
-        raise ValueError(f"{typed('baseline')}: the control that is there is of {saved_baseline}; {another_folder()}")
-    if baseline not in names:
-        raise ValueError(f"{typed('baseline')} {baseline!r} is none of the variants: {', '.join(names)}")
+    baseline = baseline_of(options, saved, names, before)
     variants = with_twin(variants, baseline) if options.twin else variants
     if options.factor:
         factor.require(options.factor, variants)
     plan = Plan(settings_from(options, len(variants)), variants, baseline)
     ladder.plans(plan)  # so that a rung that cannot be is refused now
     return plan
+
+
+def baseline_of(options: Any, saved: Any, names: Sequence[str], before: Sequence[Variant]) -> str:
+    """Return the variant that others are compared with: the one named, the saved one, else the first."""
+    saved_baseline = saved["baseline"] if saved else names[0]
+    baseline = options.baseline or saved_baseline
+    if baseline != saved_baseline and any(variant.start != "own" for variant in before):
+        raise ValueError(f"{typed('baseline')}: the control that is there is of {saved_baseline}; {another_folder()}")
+    if baseline not in names:
+        raise ValueError(f"{typed('baseline')} {baseline!r} is none of the variants: {', '.join(names)}")
+    return baseline
 
 
 def require_wholes(request: Any, options: Any) -> None:
@@ -84,11 +90,11 @@ def require_federated(options: Any, is_federated: bool) -> None:
     federated = typed("federated")
     if not (options.federated or is_federated):
         of_many = [name for name, one in OWN.items() if one.group == MANY] + ["aggregation"]
-        given = [name for name in of_many if getattr(options, name) not in (None, False)]
+        names = [name for name in of_many if getattr(options, name) not in (None, False)]
         if options.metric in (measures.CLIENTS, measures.WORST):
-            given.append("metric")
-        if given:
-            raise ValueError(f"{typed(given[0])} is of many owners of data: give {federated}")
+            names.append("metric")
+        if names:
+            raise ValueError(f"{typed(names[0])} is of many owners of data: give {federated}")
         return
     for name in ("train", "sharded"):
         if getattr(options, name):
@@ -117,21 +123,21 @@ def with_defaults(options: Any, saved: Mapping[str, Any]) -> Any:
     There are never fewer seeds than there are.
     """
     known = saved_or_default(options, saved)
-    given = dict(vars(options))
+    values = dict(vars(options))
     other = {"steps": "seconds", "seconds": "steps"}
     kept = {
         name: known[field]
         for field, name in TYPED.items()
-        if given.get(name) is None and given.get(other.get(name, "")) is None
+        if values.get(name) is None and values.get(other.get(name, "")) is None
         if (saved and FIELDS[field].inherited) or not FIELDS[field].depends
     }
-    if saved and given.get("seeds") is not None:
-        kept["seeds"] = max(given["seeds"], known["seeds"])
-    if saved and given.get("metric_direction") is None and ":" in (kept.get("metric") or ""):
+    if saved and values.get("seeds") is not None:
+        kept["seeds"] = max(values["seeds"], known["seeds"])
+    if saved and values.get("metric_direction") is None and ":" in (kept.get("metric") or ""):
         kept["metric_direction"] = DIRECTIONS[known["higher"]]
     if saved and not options.trust:
         require_no_code(kept, Path(options.out))
-    return argparse.Namespace(**{**given, **kept})
+    return argparse.Namespace(**{**values, **kept})
 
 
 def saved_or_default(options: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,8 +251,7 @@ def settings_from(options: Any, variants: int) -> Settings:
     require_values(options)
     model = "" if options.train else options.model or Settings.model
     source = "" if options.train else options.data or tasks.default_data(model)
-    usual = ROUNDS if options.federated else Settings.steps
-    steps = options.steps or (None if options.seconds or options.train else usual)
+    steps = steps_of(options)
     device = device_for(options.device or "auto")
     workers, threads = places(options, device, variants)
     settings = Settings(**{field: getattr(options, name) for field, name in TYPED.items()})
@@ -286,6 +291,12 @@ def require_values(options: Any) -> None:
         clients.read(options.split)
 
 
+def steps_of(options: Any) -> int | None:
+    """Return the steps of a run; None where a clock or a training loop of the user's own says when it ends."""
+    usual = ROUNDS if options.federated else Settings.steps
+    return options.steps or (None if options.seconds or options.train else usual)
+
+
 def usual_batch(model: str, source: str, federated: bool = False) -> int | None:
     """Return the samples of a batch where it is left open, less where each client has but few; None for a loader's."""
     from normkit.lab.plan import data
@@ -308,9 +319,9 @@ def require_fit(options: Any) -> None:
             raise ValueError(f"{typed(name)} and {train} exclude each other: the training loop has its own {name}")
     if options.model != Settings.model:
         raise ValueError(f"{typed('model')} and {train} exclude each other: the training loop makes its own model")
-    taken = own.takes(own.import_function(options.train))
+    arguments = own.takes(own.import_function(options.train))
     for name in ("steps", "seconds", "lr"):
-        if getattr(options, name) is not None and name not in taken:
+        if getattr(options, name) is not None and name not in arguments:
             raise ValueError(f"{typed(name)}: {in_words(options.train)!r} has no argument {name!r} to be given it by")
 
 
@@ -339,14 +350,14 @@ def direction(options: Any) -> bool:
     return measures.is_higher_better(options.metric or measures.LOSS, options.metric_direction)
 
 
-def device_for(wanted: str) -> str:
+def device_for(name: str) -> str:
     """Return the device, or say that there is no GPU."""
     import torch
 
-    if wanted == "cuda" and not torch.cuda.is_available():
+    if name == "cuda" and not torch.cuda.is_available():
         device = typed("device")
         raise ValueError(f"{device} cuda: torch sees no GPU here; leave it out, or give {device} cpu")
-    return wanted if wanted != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def places(options: Any, device: str, variants: int) -> tuple[int, int]:

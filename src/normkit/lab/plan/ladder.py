@@ -143,10 +143,10 @@ def require(settings: Settings) -> None:
         raise ValueError(f"{typed('ladder_of')} {DATA} and {typed('federated')} exclude each other")
 
 
-def contains(here: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
+def contains(here: Mapping[str, Any], saved: Mapping[str, Any]) -> bool:
     """Whether the ladder of the settings here has all rungs of that there, which may be none but the first."""
-    alike = not there.get("ladder") or there["ladder_of"] == here["ladder_of"]
-    return alike and set(rungs(there)) <= set(rungs(here))
+    alike = not saved.get("ladder") or saved["ladder_of"] == here["ladder_of"]
+    return alike and set(rungs(saved)) <= set(rungs(here))
 
 
 def listed(ladder: Sequence[float]) -> str:
