@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import functools
+import importlib
 import json
 import os
 import re
@@ -127,23 +127,39 @@ def parser() -> Parser:
 
     add("list", "list the methods", describe_list, LIST)
     add("show", "describe one method", describe_show, SHOW)
-    add("bench", "time methods on this machine", describe_bench)
-    add("claim", "test what papers claim of their methods", describe_claim)
+    add("bench", "time methods on this machine", elsewhere("bench"))
+    add("claim", "test what papers claim of their methods", elsewhere("claims.commands"))
     add("check", "test methods, your own too, against the contract", describe_check, CHECK)
     lab.add_commands(commands)
-    add("recognize", "find a model's norms by what they compute", describe_recognize, RECOGNIZE)
+    add(
+        "recognize",
+        "find a model's norms by what they compute",
+        elsewhere("surgery.commands", "add_recognized"),
+        RECOGNIZE,
+    )
     for name, text in SURGERY.items():
         does = text.partition(",")[0].partition(":")[0]
-        add(name, does[0].lower() + does[1:], functools.partial(describe_surgery, name), text)
-    add("quantize", "put the weights of linears in few bits", describe_quantize, QUANTIZE)
-    add("ready", "show what an exact rewriting of a model would need", describe_ready, READY)
+        add(name, does[0].lower() + does[1:], elsewhere("surgery.commands", "add_arguments", name), text)
+    add("quantize", "put the weights of linears in few bits", elsewhere("surgery.quantizing.command"), QUANTIZE)
+    add("ready", "show what an exact rewriting of a model would need", elsewhere("surgery.exact.readying"), READY)
     add("inspect", "show how healthy a model is", describe_inspect, INSPECT)
     add("doctor", "show what is installed, or what to mend in a model", describe_doctor, DOCTOR)
     add("watch", "show a training as it goes on", describe_watch, WATCH)
-    add("rerank", "retrieve with normalized scores between two tables of vectors", describe_rerank)
-    add("text", "bring texts, columns and tables to their normal form", describe_text)
+    add("rerank", "retrieve with normalized scores between two tables of vectors", elsewhere("lab.rerank"))
+    add("text", "bring texts, columns and tables to their normal form", elsewhere("text.commands", "add_commands"))
     top.commands = commands.choices
     return top
+
+
+def elsewhere(module: str, add: str = "add_arguments", *words: str) -> Callable[[Parser], None]:
+    """Return what describes a command by a module of its own, which is imported once that command is typed."""
+
+    def describe(command: Parser) -> None:
+        home = importlib.import_module(f"normkit.{module}")
+        command.description = command.description or home.__doc__
+        getattr(home, add)(command, *words)
+
+    return describe
 
 
 def complete(top: Parser) -> None:
@@ -210,35 +226,11 @@ def run_show(options: argparse.Namespace) -> int:
     return describe.run_show(options, pages.line)
 
 
-def describe_bench(command: Parser) -> None:
-    """Describe ``normkit bench``."""
-    from normkit import bench
-
-    command.description = bench.__doc__
-    bench.add_arguments(command)
-
-
-def describe_text(command: Parser) -> None:
-    """Describe ``normkit text``."""
-    from normkit.text import commands
-
-    command.description = commands.__doc__
-    commands.add_commands(command)
-
-
 def describe_check(command: Parser) -> None:
     """Describe ``normkit check``."""
     command.add_argument("names", nargs="+", metavar="NAME", help="a name, my_package.my_norm of yours, or my_package")
     command.add_argument("-k", dest="only", metavar="WORDS", help="only tests whose names fit, as pytest's -k")
     command.set_defaults(run=run_check)
-
-
-def describe_claim(command: Parser) -> None:
-    """Describe ``normkit claim``."""
-    from normkit.claims import commands
-
-    command.description = commands.__doc__
-    commands.add_arguments(command)
 
 
 BATCHES = "module:loader, or digits, mnist1d, spd or python-docs"
@@ -254,42 +246,6 @@ def describe_doctor(command: Parser) -> None:
     command.add_argument("--seconds", type=float, default=60.0, metavar="S", help="about how long it may take (60)")
     command.add_argument("--json", action="store_true", help="print the findings as JSON")
     command.set_defaults(run=run_doctor)
-
-
-def describe_rerank(command: Parser) -> None:
-    """Describe ``normkit rerank``."""
-    from normkit.lab import rerank
-
-    command.description = rerank.__doc__
-    rerank.add_arguments(command)
-
-
-def describe_recognize(command: Parser) -> None:
-    """Describe ``normkit recognize``."""
-    from normkit.surgery import commands
-
-    commands.add_recognized(command)
-
-
-def describe_quantize(command: Parser) -> None:
-    """Describe ``normkit quantize``."""
-    from normkit.surgery.quantizing import command as quantize
-
-    quantize.add_arguments(command)
-
-
-def describe_ready(command: Parser) -> None:
-    """Describe ``normkit ready``."""
-    from normkit.surgery.exact import readying
-
-    readying.add_arguments(command)
-
-
-def describe_surgery(name: str, command: Parser) -> None:
-    """Describe ``normkit fold`` or one of its like."""
-    from normkit.surgery import commands
-
-    commands.add_arguments(command, name)
 
 
 def describe_inspect(command: Parser) -> None:

@@ -303,7 +303,7 @@ def _ran(model: nn.Module, inputs: Sequence[Any], parameters: Sequence[nn.Parame
         if isinstance(m._parameters.get("weight"), nn.Parameter)
     ]
     with hooked(hooks), trial(model):
-        outputs = [o for o in _tensors(model(*inputs)) if o.requires_grad]
+        outputs = [o for o in tensors_in(model(*inputs)) if o.requires_grad]
         cosines = _cosines(outputs, parameters)
     last = [made[id(o)]._parameters["weight"] for o in outputs if id(o) in made]
     return Ran(last[-1] if last else None, cosines)
@@ -320,17 +320,35 @@ def trial(model: nn.Module) -> Iterator[None]:
     (True, 0, True)
     """
     buffers = [(b, b.clone()) for b in model.buffers()]
-    modes = [(module, module.training) for module in model.modules()]
     try:
-        with torch.random.fork_rng(), torch.enable_grad():
+        with mode(model), torch.random.fork_rng(), torch.enable_grad():
             torch.manual_seed(0)
             yield
     finally:
-        for module, mode in modes:
-            module.training = mode
         with torch.no_grad():
             for b, before in buffers:
                 b.copy_(before)
+
+
+@contextlib.contextmanager
+def mode(model: nn.Module, training: bool | None = None) -> Iterator[None]:
+    """Put a model into training or evaluation, if either is named; in the end every part has its own mode again.
+
+    >>> model = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
+    >>> with mode(model, False):
+    ...     print([part.training for part in model])
+    [False, False]
+    >>> [part.training for part in model]
+    [True, False]
+    """
+    before = [(part, part.training) for part in model.modules()]
+    if training is not None:
+        model.train(training)
+    try:
+        yield
+    finally:
+        for part, own in before:
+            part.training = own
 
 
 @contextlib.contextmanager
@@ -351,13 +369,14 @@ def hooked(hooks: Sequence[Any]) -> Iterator[None]:
             hook.remove()
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Return the tensors that mappings, tuples and lists hold."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):
-        yield from (t for part in value.values() for t in _tensors(part))
+        yield from (t for part in value.values() for t in tensors_in(part))
     elif isinstance(value, tuple | list):
-        yield from (t for part in value for t in _tensors(part))
+        yield from (t for part in value for t in tensors_in(part))
 
 
 def _cosines(outputs: Sequence[Tensor], parameters: Sequence[nn.Parameter]) -> dict[int, float]:

@@ -131,8 +131,8 @@ def _frame_log(base: Tensor, x: Tensor) -> Tensor:
 
 def _frame_exp(base: Tensor, tangent: Tensor) -> Tensor:
     q, s, rows = torch.linalg.svd(tangent, full_matrices=False)
-    made = (base @ rows.mT @ torch.diag_embed(s.cos()) + q @ torch.diag_embed(s.sin())) @ rows
-    frame, upper = torch.linalg.qr(made)
+    point = (base @ rows.mT @ torch.diag_embed(s.cos()) + q @ torch.diag_embed(s.sin())) @ rows
+    frame, upper = torch.linalg.qr(point)
     return frame * upper.diagonal(0, -2, -1).sign().unsqueeze(-2)
 
 

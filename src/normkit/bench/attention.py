@@ -182,13 +182,13 @@ class Race:
 
 
 def verdict_on(
-    row: Mapping[str, Any], times: Mapping[str, timing.Time], there: Mapping[str, Entrant], before: Rows
+    row: Mapping[str, Any], times: Mapping[str, timing.Time], entrants: Mapping[str, Entrant], before: Rows
 ) -> dict:
     """Return what the race says of a core that ran in it."""
     name = row["method"]
     if name not in times:
         return {}
-    time, peak = times[name], cost.peak_bytes(there[name])
+    time, peak = times[name], cost.peak_bytes(entrants[name])
     last = before[-1] if before else {"seconds": None, "peak_bytes": None}
     return {
         "seconds": time.median,
@@ -214,7 +214,7 @@ def entrant(course: Course, forward: bool) -> tuple[bool, Entrant]:
 
 def make(course: Course) -> tuple[Any, list[Tensor]]:
     """Build the core and draw its inputs: whatever their layout, tokens are the axis before the last."""
-    card, (taken, kept) = course.card, cases.DTYPES[course.dtype]
+    card, (dtype, kept) = course.card, cases.DTYPES[course.dtype]
     fitting = card.entry.fitting(course.tokens)
     own = {"heads": course.heads} if "heads" in card.example else {}
     form = {"causal": course.causal} if len(card.entry.forms) > 1 else {}
@@ -222,7 +222,7 @@ def make(course: Course) -> tuple[Any, list[Tensor]]:
     core = card.small(course.width, **{**own, **form, **fitting}).to(kept)
     sizes = {"N": 1, "heads": course.heads, "C": course.width}
     specs = [layout.sized(-2, course.tokens) for layout in layouts(card, optional=False)]
-    return core, [layout.draw(sizes, dtype=taken) for layout in specs]
+    return core, [layout.draw(sizes, dtype=dtype) for layout in specs]
 
 
 def too_much(before: Rows, length: int) -> str | None:

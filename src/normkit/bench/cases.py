@@ -93,10 +93,10 @@ def cases(
     ]
 
 
-def one_size(found: Sequence[Case]) -> list[Case]:
+def one_size(races: Sequence[Case]) -> list[Case]:
     """Return the races of each method's last size, in the contiguous layout."""
-    last = {case.card.name: case.size for case in found}
-    return [case for case in found if case.size == last[case.card.name] and case.strides == "contiguous"]
+    last = {case.card.name: case.size for case in races}
+    return [case for case in races if case.size == last[case.card.name] and case.strides == "contiguous"]
 
 
 def default_sizes(card: Card) -> tuple[tuple[int, ...], ...]:
@@ -123,12 +123,12 @@ class Bout:
 
 def make(case: Case) -> Bout:
     """Build the module and draw the inputs."""
-    taken, kept = DTYPES[case.dtype]
+    dtype, kept = DTYPES[case.dtype]
     fitted = case.fitted
     features = fitted.named.get("C", 8)
     torch.manual_seed(0)
     module = case.card.small(features).to(kept).train(case.which == "training")
-    inputs = case.card.draw(features, fitted.named.get("N", case.size[0]), dtype=taken, **fitted._asdict())
+    inputs = case.card.draw(features, fitted.named.get("N", case.size[0]), dtype=dtype, **fitted._asdict())
     if case.strides == "channels-last":
         inputs = [i.contiguous(memory_format=torch.channels_last) if i.dim() == 4 else i for i in inputs]
     inputs = [i.requires_grad_(case.which == "training" and i.is_floating_point()) for i in inputs]
@@ -249,12 +249,12 @@ def path_of(call: Callable[[], object], entries: int) -> str:
 
     entries: of the input; torch's operations on as many are a part of the work that is not the kernel's.
     """
-    with paths.watch() as taken:
+    with paths.watch() as steps:
         call()
-    other = next((path for path in taken if path.why is not None), None)
-    if other or not taken:
-        return str(other) if taken else "formula: the method has no kernel"
-    return f"{taken[0]}, in part" if cost.computes(call, entries) else str(taken[0])
+    other = next((path for path in steps if path.why is not None), None)
+    if other or not steps:
+        return str(other) if steps else "formula: the method has no kernel"
+    return f"{steps[0]}, in part" if cost.computes(call, entries) else str(steps[0])
 
 
 def run(case: Case, repeats: int, compile: bool, clock: timing.Clock = time.perf_counter) -> dict[str, Any]:

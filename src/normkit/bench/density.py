@@ -91,8 +91,8 @@ def _nflows(kind: str, x: Tensor, **options: Any) -> dict[str, Call]:
         return {}
     parts, flows = modules
     sizes = {"hidden_features": HIDDEN, "num_blocks": 1, "use_residual_blocks": False, **options}
-    made = [getattr(parts, kind)(x.shape[1], **sizes) for _ in range(DEPTH)]
-    flow = flows.Flow(parts.CompositeTransform(made), bases.StandardNormal([x.shape[1]]))
+    layers = [getattr(parts, kind)(x.shape[1], **sizes) for _ in range(DEPTH)]
+    flow = flows.Flow(parts.CompositeTransform(layers), bases.StandardNormal([x.shape[1]]))
     return {"nflows": step(flow.log_prob, flow, x)}
 
 
@@ -100,8 +100,8 @@ def _normflows(kind: str, x: Tensor, *sizes: int) -> dict[str, Call]:
     normflows = _steps.install("normflows")
     if normflows is None:
         return {}
-    made = [getattr(normflows.flows, kind)(x.shape[1], *sizes) for _ in range(DEPTH)]
-    flow = normflows.NormalizingFlow(normflows.distributions.DiagGaussian(x.shape[1]), made)
+    layers = [getattr(normflows.flows, kind)(x.shape[1], *sizes) for _ in range(DEPTH)]
+    flow = normflows.NormalizingFlow(normflows.distributions.DiagGaussian(x.shape[1]), layers)
     return {"normflows": step(flow.log_prob, flow, x)}
 
 

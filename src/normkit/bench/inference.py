@@ -54,6 +54,6 @@ def race(size: tuple[int, ...], names: list[str], repeats: int, clock: timing.Cl
                 f"{name!r} normalizes no scores of retrieval; those that do: {', '.join(filter(None, BANKS))}"
             )
         normalizer, banks = catalog.create(name), others.tensor_split(BANKS[name])
-        given = [bank @ queries.T] if name == "score-normalization" else banks
-        calls[name] = lambda normalizer=normalizer, given=given: normalizer(similarity, *given)
+        arguments = [bank @ queries.T] if name == "score-normalization" else banks
+        calls[name] = lambda normalizer=normalizer, arguments=arguments: normalizer(similarity, *arguments)
     return goals.rows(calls, PRODUCT, "x".join(map(str, size)), GOAL, repeats, clock)

@@ -54,8 +54,8 @@ def race(name: str, size: tuple[int, ...], repeats: int, clock: timing.Clock) ->
         ours = catalog.create(plain, n, p=n // 2)
         modules: dict[str, nn.Module] = {_steps.OURS: ours, AUTHORS: _authors.GyroGrassmann(n, n // 2)}
     else:
-        seen = torch.randn(count, n, 2 * n)
-        x = seen @ seen.mT / (2 * n)
+        data = torch.randn(count, n, 2 * n)
+        x = data @ data.mT / (2 * n)
         modules = {_steps.OURS: catalog.create(plain, n, **METHODS[name])} | others(name, n)
     calls = {who: step(module, x) for who, module in modules.items()}
     return _steps.race(name, "x".join(map(str, size)), "training", calls, repeats, clock)
@@ -76,11 +76,11 @@ def others(name: str, n: int) -> dict[str, nn.Module]:
 
 def step(module: nn.Module, x: Tensor) -> Callable[[], object]:
     """A forward and backward pass."""
-    given, sent = x.clone().requires_grad_(), torch.randn_like(x)
+    points, sent = x.clone().requires_grad_(), torch.randn_like(x)
 
     def call() -> None:
         module.zero_grad()
-        given.grad = None
-        (module(given) * sent).sum().backward()
+        points.grad = None
+        (module(points) * sent).sum().backward()
 
     return call

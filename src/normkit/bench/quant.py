@@ -48,6 +48,6 @@ def in_groups(x: Tensor, group: int = 64, bits: int = 4) -> Tensor:
     return (again * scale + low).reshape(x.shape)
 
 
-def error(found: Tensor, x: Tensor) -> float:
+def error(y: Tensor, x: Tensor) -> float:
     """Return the mean squared error over the mean square."""
-    return float((found - x).square().mean() / x.square().mean())
+    return float((y - x).square().mean() / x.square().mean())

@@ -170,8 +170,8 @@ def step(model: nn.Module, tokens: Tensor, dtype: str, forward: bool) -> Callabl
 
 def logits_of(model: nn.Module, tokens: Tensor, dtype: str) -> Tensor:
     """Predict each token but the first."""
-    taken, kept = cases.DTYPES[dtype]
-    with torch.autocast("cpu", taken, enabled=taken != kept):
+    type_of, kept = cases.DTYPES[dtype]
+    with torch.autocast("cpu", type_of, enabled=type_of != kept):
         output = model(tokens[:, :-1])
     return getattr(output, "logits", output)
 

@@ -71,7 +71,7 @@ def race(
             tell(f"round {done + 1} of {repeats}")
             for name, entrant in orders.sample(list(entrants.items()), len(entrants)):
                 samples[name].append(_sample(entrant, counts[name], clock))
-    return {name: _summary(seen) for name, seen in samples.items()}
+    return {name: _summary(times) for name, times in samples.items()}
 
 
 @contextmanager
@@ -119,8 +119,8 @@ def _collector_off() -> Iterator[None]:
             gc.enable()
 
 
-def _summary(seen: list[float]) -> Time:
-    if len(seen) == 1:
-        return Time(seen[0], seen[0], seen[0], 1)
-    low, median, high = statistics.quantiles(seen, n=4, method="inclusive")
-    return Time(median, low, high, len(seen))
+def _summary(times: list[float]) -> Time:
+    if len(times) == 1:
+        return Time(times[0], times[0], times[0], 1)
+    low, median, high = statistics.quantiles(times, n=4, method="inclusive")
+    return Time(median, low, high, len(times))

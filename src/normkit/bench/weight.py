@@ -68,11 +68,11 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
 
 def race(size: tuple[int, ...], names: list[str], vocab: int, repeats: int, clock: timing.Clock) -> list[dict]:
     """Hold one race, and return a row for each model that ran."""
-    title, model, given, truth = images(size) if len(size) == 4 else tokens(size, vocab)
+    title, model, inputs, truth = images(size) if len(size) == 4 else tokens(size, vocab)
     if model is None:
         return []
     models = line_up(model, names)
-    calls = {name: Entrant(step(net, given, truth)) for name, (net, _) in models.items()}
+    calls = {name: Entrant(step(net, inputs, truth)) for name, (net, _) in models.items()}
     times = timing.race(calls, repeats, clock, tell=lambda what: print(f"  {what}", file=sys.stderr))
     return [
         {
@@ -109,35 +109,35 @@ def tokens(size: tuple[int, ...], vocab: int) -> tuple[str, nn.Module, Tensor, T
     """A decoder as Llama's, tokens and those that come next."""
     whole = sized(size, vocab)
     torch.manual_seed(0)
-    drawn = torch.randint(vocab, (whole.batch, whole.length + 1), generator=torch.Generator().manual_seed(0))
-    return "decoder", own("llama", whole, "pre-norm"), drawn[:, :-1], drawn[:, 1:]
+    rows = torch.randint(vocab, (whole.batch, whole.length + 1), generator=torch.Generator().manual_seed(0))
+    return "decoder", own("llama", whole, "pre-norm"), rows[:, :-1], rows[:, 1:]
 
 
 def line_up(model: nn.Module, names: list[str]) -> dict[str, tuple[nn.Module, int]]:
     """Return copies of a model, each with a reparametrization, and the number of layers that have it."""
     models: dict[str, tuple[nn.Module, int]] = {YARDSTICK: (model, 0)}
-    chosen: list[str] = []
+    layers: list[str] = []
     for name in names:
         net = copy.deepcopy(model)
         table = weight.apply(net, name)
-        chosen = max(chosen, table.done, key=len)
+        layers = max(layers, table.done, key=len)
         models[name] = net, len(table.done)
     for title, wrap in THEIRS.items():
         if title.split()[1].replace("_", "-") in names:
             net = copy.deepcopy(model)
-            for layer in chosen:
+            for layer in layers:
                 wrap(net.get_submodule(layer))
-            models[title] = net, len(chosen)
+            models[title] = net, len(layers)
     return models
 
 
-def step(model: nn.Module, given: Tensor, wanted: Tensor) -> Callable[[], object]:
+def step(model: nn.Module, inputs: Tensor, truth: Tensor) -> Callable[[], object]:
     """Return a whole step of training."""
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
     def train() -> Tensor:
-        loss = F.cross_entropy(model(given).flatten(0, -2), wanted.flatten())
+        loss = F.cross_entropy(model(inputs).flatten(0, -2), truth.flatten())
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

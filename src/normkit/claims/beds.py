@@ -56,29 +56,29 @@ def batches(run: Run, seed: int) -> tuple[list[Tensor], Tensor]:
     """The rows of each batch, and those that are held out."""
     labels, chance = digits()[1], torch.Generator().manual_seed(seed)
     rows = torch.randperm(len(labels), generator=chance)
-    seen, held = rows[:SPLIT], rows[SPLIT:]
+    first, held = rows[:SPLIT], rows[SPLIT:]
     count = int(SAMPLES * run.share) // run.batch
     if run.stream == "iid":
-        order = torch.cat([seen[torch.randperm(SPLIT, generator=chance)] for _ in range(SAMPLES // SPLIT + 1)])
+        order = torch.cat([first[torch.randperm(SPLIT, generator=chance)] for _ in range(SAMPLES // SPLIT + 1)])
         return list(order[: count * run.batch].view(count, run.batch)), held
-    drawn = []
+    picks = []
     for _ in range(count):
         pair = torch.randperm(10, generator=chance)[:2]
-        own = seen[(labels[seen, None] == pair).any(1)]
-        drawn.append(own[torch.randint(len(own), (run.batch,), generator=chance)])
-    return drawn, held
+        own = first[(labels[first, None] == pair).any(1)]
+        picks.append(own[torch.randint(len(own), (run.batch,), generator=chance)])
+    return picks, held
 
 
 @functools.cache
 def accuracy(run: Run, seed: int, lr: float) -> float:
     """Train with Adam at a rate that falls to 0, and return how many held-out digits are right, of a hundred."""
     x, labels = digits()
-    drawn, held = batches(run, seed)
+    picks, held = batches(run, seed)
     with chances(seed), torch.enable_grad():
         model = started(Net(run), seed, run.permute)
         optimizer = torch.optim.Adam(model.parameters(), lr=lr)
-        for step, rows in enumerate(drawn):
-            optimizer.param_groups[0]["lr"] = lr * (1 - step / len(drawn))
+        for step, rows in enumerate(picks):
+            optimizer.param_groups[0]["lr"] = lr * (1 - step / len(picks))
             optimizer.zero_grad()
             F.cross_entropy(model(x[rows]), labels[rows]).backward()
             optimizer.step()

@@ -36,11 +36,11 @@ def data(run: Run, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     x, labels = digits()
     x, chance = x.flatten(1), torch.Generator().manual_seed(seed)
     rows = torch.randperm(len(x), generator=chance)
-    seen, held = rows[:SPLIT], rows[SPLIT + SERVER :]
+    first, held = rows[:SPLIT], rows[SPLIT + SERVER :]
     order, owned = torch.randperm(10, generator=chance), torch.zeros(CLIENTS, 10)
     for client in range(CLIENTS):
         owned[client, order[(client + torch.arange(run.classes)) % 10]] = 1 / run.classes
-    mine = seen[torch.multinomial(owned[:, labels[seen]], EACH, replacement=True, generator=chance)]
+    mine = first[torch.multinomial(owned[:, labels[first]], EACH, replacement=True, generator=chance)]
     gains = 1 + run.shifted * torch.randn(CLIENTS, 1, 64, generator=chance)
     shifts = run.shifted * torch.randn(CLIENTS, 1, 64, generator=chance)
     asked = x[held].expand(CLIENTS, -1, -1)
@@ -104,8 +104,8 @@ def scores(run: Run, seeds: Sequence[int], rates: Sequence[float]) -> list[float
                       for name, leaf, slope in zip(free, leaves, slopes, strict=True)}  # fmt: skip
         state = joined(run, state)
     with torch.no_grad():
-        found = answers(state, asked, False).argmax(-1)
-    return (100 * (found == right).float().mean((1, 2))).tolist()
+        answer = answers(state, asked, False).argmax(-1)
+    return (100 * (answer == right).float().mean((1, 2))).tolist()
 
 
 CONTEST = Contest(scores, (0.03, 0.1, 0.3))

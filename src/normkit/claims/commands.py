@@ -39,20 +39,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print verdicts; 1 where a claim does not hold or is undecided."""
-    if options.all == (options.name is not None):
-        raise ValueError("name a method, or ask for --all")
-    if (options.out and not options.again) or (options.page and not options.all) or (options.kind and not options.all):
-        raise ValueError("--out goes with --run; --page and --kind go with --all")
+    require_consistent(options)
     entries = shelf.every(options.kind) if options.all else shelf.claims_of(options.name)
-    end = engine.deadline(seconds(options.budget))
-    verdicts, results = [], []
-    for entry, (verdict, result) in zip(entries, engine.judged(entries, run=options.again, end=end), strict=True):
-        verdicts.append(verdict)
-        if result is not None:
-            results.append((entry, result))
+    judged = [*engine.judged(entries, run=options.again, end=engine.deadline(seconds(options.budget)))]
+    verdicts = [verdict for verdict, _ in judged]
     if options.all:
         verdicts = engine.together(verdicts)
     if options.out:
+        results = [(entry, result) for entry, (_, result) in zip(entries, judged, strict=True) if result is not None]
         for path in shelf.store(results, Path(options.out)):
             say(f"written to {path}", file=sys.stderr)
     if options.page:
@@ -62,6 +56,14 @@ def run(options: argparse.Namespace) -> int:
     else:
         say(table(verdicts) if options.all else "\n\n".join(parts(entries[0], verdicts)))
     return 1 if {verdict.word for verdict in verdicts} & {engine.FAILS, engine.UNDECIDED} else 0
+
+
+def require_consistent(options: argparse.Namespace) -> None:
+    """Refuse options that have nothing to act on."""
+    if options.all == (options.name is not None):
+        raise ValueError("name a method, or ask for --all")
+    if (options.out and not options.again) or (options.page and not options.all) or (options.kind and not options.all):
+        raise ValueError("--out goes with --run; --page and --kind go with --all")
 
 
 def seconds(budget: str | None) -> float:

@@ -199,14 +199,13 @@ def _judge(claim: Claim, numbers: Sequence[float]) -> tuple[str, float]:
         return (HOLDS if bound.met(number) else FAILS), number
     low, high = _interval(numbers)
     if claim.rule == "within":
-        if chance(claim, HOLDS, numbers) <= LEVEL:
-            return HOLDS, number
-        return (FAILS if number > bound.value and not low <= 0 <= high else UNDECIDED), number
-    null = Bound(bound.value if claim.null is None else claim.null, bound.least)
-    safe, hopeful = (low, high) if bound.least else (high, low)
-    if bound.met(number) and null.met(safe):
-        return HOLDS, number
-    return (UNDECIDED if bound.met(hopeful) or math.isnan(hopeful) else FAILS), number
+        outside = number > bound.value and not low <= 0 <= high
+        holds, fails = chance(claim, HOLDS, numbers) <= LEVEL, outside
+    else:
+        null = Bound(bound.value if claim.null is None else claim.null, bound.least)
+        safe, hopeful = (low, high) if bound.least else (high, low)
+        holds, fails = bound.met(number) and null.met(safe), not (bound.met(hopeful) or math.isnan(hopeful))
+    return (HOLDS if holds else FAILS if fails else UNDECIDED), number
 
 
 def _passes(claim: Claim, numbers: Sequence[float]) -> bool:

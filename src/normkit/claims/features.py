@@ -66,47 +66,47 @@ def trained(pair: Pair) -> tuple[Tensor, Tensor, Tensor, Tensor, nn.Module, tupl
     )
     chances = [torch.Generator().manual_seed(seed) for _ in (0, 1) for seed in range(DRAWS)]
     rows = torch.stack([torch.randperm(len(x), generator=chance) for chance in chances])
-    seen, held = rows[:, :SPLIT], rows[:, SPLIT:]
-    made = Classifier if pair.kind in ("learned", "simplex") else Autoencoder
-    models = [same_start(made(pair.kind), seed) for seed in starts]
+    first, held = rows[:, :SPLIT], rows[:, SPLIT:]
+    kind = Classifier if pair.kind in ("learned", "simplex") else Autoencoder
+    models = [same_start(kind(pair.kind), seed) for seed in starts]
     orders = [torch.randint(SPLIT, (STEPS, BATCH), generator=torch.Generator().manual_seed(start)) for start in starts]
-    drawn = torch.stack([own[order] for own, order in zip(seen, orders, strict=True)])
-    beside = labels[drawn] if made is Classifier else x[seen[:, None, :ANCHORS].expand(-1, STEPS, -1)]
+    picks = torch.stack([own[order] for own, order in zip(first, orders, strict=True)])
+    beside = labels[picks] if kind is Classifier else x[first[:, None, :ANCHORS].expand(-1, STEPS, -1)]
     state = together(
         models,
         lambda model, x, more: model(x, more)[1],
-        lambda step: (x[drawn[:, step]], beside[:, step]),
+        lambda step: (x[picks[:, step]], beside[:, step]),
         STEPS,
         [RATE] * len(models),
     )
-    more = [labels[which] if made is Classifier else x[seen[:, :ANCHORS]] for which in (seen, held)]
-    codes = [outputs(models[0], state, x[which], also)[0] for which, also in zip((seen, held), more, strict=True)]
-    return codes[0], codes[1], labels[seen], held, models[0], state
+    more = [labels[which] if kind is Classifier else x[first[:, :ANCHORS]] for which in (first, held)]
+    codes = [outputs(models[0], state, x[which], also)[0] for which, also in zip((first, held), more, strict=True)]
+    return codes[0], codes[1], labels[first], held, models[0], state
 
 
 @functools.cache
 def neighbours(pair: Pair, across: bool) -> list[float]:
     """How many held-out digits have the label of their nearest neighbour in the one, or the other network."""
-    seen, held, labels, rows, *_ = trained(pair)
-    found, right = [], digits()[1]
+    first, held, labels, rows, *_ = trained(pair)
+    hits, right = [], digits()[1]
     for seed in range(DRAWS):
-        near = torch.cdist(held[seed], seen[seed + DRAWS * across]).argmin(1)
-        found.append(100 * (labels[seed][near] == right[rows[seed]]).float().mean().item())
-    return found
+        near = torch.cdist(held[seed], first[seed + DRAWS * across]).argmin(1)
+        hits.append(100 * (labels[seed][near] == right[rows[seed]]).float().mean().item())
+    return hits
 
 
 @functools.cache
 def errors(pair: Pair, across: bool) -> list[float]:
     """The error of digits that the one, or the other network's decoder makes of codes."""
     _, held, _, rows, model, (weights, _) = trained(pair)
-    x, found = digits()[0].flatten(1), []
+    x, errors_of = digits()[0].flatten(1), []
     for seed in range(DRAWS):
         own = {name.removeprefix("decoder."): weight[seed + DRAWS * across] for name, weight in weights.items()
                if name.startswith("decoder.")}  # fmt: skip
         with torch.no_grad():
-            made = torch.func.functional_call(model.get_submodule("decoder"), own, (held[seed],))
-        found.append(F.mse_loss(made, x[rows[seed]]).item())
-    return found
+            decoded = torch.func.functional_call(model.get_submodule("decoder"), own, (held[seed],))
+        errors_of.append(F.mse_loss(decoded, x[rows[seed]]).item())
+    return errors_of
 
 
 def compatible(seed: int, pair: Pair) -> float:

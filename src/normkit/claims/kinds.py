@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 Measure = Callable[[int], float]  # of a seed
 RULES = ("every", "median", "mean", "within")
@@ -53,23 +53,28 @@ def below(value: float) -> Bound:
     return Bound(value)
 
 
+@dataclass(frozen=True)
 class Claim:
     """What identities and properties share: a measure, a control that must fail it, and a bound."""
 
-    kind: str
     name: str
     says: str
     measure: Measure
     wanted: Bound
     control: Measure
     against: str
-    number: str
-    draws: int
-    rule: str
-    null: float | None
-    source: str
-    reach: str
+    number: str = "number"
+    draws: int = 10
+    rule: str = "every"
+    null: float | None = None
+    source: str = ""
+    reach: str = "full"
     bed: str = ""
+
+    kind: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        self.check()
 
     def check(self) -> None:
         """Refuse a claim that could not fail."""
@@ -87,7 +92,6 @@ class Claim:
             raise ValueError(f"{self.name}: {self.draws} draws are too few")
 
 
-@dataclass(frozen=True)
 class Identity(Claim):
     """An exact claim: every draw within the bound, and ``breaks`` outside in every draw.
 
@@ -103,36 +107,24 @@ class Identity(Claim):
         source: where it is claimed; by default the method's paper.
     """
 
-    name: str
-    says: str
-    measure: Measure
-    bound: float | Bound
-    breaks: Measure
-    against: str
-    number: str = "error"
-    draws: int = 10
-    source: str = ""
-
     kind = "identity"
-    rule = "every"
-    null = None
-    reach = "full"
 
-    def __post_init__(self) -> None:
-        self.check()
+    def __init__(
+        self,
+        name: str,
+        says: str,
+        measure: Measure,
+        bound: float | Bound,
+        breaks: Measure,
+        against: str,
+        number: str = "error",
+        draws: int = 10,
+        source: str = "",
+    ):
+        wanted = bound if isinstance(bound, Bound) else below(bound)
+        super().__init__(name, says, measure, wanted, breaks, against, number, draws, source=source)
 
-    @property
-    def wanted(self) -> Bound:  # type: ignore[override]
-        """What the number must be."""
-        return self.bound if isinstance(self.bound, Bound) else below(self.bound)
 
-    @property
-    def control(self) -> Measure:  # type: ignore[override]
-        """The same number where the claim is false."""
-        return self.breaks
-
-
-@dataclass(frozen=True)
 class Measured(Claim):
     """A property: a number over seeds, held to a bound by one of four rules.
 
@@ -156,23 +148,7 @@ class Measured(Claim):
         reach: "full", or "proxy" where a small model stands for a large one: the verdict is one at this scale.
     """
 
-    name: str
-    says: str
-    measure: Measure
-    wanted: Bound
-    control: Measure
-    against: str
-    number: str = "number"
-    draws: int = 10
-    rule: str = "every"
-    null: float | None = None
-    source: str = ""
-    reach: str = "full"
-
     kind = "property"
-
-    def __post_init__(self) -> None:
-        self.check()
 
 
 @dataclass(frozen=True)
@@ -191,7 +167,6 @@ class Trained(Measured):
     rule: str = "mean"
     null: float | None = 0.0
     reach: str = "proxy"
-    bed: str = ""
 
     kind = "training"
 

@@ -60,16 +60,16 @@ def loss(model, rows: Tensor) -> Tensor:
 
 def scores(run: Run, seeds: Sequence[int], rates: Sequence[float]) -> list[float]:
     """Train, and return the loss on what was held out, its sign turned."""
-    seen, held = letters()
+    first, held = letters()
     models = [started(Reader(run), seed, run.permute) for seed in seeds]
     steps = int(STEPS * run.share)
-    drawn = [torch.randint(len(seen) - LENGTH, (STEPS, BATCH), generator=torch.Generator().manual_seed(seed))
+    picks = [torch.randint(len(first) - LENGTH, (STEPS, BATCH), generator=torch.Generator().manual_seed(seed))
              for seed in seeds]  # fmt: skip
-    places = torch.stack(drawn, 1)
-    trained = together(models, loss, lambda step: (rows_at(seen, places[step]),), steps, rates, warmup=WARMUP)
+    places = torch.stack(picks, 1)
+    trained = together(models, loss, lambda step: (rows_at(first, places[step]),), steps, rates, warmup=WARMUP)
     rows = rows_at(held, torch.linspace(0, len(held) - LENGTH - 1, HELD).long())
-    found = outputs(models[0], trained, rows[:, :-1].expand(len(models), -1, -1))
-    return [-F.cross_entropy(own.flatten(0, 1), rows[:, 1:].flatten()).item() for own in found]
+    answers = outputs(models[0], trained, rows[:, :-1].expand(len(models), -1, -1))
+    return [-F.cross_entropy(own.flatten(0, 1), rows[:, 1:].flatten()).item() for own in answers]
 
 
 CONTEST = Contest(scores, (3e-3, 1e-2, 3e-2), relative=True)

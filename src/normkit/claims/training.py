@@ -157,9 +157,9 @@ def _rate(scores: Scores, rates: tuple[float, ...], run: Any) -> float:
     means: dict[float, float] = {}
     further = list(rates)
     while further:
-        found = scores(run, SEARCH * len(further), [rate for rate in further for _ in SEARCH])
+        results = scores(run, SEARCH * len(further), [rate for rate in further for _ in SEARCH])
         for at, rate in enumerate(further):
-            own = found[at * len(SEARCH) : (at + 1) * len(SEARCH)]
+            own = results[at * len(SEARCH) : (at + 1) * len(SEARCH)]
             means[rate] = statistics.fmean(own) if all(map(math.isfinite, own)) else -math.inf
         best = max(means, key=means.__getitem__)
         if min(means) < best < max(means):

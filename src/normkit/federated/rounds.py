@@ -160,12 +160,8 @@ def _lacking(update: Update, sent: State, wanted: Extras) -> str | None:
         for name, value in update.more[role].items():
             if role in wanted.more and (name not in sent or value.shape != sent[name].shape):
                 return f"{role} {name} is no entry that was sent, or of another shape"
-            if value.is_complex():
-                return f"{role} {name} is of {value.dtype}"
-            if not value.isfinite().all():
-                return f"{role} {name} has NaN or infinities"
-            if role == MASK and not ((value == 0) | (value == 1)).all():
-                return f"{role} {name} has other numbers than 0 and 1"
+            if why := _wrong_numbers(role, value):
+                return f"{role} {name} {why}"
     for name in (*wanted.numbers, *wanted.signed):
         number = update.numbers.get(name)
         given = number if isinstance(number, list) else [number]
@@ -173,6 +169,16 @@ def _lacking(update: Update, sent: State, wanted: Extras) -> str | None:
         if not all(isinstance(value, int | float) and least <= value and math.isfinite(value) for value in given):
             return f"its {name} is {number}, not of {'numbers from 0' if name in wanted.numbers else 'finite numbers'}"
     return None
+
+
+def _wrong_numbers(role: str, value: Tensor) -> str:
+    """Say what is wrong with the numbers of an entry; nothing if all are right."""
+    if value.is_complex():
+        return f"is of {value.dtype}"
+    if not value.isfinite().all():
+        return "has NaN or infinities"
+    wrong = role == MASK and not ((value == 0) | (value == 1)).all()
+    return "has other numbers than 0 and 1" if wrong else ""
 
 
 def _unlike_most(updates: Mapping[Any, Update], wanted: Extras) -> dict[Any, str]:

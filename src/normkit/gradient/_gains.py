@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from normkit.gradient._parts import LINEAR, example_inputs
-from normkit.parameters import Roles, holders, hooked, trial
+from normkit.parameters import Roles, holders, hooked, tensors_in, trial
 
 INPUT, OUTPUT = "input gain", "output gain"
 MAPS = {*LINEAR, "conv1d", "conv2d", "conv3d", "multi_head_attention_forward"}
@@ -44,8 +44,8 @@ class Readers(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function of torch."""
         result = func(*args, **(kwargs or {}))
-        read = [self.made[id(x)][1] for x in _tensors((args, kwargs or {})) if id(x) in self.made]
-        made = list(_tensors(result)) if read else []
+        read = [self.made[id(x)][1] for x in tensors_in((args, kwargs or {})) if id(x) in self.made]
+        made = list(tensors_in(result)) if read else []
         name = getattr(func, "__name__", "").partition(".")[0]
         for norm in read if made else ():  # what makes no tensor asks for a shape or a type
             if name in PASSING:
@@ -53,14 +53,6 @@ class Readers(TorchFunctionMode):
             else:
                 self.reads[norm].add(name in MAPS)
         return result
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping | tuple | list):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _tensors(part)
 
 
 def places(model: nn.Module, inputs: Sequence[Any], rows: Roles) -> dict[str, str]:

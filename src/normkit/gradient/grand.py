@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.catalog import method
 from normkit.gradient.el2n import PAPER, error
+from normkit.parameters import mode
 from normkit.statistics import accurate
 
 
@@ -62,11 +63,6 @@ def scores(model: nn.Module, x: Tensor, target: Tensor) -> Tensor:
         logits = torch.func.functional_call(model, {**rest, **own}, (sample[None],))
         return F.cross_entropy(logits, label[None])
 
-    training = [module for module in model.modules() if module.training]
-    try:
-        model.eval()
+    with mode(model, False):
         grads = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(learned, x, target)
-    finally:
-        for module in training:
-            module.training = True
     return torch.stack([g.flatten(1).square().sum(1) for g in grads.values()]).sum(0).sqrt()

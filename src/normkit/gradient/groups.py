@@ -145,17 +145,10 @@ def param_groups(
     >>> [(group["roles"], group["use_muon"]) for group in param_groups(model, "muon")]
     [(['matrix'], True), (['embedding', 'head'], False), (['bias', 'gain'], False)]
     """
-    if not isinstance(blocks, bool | Mapping):
-        raise TypeError(f"param_groups: blocks must be True, False or heights by name, not {blocks!r}")
-    if not isinstance(by_heads, bool):
-        raise TypeError(f"param_groups: by_heads must be True or False, not {by_heads!r}")
-    if parametrization is None and (base is not None or lr is not None):
-        raise ValueError(f"param_groups: {'base' if base is not None else 'lr'} goes with a parametrization")
+    _check_options(blocks, by_heads, parametrization, base, lr, settings)
     rows = roles(model, *inputs, override=override)
     name = _method_name(optimizer)
     rule = _rule(name)
-    for role in settings or {}:
-        check.choice("param_groups", "settings", role, tuple(ROLES))
     kinds = _blocks(model) if name == "blockwise-lr" else {}
     cuts = _cuts(name, model, inputs, rows, blocks)
     decays = _decays(weight_decay, model, inputs, rows)
@@ -172,6 +165,17 @@ def param_groups(
         group["params"].append(row.parameter)
         group["roles"] += [role] if role not in group["roles"] else []
     return ParamGroups(_in_order(groups.values()), rows, cuts, {} if widths is None else widths.rows)
+
+
+def _check_options(blocks: Any, by_heads: Any, parametrization: Any, base: Any, lr: Any, settings: Any) -> None:
+    if not isinstance(blocks, bool | Mapping):
+        raise TypeError(f"param_groups: blocks must be True, False or heights by name, not {blocks!r}")
+    if not isinstance(by_heads, bool):
+        raise TypeError(f"param_groups: by_heads must be True or False, not {by_heads!r}")
+    if parametrization is None and (base is not None or lr is not None):
+        raise ValueError(f"param_groups: {'base' if base is not None else 'lr'} goes with a parametrization")
+    for role in settings or {}:
+        check.choice("param_groups", "settings", role, tuple(ROLES))
 
 
 def _products(model: nn.Module, inputs: Sequence[Any], rows: Roles) -> dict[int, bool]:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check
-from normkit.inference._norms import mode
 from normkit.kinds.adapter import Adapter
 from normkit.kinds.guard import GUARDS
+from normkit.parameters import mode
 from normkit.statistics import accurate
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -86,18 +85,6 @@ def _make(owner: object, name: str, old: Any, make: Callable[[Any], nn.Module]) 
         if key in state and value.shape == state[key].shape:
             value.copy_(state[key])
     return new.train(old.training)
-
-
-@contextlib.contextmanager
-def mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """Put a model into training or evaluation, and every part back into its own mode."""
-    before = [(part, part.training) for part in model.modules()]
-    model.train(training)
-    try:
-        yield
-    finally:
-        for part, own in before:
-            part.training = own
 
 
 @torch.no_grad()

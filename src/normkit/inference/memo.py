@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.inference._norms import is_batch_norm, mode, norms_of, replace_batch_norms
+from normkit.inference._norms import is_batch_norm, norms_of, replace_batch_norms
 from normkit.inference._views import view
 from normkit.kinds import Adapter
 from normkit.kinds.adapter import optimizer_builder
 from normkit.ops import channel
+from normkit.parameters import mode
 from normkit.statistics import accurate, moments
 
 VIEWS = 32

@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.inference._norms import Names, gains_and_shifts, is_batch_norm, mode, norms_of, replace_batch_norms
+from normkit.inference._norms import Names, gains_and_shifts, is_batch_norm, norms_of, replace_batch_norms
 from normkit.inference.iabn import IABN
 from normkit.inference.prediction_balanced_reservoir import take
 from normkit.kinds import Adapter
 from normkit.kinds.adapter import optimizer_builder
+from normkit.parameters import mode
 from normkit.statistics import accurate
 
 LEAST = 1e-6  # beside a probability under the logarithm

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.inference._norms import Names, follow, gains_and_shifts, is_batch_norm, mode, norms_of, replace_batch_norms
+from normkit.inference._norms import Names, follow, gains_and_shifts, is_batch_norm, norms_of, replace_batch_norms
 from normkit.inference._views import view
 from normkit.inference.category_balanced_memory import take
 from normkit.inference.robust_batchnorm import RobustBatchNorm
 from normkit.kinds import Adapter
 from normkit.kinds.adapter import optimizer_builder
+from normkit.parameters import mode
 from normkit.statistics import accurate
 
 LEAST = 1e-6  # beside a probability under the logarithm

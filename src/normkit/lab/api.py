@@ -94,14 +94,14 @@ compare.__doc__ = f"{(compare.__doc__ or '').rstrip()}\n{argument_lines()}    "
 compare.__signature__ = signature()  # type: ignore[attr-defined]
 
 
-def _run(given: Mapping[str, Any]) -> Result:
+def _run(arguments: Mapping[str, Any]) -> Result:
     tasks.loaded.cache_clear()  # by name alone, what another cell handed in could be taken for this
     try:
         with in_python(), without_prints(), keep_chances():
-            options = options_of(given)
-            results = course.compare(options, [_call_text(given)])
+            options = options_of(arguments)
+            results = course.compare(options, [_call_text(arguments)])
     except KeyboardInterrupt:
-        say(f"\nstopped; the same call goes on from {given.get('out', OPTIONS['out'].default)}", file=sys.stderr)
+        say(f"\nstopped; the same call goes on from {arguments.get('out', OPTIONS['out'].default)}", file=sys.stderr)
         raise
     finally:
         tasks.loaded.cache_clear()
@@ -110,10 +110,10 @@ def _run(given: Mapping[str, Any]) -> Result:
     return Result(options.out)
 
 
-def options_of(given: Mapping[str, Any]) -> argparse.Namespace:
+def options_of(arguments: Mapping[str, Any]) -> argparse.Namespace:
     """Return what the command would have read: its defaults, and what is given."""
     options = open_options()
-    for name, value in given.items():
+    for name, value in arguments.items():
         if name not in ARGUMENTS:
             raise TypeError(f"compare() has no argument {name!r}; {nearest(name, sorted(ARGUMENTS))}")
         setattr(options, ARGUMENTS[name].name, read(ARGUMENTS[name], value))
@@ -196,11 +196,11 @@ def keep_chances() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _call_text(given: Mapping[str, Any]) -> str:
+def _call_text(arguments: Mapping[str, Any]) -> str:
     """Write the call, for the report."""
 
     def text(value: Any) -> str:
         plain = isinstance(value, str | int | float | list | tuple)
         return repr(value) if plain else str(getattr(value, "__name__", type(value).__name__))
 
-    return f"nk.compare({', '.join(f'{name}={text(value)}' for name, value in given.items())})"
+    return f"nk.compare({', '.join(f'{name}={text(value)}' for name, value in arguments.items())})"

@@ -15,14 +15,14 @@ WIDTH = 110  # characters, as a notebook's page has room for
 
 
 @contextmanager
-def animate(drawn: Callable[[], Any], every: float = 0.5) -> Iterator[None]:
+def animate(draw: Callable[[], Any], every: float = 0.5) -> Iterator[None]:
     """Draw over and over, in a thread that speaks for the cell which has begun it."""
-    place = at_hand("IPython.display").display(as_text(drawn()), raw=True, display_id=True)
+    place = at_hand("IPython.display").display(as_text(draw()), raw=True, display_id=True)
     done = threading.Event()
 
     def follow() -> None:
         while not done.wait(every):
-            place.update(as_text(drawn()), raw=True)
+            place.update(as_text(draw()), raw=True)
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=(follow,), daemon=True)
     thread.start()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,26 +48,13 @@ def plan_from(options: Any) -> Plan:
 
     saved = None if options.fresh else plan_in(Folder(options.out))
     require_federated(options, bool(saved and saved["settings"].get("federated")))
-    of, later = (
-        options.ladder_of,
-        [(first, name) for first, *more in LATER_OF for name in more if getattr(options, name)],
-    )
-    options = with_defaults(options, saved["settings"] if saved else {})
-    if of and not options.ladder:
-        raise ValueError(f"{typed('ladder_of')} {of} is of a ladder: give {typed('ladder')} as well, such as 1,2,4")
-    for first, name in later:
-        if not getattr(options, first):
-            raise ValueError(f"{typed(name)} is of {typed(first)}: give {typed(first)} as well")
+    request, options = options, with_defaults(options, saved["settings"] if saved else {})
+    require_wholes(request, options)
     before = variants_of(saved, options.out) if saved else []
     variants = tuple(before) if before and not names_variants(options) else variants_from(options)
     variants = growth.joined(before, variants, crossed=not options.variants)
     names = [v.name for v in variants]
-    saved_baseline = saved["baseline"] if saved else names[0]
-    baseline = options.baseline or saved_baseline
-    if baseline != saved_baseline and any(variant.start != "own" for variant in before):
-        raise ValueError(f"{typed('baseline')}: the control that is there is of {saved_baseline}; {another_folder()}")
-    if baseline not in names:
-        raise ValueError(f"{typed('baseline')} {baseline!r} is none of the variants: {', '.join(names)}")
+    baseline = baseline_of(options, saved, names, before)
     variants = with_twin(variants, baseline) if options.twin else variants
     if options.factor:
         factor.require(options.factor, variants)
@@ -76,16 +63,38 @@ def plan_from(options: Any) -> Plan:
     return plan
 
 
+def baseline_of(options: Any, saved: Any, names: Sequence[str], before: Sequence[Variant]) -> str:
+    """Return the variant that others are compared with: the one named, the saved one, else the first."""
+    saved_baseline = saved["baseline"] if saved else names[0]
+    baseline = options.baseline or saved_baseline
+    if baseline != saved_baseline and any(variant.start != "own" for variant in before):
+        raise ValueError(f"{typed('baseline')}: the control that is there is of {saved_baseline}; {another_folder()}")
+    if baseline not in names:
+        raise ValueError(f"{typed('baseline')} {baseline!r} is none of the variants: {', '.join(names)}")
+    return baseline
+
+
+def require_wholes(request: Any, options: Any) -> None:
+    """Refuse what is typed of a ladder, or of a later test, where there is none."""
+    of = request.ladder_of
+    if of and not options.ladder:
+        raise ValueError(f"{typed('ladder_of')} {of} is of a ladder: give {typed('ladder')} as well, such as 1,2,4")
+    for first, *more in LATER_OF:
+        for name in more:
+            if getattr(request, name) and not getattr(options, first):
+                raise ValueError(f"{typed(name)} is of {typed(first)}: give {typed(first)} as well")
+
+
 def require_federated(options: Any, is_federated: bool) -> None:
     """Refuse what is of many owners of data alone, where there is one, and what they cannot have."""
     federated = typed("federated")
     if not (options.federated or is_federated):
         of_many = [name for name, one in OWN.items() if one.group == MANY] + ["aggregation"]
-        given = [name for name in of_many if getattr(options, name) not in (None, False)]
+        names = [name for name in of_many if getattr(options, name) not in (None, False)]
         if options.metric in (measures.CLIENTS, measures.WORST):
-            given.append("metric")
-        if given:
-            raise ValueError(f"{typed(given[0])} is of many owners of data: give {federated}")
+            names.append("metric")
+        if names:
+            raise ValueError(f"{typed(names[0])} is of many owners of data: give {federated}")
         return
     for name in ("train", "sharded"):
         if getattr(options, name):
@@ -113,27 +122,33 @@ def with_defaults(options: Any, saved: Mapping[str, Any]) -> Any:
 
     There are never fewer seeds than there are.
     """
+    known = saved_or_default(options, saved)
+    values = dict(vars(options))
+    other = {"steps": "seconds", "seconds": "steps"}
+    kept = {
+        name: known[field]
+        for field, name in TYPED.items()
+        if values.get(name) is None and values.get(other.get(name, "")) is None
+        if (saved and FIELDS[field].inherited) or not FIELDS[field].depends
+    }
+    if saved and values.get("seeds") is not None:
+        kept["seeds"] = max(values["seeds"], known["seeds"])
+    if saved and values.get("metric_direction") is None and ":" in (kept.get("metric") or ""):
+        kept["metric_direction"] = DIRECTIONS[known["higher"]]
+    if saved and not options.trust:
+        require_no_code(kept, Path(options.out))
+    return argparse.Namespace(**{**values, **kept})
+
+
+def saved_or_default(options: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the saved settings, or the defaults of what is compared, as they may be typed again."""
     known = {**vars(Settings()), **saved}
     known["lrs"] = None if any(rate == 0 for rate in known["lrs"] or ()) else known["lrs"]
     if options.model is None and not saved and not options.train:
         known["model"] = default_model(options)
     if known["train"]:  # it has its own
         known |= {"model": Settings.model, "data": None}
-    given = dict(vars(options))
-    other = {"steps": "seconds", "seconds": "steps"}
-    kept = {
-        name: known[field]
-        for field, name in TYPED.items()
-        if given.get(name) is None and given.get(other.get(name, "")) is None
-        if (saved and FIELDS[field].inherited) or not FIELDS[field].depends
-    }
-    if saved and given.get("seeds") is not None:
-        kept["seeds"] = max(given["seeds"], known["seeds"])
-    if saved and given.get("metric_direction") is None and ":" in (kept.get("metric") or ""):
-        kept["metric_direction"] = DIRECTIONS[known["higher"]]
-    if saved and not options.trust:
-        require_no_code(kept, Path(options.out))
-    return argparse.Namespace(**{**given, **kept})
+    return known
 
 
 def require_no_code(kept: Mapping[str, Any], root: Path) -> None:
@@ -182,23 +197,27 @@ def variants_from(options: Any) -> tuple[Variant, ...]:
     """Return the variants that were asked for, names checked."""
     from normkit.lab.plan import variants
 
+    slots = {key: getattr(options, key) for key in SLOTS if getattr(options, key)}
+    if options.variants and slots:
+        raise ValueError(f"{typed('variants')} and {typed(next(iter(slots)))} exclude each other")
     model = builtin.row(options.model or default_model(options))
-    given = {key: getattr(options, key) for key in SLOTS if getattr(options, key)}
-    if options.variants and given:
-        raise ValueError(f"{typed('variants')} and {typed(next(iter(given)))} exclude each other")
-    own = (ORIGINAL, *builtin.Model.norms[:3])
-    if not given:
-        given = {"norm": list(model.norms if model else own)}
+    if not slots:
+        slots = {"norm": [*(model.norms if model else (ORIGINAL, *builtin.Model.norms[:3]))]}
     elif model is None or ORIGINAL in model.norms:
-        given.setdefault("norm", [ORIGINAL])
-    asked = read_variants(options.variants) if options.variants else variants.cross(**given)
+        slots.setdefault("norm", [ORIGINAL])
+    asked = read_variants(options.variants) if options.variants else variants.cross(**slots)
     for variant in asked:  # all names before anything is imported to look at what they fit
         variant.check()
-        if variant.norm == FEDBN and not options.federated:
-            raise ValueError(f"{typed('norm')} {FEDBN} is of many owners of data: give {typed('federated')}")
+        require_owners(variant, options)
     for variant in asked:
         require_place(variant, options)
     return asked
+
+
+def require_owners(variant: Variant, options: Any) -> None:
+    """Refuse a norm of many owners of data where there is one."""
+    if variant.norm == FEDBN and not options.federated:
+        raise ValueError(f"{typed('norm')} {FEDBN} is of many owners of data: give {typed('federated')}")
 
 
 def read_variants(source: Any) -> tuple[Variant, ...]:
@@ -227,21 +246,12 @@ def require_place(variant: Variant, options: Any) -> None:
 
 def settings_from(options: Any, variants: int) -> Settings:
     """Return the settings, with what was left open decided."""
-    from normkit.lab.plan import clients, ladder, later, tasks
+    from normkit.lab.plan import ladder, later, tasks
 
-    if options.steps and options.seconds:
-        raise ValueError(f"{typed('steps')} and {typed('seconds')} exclude each other")
-    for name, one in OWN.items():
-        if getattr(options, name) is not None:
-            one.require(getattr(options, name))
-    if options.train:
-        require_fit(options)
+    require_values(options)
     model = "" if options.train else options.model or Settings.model
     source = "" if options.train else options.data or tasks.default_data(model)
-    if options.federated:
-        clients.read(options.split)
-    usual = ROUNDS if options.federated else Settings.steps
-    steps = options.steps or (None if options.seconds or options.train else usual)
+    steps = steps_of(options)
     device = device_for(options.device or "auto")
     workers, threads = places(options, device, variants)
     settings = Settings(**{field: getattr(options, name) for field, name in TYPED.items()})
@@ -266,6 +276,27 @@ def settings_from(options: Any, variants: int) -> Settings:
     return ladder.checked(settings)
 
 
+def require_values(options: Any) -> None:
+    """Refuse a value out of bounds, and what excludes another."""
+    from normkit.lab.plan import clients
+
+    if options.steps and options.seconds:
+        raise ValueError(f"{typed('steps')} and {typed('seconds')} exclude each other")
+    for name, one in OWN.items():
+        if getattr(options, name) is not None:
+            one.require(getattr(options, name))
+    if options.train:
+        require_fit(options)
+    if options.federated:
+        clients.read(options.split)
+
+
+def steps_of(options: Any) -> int | None:
+    """Return the steps of a run; None where a clock or a training loop of the user's own says when it ends."""
+    usual = ROUNDS if options.federated else Settings.steps
+    return options.steps or (None if options.seconds or options.train else usual)
+
+
 def usual_batch(model: str, source: str, federated: bool = False) -> int | None:
     """Return the samples of a batch where it is left open, less where each client has but few; None for a loader's."""
     from normkit.lab.plan import data
@@ -288,9 +319,9 @@ def require_fit(options: Any) -> None:
             raise ValueError(f"{typed(name)} and {train} exclude each other: the training loop has its own {name}")
     if options.model != Settings.model:
         raise ValueError(f"{typed('model')} and {train} exclude each other: the training loop makes its own model")
-    taken = own.takes(own.import_function(options.train))
+    arguments = own.takes(own.import_function(options.train))
     for name in ("steps", "seconds", "lr"):
-        if getattr(options, name) is not None and name not in taken:
+        if getattr(options, name) is not None and name not in arguments:
             raise ValueError(f"{typed(name)}: {in_words(options.train)!r} has no argument {name!r} to be given it by")
 
 
@@ -319,14 +350,14 @@ def direction(options: Any) -> bool:
     return measures.is_higher_better(options.metric or measures.LOSS, options.metric_direction)
 
 
-def device_for(wanted: str) -> str:
+def device_for(name: str) -> str:
     """Return the device, or say that there is no GPU."""
     import torch
 
-    if wanted == "cuda" and not torch.cuda.is_available():
+    if name == "cuda" and not torch.cuda.is_available():
         device = typed("device")
         raise ValueError(f"{device} cuda: torch sees no GPU here; leave it out, or give {device} cpu")
-    return wanted if wanted != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def places(options: Any, device: str, variants: int) -> tuple[int, int]:

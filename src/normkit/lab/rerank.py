@@ -75,8 +75,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run_rerank(options: argparse.Namespace) -> int:
     """Retrieve twice, by plain and by normalized scores, and print the measures of both."""
-    chosen = catalog.find(options.method)
-    method = check.choice("rerank", "--method", chosen.card.name, METHODS)
+    choice = catalog.find(options.method)
+    method = check.choice("rerank", "--method", choice.card.name, METHODS)
     names = [options.queries, options.gallery, *options.bank]
     if len(options.bank) != BANKS[method]:
         expected = "a background" if method == "score-normalization" else " and ".join(TABLES[: BANKS[method]])
@@ -90,7 +90,7 @@ def run_rerank(options: argparse.Namespace) -> int:
         tables = [torch.nn.functional.normalize(x, dim=1) for x in tables]
     truth = None if options.truth is None else right_items(options.truth, *map(len, tables[:2]))
     before = retrieve(*tables[:2], count=options.count)
-    after = retrieve(*tables, method=method, count=options.count, **chosen.arguments)
+    after = retrieve(*tables, method=method, count=options.count, **choice.arguments)
     if options.output:
         write(options.output, after.scores, after.index)
     moved = float((before.index[:, 0] != after.index[:, 0]).double().mean())

@@ -116,14 +116,7 @@ def adaquant(
     layer = _Layer(rows, bits, input_bits, relu, stride, padding)
     with torch.no_grad():
         before = layer.loss(test_x, test_y)
-    optimizers = [torch.optim.Adam([p], lr=RATES[name]) for name, p in layer.tuned.items()]
-    with torch.enable_grad():
-        for batch in order:
-            loss = layer.loss(x[batch], y[batch])
-            grads = torch.autograd.grad(loss, list(layer.tuned.values()), allow_unused=True)
-            for optimizer, p, grad in zip(optimizers, layer.tuned.values(), grads, strict=True):
-                p.grad = grad
-                optimizer.step()
+    layer.tune(x, y, order)
     with torch.no_grad():
         state: dict[str, Any] = {"bias": None, **{name: p.detach().to(weight.dtype) for name, p in layer.tuned.items()}}
         return Tuned(
@@ -150,6 +143,17 @@ class _Layer:
     def __init__(self, tuned: dict[str, Tensor], bits: int, input_bits: int, relu: bool, stride: int, padding: int):
         self.tuned, self.bits, self.input_bits, self.relu = tuned, bits, input_bits, relu
         self.geometry = {"stride": stride, "padding": padding}
+
+    @torch.enable_grad()
+    def tune(self, x: Tensor, y: Tensor, order: Tensor) -> None:
+        """Lower the loss, a batch of rows each step."""
+        optimizers = [torch.optim.Adam([p], lr=RATES[name]) for name, p in self.tuned.items()]
+        for batch in order:
+            loss = self.loss(x[batch], y[batch])
+            grads = torch.autograd.grad(loss, list(self.tuned.values()), allow_unused=True)
+            for optimizer, p, grad in zip(optimizers, self.tuned.values(), grads, strict=True):
+                p.grad = grad
+                optimizer.step()
 
     def weight(self) -> Tensor:
         """The weight on its grid, one for each output."""

@@ -74,15 +74,7 @@ def allocate_bits(
     target = check.number(NAME, "target", target, 0.0, open_low=True)
     base = check.size(NAME, "base", base)
     lower = [check.size(NAME, "precisions", p, most=base) for p in precisions]
-    check.floating(NAME, table, "table")
-    check.shape(NAME, "table", table, (None, len(lower)))
-    if not bool(table.isfinite().all()):
-        what = "NaN" if bool(table.isnan().any()) else "infinities"
-        raise ValueError(f"{NAME}: table must hold finite numbers, but it holds {what}")
-    check.shape(NAME, "sizes", sizes, (len(table),), table)
-    check.flags(NAME, "base_value", base_value, base_value.shape if isinstance(base_value, Tensor) else (), table)
-    if base_value.numel() != 1:
-        raise ValueError(f"{NAME}: base_value must be a single number, but its shape is {tuple(base_value.shape)}")
+    _check_tensors(table, base_value, sizes, len(lower))
     power = 2 if size == "macs" else 1
     sign = 1 if measure == "loss" else -1
     wide, weights = table.double(), sizes.double().unsqueeze(1)
@@ -105,6 +97,18 @@ def allocate_bits(
         costs.gather(1, picks).sum().to(table.dtype),
         (left / (total * FULL / base)).to(table.dtype),
     )
+
+
+def _check_tensors(table: Tensor, base_value: Tensor, sizes: Tensor, precisions: int) -> None:
+    check.floating(NAME, table, "table")
+    check.shape(NAME, "table", table, (None, precisions))
+    if not bool(table.isfinite().all()):
+        what = "NaN" if bool(table.isnan().any()) else "infinities"
+        raise ValueError(f"{NAME}: table must hold finite numbers, but it holds {what}")
+    check.shape(NAME, "sizes", sizes, (len(table),), table)
+    check.flags(NAME, "base_value", base_value, base_value.shape if isinstance(base_value, Tensor) else (), table)
+    if base_value.numel() != 1:
+        raise ValueError(f"{NAME}: base_value must be a single number, but its shape is {tuple(base_value.shape)}")
 
 
 def _solve(costs, savings, wanted: float):

@@ -150,24 +150,27 @@ class Router(Method):
         self.renormalize = bool(renormalize)
         self.scale = check.number(self, "scale", scale, 0.0, open_low=True)
         self.shared = check.size(self, "shared", shared, least=0, most=experts - 1)
-        routed = experts - shared
-        self.groups = check.size(self, "groups", groups, most=routed)
-        check.divides(self, "groups", groups, "experts" if not shared else "experts - shared", routed)
-        self.kept_groups = check.size(self, "kept_groups", kept_groups, most=groups)
-        self.group_score = check.choice(self, "group_score", group_score, tuple(MARKS))
-        each = routed // groups
-        if groups > 1 and group_score == "top2" and each < 2:
-            raise ValueError("Router: group_score='top2' needs two experts a group; use 'max', or fewer groups")
-        most = shared + (each * kept_groups if groups > 1 else routed)
-        self.top_k = check.size(self, "top_k", top_k, least=shared + 1, most=most)
+        self._divide(experts - shared, groups, kept_groups, group_score, top_k)
         self.choose_by = check.choice(self, "choose_by", choose_by, ("scores", "logits"))
         self.logit_scale = check.number(self, "logit_scale", logit_scale, 0.0, open_low=True)
         self.eps = check.eps(self, eps)
         plain = Linear(dim, experts, bias=bias)
         self.weight, self.bias = plain.weight, plain.bias
-        self.register_buffer("selection_bias", torch.zeros(routed) if selection_bias else None)
+        self.register_buffer("selection_bias", torch.zeros(experts - shared) if selection_bias else None)
         self.gain = nn.Parameter(torch.ones(dim)) if input_norm else None
         self.expert_scale = nn.Parameter(torch.ones(experts)) if expert_scale else None
+
+    def _divide(self, routed: int, groups: int, kept_groups: int, group_score: str, top_k: int) -> None:
+        """Say in how many groups the routed experts are, and how many experts a token goes to."""
+        self.groups = check.size(self, "groups", groups, most=routed)
+        check.divides(self, "groups", groups, "experts" if not self.shared else "experts - shared", routed)
+        self.kept_groups = check.size(self, "kept_groups", kept_groups, most=groups)
+        self.group_score = check.choice(self, "group_score", group_score, tuple(MARKS))
+        each = routed // groups
+        if groups > 1 and group_score == "top2" and each < 2:
+            raise ValueError("Router: group_score='top2' needs two experts a group; use 'max', or fewer groups")
+        most = self.shared + (each * kept_groups if groups > 1 else routed)
+        self.top_k = check.size(self, "top_k", top_k, least=self.shared + 1, most=most)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return weights and numbers of the experts that each token of ``x`` (..., dim) goes to."""

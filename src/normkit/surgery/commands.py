@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from normkit.safe import say
 from normkit.surgery import models, proof, saving
@@ -66,22 +66,22 @@ class Verb(NamedTuple):
     nothing: str = NOTHING
 
 
-def _swap(model: nn.Module, given: Any, options: argparse.Namespace) -> Report:
+def _swap(model: nn.Module, x: Any, options: argparse.Namespace) -> Report:
     pairs = [word.partition("=") for word in options.norms]
     if len(pairs) > 1 and not all(equals for _, equals, _ in pairs):
         raise ValueError(f"swap: give one norm for all, or OLD=NEW for each; not {' '.join(options.norms)}")
     one = len(pairs) == 1 and (not pairs[0][1] or ":" in pairs[0][0])
     norms = options.norms[0] if one else {old: new for old, _, new in pairs}
-    return swap(model, norms, where=options.where, example=given, match=options.match, inplace=False)
+    return swap(model, norms, where=options.where, example=x, match=options.match, inplace=False)
 
 
-def _remove(model: nn.Module, given: Any, options: argparse.Namespace) -> Report:
+def _remove(model: nn.Module, x: Any, options: argparse.Namespace) -> Report:
     asked = {name: getattr(options, name) for name in SETTINGS}
     val = None if options.val is None else batches(options.val)
     return remove(model, batches(options.data), val=val, **asked, inplace=False)
 
 
-def _average(model: nn.Module, given: Any, options: argparse.Namespace) -> Report:
+def _average(model: nn.Module, x: Any, options: argparse.Namespace) -> Report:
     parents = [model, *(saving.load(word).eval() for word in options.others)]
     data = None if options.data is None else batches(options.data)
     repair = None if options.repair == "none" else options.repair
@@ -165,8 +165,8 @@ VERBS: dict[str, Verb] = {
 def add_arguments(command: argparse.ArgumentParser, name: str) -> None:
     """Describe one of the commands."""
     command.add_argument("model", metavar="MODEL", help=models.FORMS)
-    for names, given in VERBS[name].options:
-        command.add_argument(*names, **given)
+    for names, words in VERBS[name].options:
+        command.add_argument(*names, **words)
     command.add_argument("--json", action="store_true", help="print the report as JSON")
     command.add_argument("-o", "--out", "--output", metavar="OUT", help="write the changed model into this new folder")
     command.add_argument("--check", action="store_true", help="read what was written, and compare its outputs")
@@ -193,20 +193,25 @@ def run(options: argparse.Namespace) -> int:
     if options.out:
         saving.new_folder(options.out)  # before anything is timed or trained
     model, verb = saving.load(options.model).eval(), VERBS[options.command]
-    given = _first(options) if getattr(options, "data", None) else None
-    if given is None and (verb.example or options.check):
-        given = example(model, options.input)
+    x = _example_for(verb, model, options)
     before = copy.deepcopy(model)
-    report = verb.do(model, given, options)
+    report = verb.do(model, x, options)
     say(json.dumps(report.to_dict(), indent=2) if options.json else report)
+    if not report.changes:
+        say(_nothing(options, before, x), file=sys.stderr)
     if not report.done:
-        if not report.changes:
-            say(_nothing(options, before, given), file=sys.stderr)
         return 1
     if options.out:
         place = saving.save(before, report.model, options.out, same=verb.same)
         say(f"written to {place}", file=sys.stderr)
-    return _check_saved(options, report.model, given) if options.check else 0
+    return _check_saved(options, report.model, x) if options.check else 0
+
+
+def _example_for(verb: Verb, model: nn.Module, options: argparse.Namespace) -> Any:
+    """The first batch of the data that are named, else an input of the model where one is needed."""
+    if getattr(options, "data", None):
+        return example_of(next(iter(batches(options.data)), None))
+    return example(model, options.input) if verb.example or options.check else None
 
 
 def _streamed(options: argparse.Namespace) -> int:
@@ -220,12 +225,12 @@ def _streamed(options: argparse.Namespace) -> int:
     return 1 if stream.broken else 0
 
 
-def _nothing(options: argparse.Namespace, model: nn.Module, given: Any) -> str:
+def _nothing(options: argparse.Namespace, model: nn.Module, x: Any) -> str:
     """Say why no norm was changed."""
     where = getattr(options, "where", None)
     if where:
         return f"no norm of it has a name like {where!r}"
-    names = sorted({str(match.name) for match in table(model, given).found.values()})
+    names = sorted({str(match.name) for match in table(model, x).found.values()})
     return VERBS[options.command].nothing.format(names=", ".join(names)) if names else NOTHING
 
 
@@ -233,23 +238,23 @@ def recognized(options: argparse.Namespace) -> int:
     """Print every norm of a model; 1 where one looks like a norm and is not recognized, or is not what was said."""
     model = saving.load(options.model)
     needs_example = options.check or options.input is not None
-    given = example(model, options.input) if needs_example else None
-    if given is not None:
-        proof.sizes_of("recognize", model, given)
-    sites = table(model, given, options.prove)
+    x = example(model, options.input) if needs_example else None
+    if x is not None:
+        proof.sizes_of("recognize", model, x)
+    sites = table(model, x, options.prove)
     say(json.dumps(sites.to_dict(), indent=2) if options.json else sites)
     for name, match in {} if options.json else sites.rest.items():
         say(f"{name or 'the model'}: {match.why_not}")
-    return max(int(bool(sites.rest)), _stands(model, sites, given) if options.check else 0)
+    return max(int(bool(sites.rest)), _stands(model, sites, x) if options.check else 0)
 
 
-def _stands(model: nn.Module, found: Recognized, given: Any) -> int:
+def _stands(model: nn.Module, sites: Recognized, x: Any) -> int:
     """Put what was found in the places of a copy, and compare; 1 where results are others."""
     twin = copy.deepcopy(model).eval()
-    known = {name: match.module for name, match in found.found.items() if match.sized and match.module is not None}
-    made = replaced("recognize", twin, copy.deepcopy(known), inplace=False)
+    known = {name: match.module for name, match in sites.found.items() if match.sized and match.module is not None}
+    changed = replaced("recognize", twin, copy.deepcopy(known), inplace=False)
     try:
-        apart = proof.prove(model.eval(), made.eval(), given)
+        apart = proof.prove(model.eval(), changed.eval(), x)
     except Exception as error:
         say(f"with the {len(known)} that were recognized in their places: {error}", file=sys.stderr)
         return 1
@@ -264,16 +269,12 @@ def batches(source: str) -> Any:
     return loader() if callable(loader) else loader
 
 
-def _first(options: argparse.Namespace) -> Any:
-    return example_of(next(iter(batches(options.data)), None))
-
-
-def _check_saved(options: argparse.Namespace, model: nn.Module, given: Any) -> int:
+def _check_saved(options: argparse.Namespace, model: nn.Module, x: Any) -> int:
     source, colon, _ = options.model.partition(":")
     made_by = options.model.partition("@")[0]
     word = f"{made_by}@{options.out}" if colon and source not in ("timm", "hf") else options.out
     again = saving.load(word).eval()
-    apart = proof.apart(model, again, given)
+    apart = proof.apart(model, again, x)
     say(f"read again, its outputs differ by {apart:.0e} of the largest number", file=sys.stderr)
     return int(not apart <= CLOSE)
 
@@ -283,11 +284,7 @@ def example(model: nn.Module, text: str | None = None) -> Any:
     g = torch.Generator().manual_seed(0)
     words = max((part.num_embeddings for part in model.modules() if isinstance(part, nn.Embedding)), default=2)
     if text is not None:
-        kind, colon, shape = text.rpartition(":")
-        if not all(size.isdecimal() and int(size) for size in shape.split("x")) or kind not in ("", "tokens"):
-            raise ValueError(f"--input must be like 1x3x224x224 or tokens:1x16, not {text!r}")
-        sizes = [int(size) for size in shape.split("x")]
-        return torch.randint(words, sizes, generator=g) if colon else torch.randn(sizes, generator=g)
+        return _typed_example(text, words, g)
     config = getattr(model, "pretrained_cfg", None)
     if isinstance(config, dict) and "input_size" in config:
         return torch.randn(1, *config["input_size"], generator=g)
@@ -300,3 +297,11 @@ def example(model: nn.Module, text: str | None = None) -> Any:
         sides = [size, size] if isinstance(size, int) else list(size)
         return {name: torch.randn(1, getattr(own, "num_channels", 3), *sides, generator=g)}
     raise ValueError("what the model takes is not known: give --input, such as 1x3x224x224 or tokens:1x16")
+
+
+def _typed_example(text: str, words: int, g: torch.Generator) -> Tensor:
+    kind, colon, shape = text.rpartition(":")
+    if not all(size.isdecimal() and int(size) for size in shape.split("x")) or kind not in ("", "tokens"):
+        raise ValueError(f"--input must be like 1x3x224x224 or tokens:1x16, not {text!r}")
+    sizes = [int(size) for size in shape.split("x")]
+    return torch.randint(words, sizes, generator=g) if colon else torch.randn(sizes, generator=g)

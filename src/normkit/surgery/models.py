@@ -64,17 +64,19 @@ def import_object(source: str, role: str, hint: str = "") -> Any:
 
 def _call_factory(source: str) -> nn.Module:
     factory = import_object(source, "model", f"; a model is {FORMS}")
-    made = _call(factory, source) if callable(factory) and not isinstance(factory, nn.Module) else factory
-    if not isinstance(made, nn.Module):
-        raise ValueError(f"{source} gives {type(made).__name__}, not a torch.nn.Module")
-    return made
+    model = _call(factory, source) if callable(factory) and not isinstance(factory, nn.Module) else factory
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"{source} gives {type(model).__name__}, not a torch.nn.Module")
+    return model
 
 
 def _call(function: Any, source: str) -> Any:
     """Call a function that makes a model; one that wants arguments is named."""
     try:
-        given = inspect.signature(function).parameters.values()
-        required = [p.name for p in given if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        parameters = inspect.signature(function).parameters.values()
+        required = [
+            p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        ]
     except ValueError:  # of some built-in functions nothing is known
         required = []
     if required:

@@ -40,8 +40,8 @@ def fresh(example: Any, seed: int) -> Any:
         return example
     g = torch.Generator().manual_seed(seed)
     if example.is_floating_point():
-        drawn = torch.randn(example.shape, generator=g).to(example)
-        return drawn * example.std().clamp(min=1e-3) + example.mean()
+        noise = torch.randn(example.shape, generator=g).to(example)
+        return noise * example.std().clamp(min=1e-3) + example.mean()
     order = torch.randperm(example.numel(), generator=g).to(example.device)
     return example.flatten()[order].view_as(example)
 
@@ -121,13 +121,13 @@ def describe_error(error: Exception) -> str:
 def prove(before: nn.Module, after: nn.Module, example: Any) -> float:
     """Return how far two models are apart in float64, of the largest number; raise :class:`Unequal` if it is far."""
     worst = 0.0
-    for given in _examples(example):
-        exact = [_exact(model, given) for model in (before, after)]
+    for x in _examples(example):
+        exact = [_exact(model, x) for model in (before, after)]
         apart = difference(*exact)
         if apart > CLOSE:
             own = next((t.dtype for t in before.parameters() if t.is_floating_point()), torch.float32)
-            rounded = called(_in(before, own), _cast(given, own))
-            if not apart <= ROUNDING * difference(exact[0], rounded) and not _rounds(before, after, given, exact):
+            rounded = called(_in(before, own), _cast(x, own))
+            if not apart <= ROUNDING * difference(exact[0], rounded) and not _rounds(before, after, x, exact):
                 raise Unequal(f"results differ by {apart:.1e} of the largest number")
         worst = max(worst, apart)
     return worst
@@ -165,23 +165,23 @@ def doubled(model: nn.Module, example: Any) -> tuple[nn.Module, Any]:
 def exact(before: nn.Module, after: nn.Module, example: Any) -> float:
     """How far two models are apart where nothing is rounded to float32, on an example and fresh inputs like it."""
     worst = 0.0
-    for given in _cast(_examples(example), torch.float64):
+    for x in _cast(_examples(example), torch.float64):
         with quiet(), _Doubled():
-            worst = max(worst, difference(*(called(_in(model, torch.float64), given) for model in (before, after))))
+            worst = max(worst, difference(*(called(_in(model, torch.float64), x) for model in (before, after))))
     return worst
 
 
 def apart(one: nn.Module, other: nn.Module, example: Any) -> float:
     """How far two models are apart on an example and a fresh input like it."""
-    return max(difference(called(one, given), called(other, given)) for given in (example, fresh(example, 1)))
+    return max(difference(called(one, x), called(other, x)) for x in (example, fresh(example, 1)))
 
 
-def difference(wanted: list[Tensor], got: list[Tensor]) -> float:
+def difference(others: list[Tensor], got: list[Tensor]) -> float:
     """The largest difference, of the largest number of each result; infinite where NaNs or shapes are others."""
-    if [t.shape for t in wanted] != [t.shape for t in got]:
+    if [t.shape for t in others] != [t.shape for t in got]:
         return float("inf")
     worst = 0.0
-    for want, have in zip(wanted, got, strict=True):
+    for want, have in zip(others, got, strict=True):
         known = want.isfinite()
         if not torch.equal(known, have.isfinite()):
             return float("inf")
@@ -197,13 +197,13 @@ class _Single(TorchDispatchMode):
     """Float32 inside an operation that knows no float64, as the products of a mixture of experts."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = args, kwargs or {}
+        inputs = args, kwargs or {}
         try:
-            return func(*given[0], **given[1])
+            return func(*inputs[0], **inputs[1])
         except RuntimeError:
             if func._schema.is_mutable:
                 raise
-        single, named = tree_map(lambda x: _with_dtype(x, torch.float64, torch.float32), given)
+        single, named = tree_map(lambda x: _with_dtype(x, torch.float64, torch.float32), inputs)
         return tree_map(lambda x: _with_dtype(x, torch.float32, torch.float64), func(*single, **named))
 
 
@@ -213,12 +213,12 @@ def _with_dtype(x: Any, was: torch.dtype, dtype: torch.dtype) -> Any:
 
 def _exact(model: nn.Module, example: Any) -> list[Tensor]:
     """What a model returns in float64, as far as its operations know that."""
-    wide, given = _in(model, torch.float64), _cast(example, torch.float64)
+    wide, x = _in(model, torch.float64), _cast(example, torch.float64)
     try:
-        return called(wide, given)
+        return called(wide, x)
     except RuntimeError:
         with _Single():
-            return called(_in(model, torch.float64), given)
+            return called(_in(model, torch.float64), x)
 
 
 class _Doubled(TorchDispatchMode):

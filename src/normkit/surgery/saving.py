@@ -125,10 +125,10 @@ def load(word: str) -> nn.Module:
 
     Of a model of one's own, ``module:factory@FOLDER`` is what the function makes, with what the folder says.
     """
-    made, at, folder = word.rpartition("@")
+    factory, at, folder = word.rpartition("@")
     check_seals(folder)
-    if at and ":" in made:
-        return rebuilt(models.load(made), folder)
+    if at and ":" in factory:
+        return rebuilt(models.load(factory), folder)
     if _weights(word)[0].is_file() and (Path(word, PARTS).is_file() or _of_timm(word)):
         return rebuilt(_build_from_config(word), word)
     return models.load(word)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -181,11 +182,7 @@ class CompressedAttention(nn.Module):
         self.window = check.size(self, "window", window)
         rank, groups = check.size(self, "query_rank", query_rank), check.size(self, "groups", groups)
         check.divides(self, "groups", groups, "heads", self.heads)
-        if not isinstance(frequencies, Frequencies) or not 0 < 2 * len(frequencies.values) <= self.head_dim:
-            raise ValueError(
-                f"CompressedAttention: frequencies must be Frequencies of 1 to head_dim / 2 pairs, not {frequencies!r}"
-            )
-        self.frequencies = frequencies
+        self.frequencies = self._check_frequencies(frequencies)
         self.query_down = make_linear(self, linear, dim, rank, False)
         self.query_norm = make_norm(self, norm, rank)
         self.query_up = make_linear(self, linear, rank, self.heads * self.head_dim, False)
@@ -195,20 +192,35 @@ class CompressedAttention(nn.Module):
         output_rank = check.size(self, "output_rank", output_rank)
         self.output_down = Grouped(self.heads * self.head_dim // groups, output_rank, groups)
         self.output = make_linear(self, linear, groups * output_rank, dim, False)
+        index = {"index_heads": index_heads, "index_dim": index_dim, "top_k": top_k}
+        self._compress(dim, rank, rate, index, norm, linear)
+
+    def _compress(
+        self, dim: int, rank: int, rate: int | None, index: Mapping[str, int | None], norm: NormName, linear: LinearName
+    ) -> None:
+        """Build what makes entries of the past, where there is a rate, and what chooses among them."""
         self.rate = None if rate is None else check.size(self, "rate", rate)
-        indexed = {"index_heads": index_heads, "index_dim": index_dim, "top_k": top_k}
-        given = [name for name, value in indexed.items() if value is not None]
-        if given and (len(given) < 3 or self.rate is None):
-            raise ValueError(f"CompressedAttention: {', '.join(indexed)} and rate go together, but only {given} came")
+        indexed = any(value is not None for value in index.values())
         if self.rate is not None:
-            self.compressor = Compressor(dim, self.head_dim, self.rate, bool(given), norm, linear)
-        self.indexer = None
-        if given:
-            few, size, most = (check.size(self, name, value) for name, value in indexed.items())
-            if size < 2 * len(frequencies.values):
-                raise ValueError("CompressedAttention: index_dim must have the features that frequencies turn")
-            assert self.rate is not None
-            self.indexer = Indexer(dim, rank, self.rate, few, size, most, norm, linear)
+            self.compressor = Compressor(dim, self.head_dim, self.rate, indexed, norm, linear)
+        self.indexer = Indexer(dim, rank, *self._index(index), norm, linear) if indexed else None
+
+    def _check_frequencies(self, frequencies: Any) -> Frequencies:
+        if not isinstance(frequencies, Frequencies) or not 0 < 2 * len(frequencies.values) <= self.head_dim:
+            raise ValueError(
+                f"CompressedAttention: frequencies must be Frequencies of 1 to head_dim / 2 pairs, not {frequencies!r}"
+            )
+        return frequencies
+
+    def _index(self, index: Mapping[str, int | None]) -> tuple[int, int, int, int]:
+        """Return the rate, heads, features and entries of an indexer; refuse one of which something is missing."""
+        given = [name for name, value in index.items() if value is not None]
+        if len(given) < 3 or self.rate is None:
+            raise ValueError(f"CompressedAttention: {', '.join(index)} and rate go together, but only {given} came")
+        few, size, most = (check.size(self, name, value) for name, value in index.items())
+        if size < 2 * len(self.frequencies.values):
+            raise ValueError("CompressedAttention: index_dim must have the features that frequencies turn")
+        return self.rate, few, size, most
 
     def forward(
         self,

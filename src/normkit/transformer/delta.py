@@ -125,13 +125,7 @@ class DeltaNet(nn.Module):
         super().__init__()
         if not causal:
             raise ValueError("DeltaNet: causal must be True; a memory of the past has no other form")
-        self.heads = check.size(self, "heads", heads)
-        self.key_heads = self.heads if key_heads is None else check.size(self, "key_heads", key_heads)
-        check.divides(self, "key_heads", self.key_heads, "heads", self.heads)
-        if key_dim is None or value_dim is None:
-            check.divides(self, "heads", self.heads, "dim", dim)
-        self.key_dim = dim // heads if key_dim is None else check.size(self, "key_dim", key_dim)
-        self.value_dim = dim // heads if value_dim is None else check.size(self, "value_dim", value_dim)
+        self._cut(dim, heads, key_heads, key_dim, value_dim)
         self.taps = check.size(self, "taps", taps)
         self.decays = check.choice(self, "decay", decay, DECAYS)
         self.activation = check.choice(self, "gate", gate, tuple(GATES))
@@ -147,6 +141,16 @@ class DeltaNet(nn.Module):
         self.decay_rate = nn.Parameter(torch.empty(self.heads).uniform_(0.01, 16.0).log())
         self.decay_offset = nn.Parameter(torch.ones(decays))
         self.norm = make_norm(self, norm, self.value_dim)
+
+    def _cut(self, dim: int, heads: int, key_heads: int | None, key_dim: int | None, value_dim: int | None) -> None:
+        """Say how many heads there are, and how wide each is."""
+        self.heads = check.size(self, "heads", heads)
+        self.key_heads = self.heads if key_heads is None else check.size(self, "key_heads", key_heads)
+        check.divides(self, "key_heads", self.key_heads, "heads", self.heads)
+        if key_dim is None or value_dim is None:
+            check.divides(self, "heads", self.heads, "dim", dim)
+        self.key_dim = dim // heads if key_dim is None else check.size(self, "key_dim", key_dim)
+        self.value_dim = dim // heads if value_dim is None else check.size(self, "value_dim", value_dim)
 
     def _narrow(self, linear: LinearName, dim: int, rank: int | None, width: int) -> nn.Module:
         if rank is None:

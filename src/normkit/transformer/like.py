@@ -290,6 +290,22 @@ def _qwen3_next(config: Any) -> dict[str, Any]:
     }
 
 
+def _kimi_delta(config: Any, norm: str) -> dict[str, Any]:
+    return {
+        "mixer": "delta-net",
+        "mixer_options": {
+            "heads": config.linear_num_heads,
+            "key_dim": config.linear_head_dim,
+            "value_dim": config.linear_head_dim,
+            "taps": config.linear_conv_kernel_dim,
+            "decay": "feature",
+            "gate": "sigmoid",
+            "rank": config.linear_head_dim,
+            "norm": norm,
+        },
+    }
+
+
 def _kimi_linear(config: Any) -> dict[str, Any]:
     common = _common(config)
     del common["kv_heads"], common["head_dim"]
@@ -304,25 +320,13 @@ def _kimi_linear(config: Any) -> dict[str, Any]:
             "norm": "rmsnorm:eps=1e-06",
         },
     }
-    linear = {
-        "mixer": "delta-net",
-        "mixer_options": {
-            "heads": config.linear_num_heads,
-            "key_dim": config.linear_head_dim,
-            "value_dim": config.linear_head_dim,
-            "taps": config.linear_conv_kernel_dim,
-            "decay": "feature",
-            "gate": "sigmoid",
-            "rank": config.linear_head_dim,
-            "norm": common["norm"],
-        },
-    }
     router = (
         f"kimi-router:renormalize={config.norm_topk_prob},scale={config.routed_scaling_factor!r},"
         f"groups={config.n_group},kept_groups={config.topk_group}"
     )
     shared = config.moe_intermediate_size * config.n_shared_experts
     experts = _experts(config, router, config.num_local_experts, shared)
+    linear = _kimi_delta(config, common["norm"])
     return common | {
         "positions": None,
         "activation": "swiglu",

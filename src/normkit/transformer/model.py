@@ -180,16 +180,18 @@ class Transformer(nn.Module):
         for table in (self.embedding, self.positions, own and own.embedding):
             if table is not None:
                 nn.init.normal_(table.weight, std=0.02 if std is None else std)
-        if std is None:
-            return
-        std = check.number(self, "std", std, 0.0)
+        if std is not None:
+            self._draw_matrices(check.number(self, "std", std, 0.0), scale_outputs)
+
+    def _draw_matrices(self, std: float, scale_outputs: bool) -> None:
+        """Draw the matrices of the layers from one normal law."""
         if self.layer(-1).own_wiring.init is not None:
             name = self.layer(-1).placement
             raise ValueError(
                 f"{type(self).__name__}: placement {name!r} starts its matrices by a rule; std must be None"
             )
-        if own is not None:
-            nn.init.normal_(own.projection.weight, std=std)
+        if hasattr(self, "layer_inputs"):
+            nn.init.normal_(self.layer_inputs.projection.weight, std=std)
         for name, parameter in self.layers.named_parameters():
             if name.split(".")[1] not in SUBLAYER_NAMES:
                 continue  # what connects a sublayer to the stream starts as the placement wants

@@ -46,10 +46,10 @@ class Batch:
 
 def copy_call(args: Any, kwargs: Any) -> Batch | None:
     """Return a copy of what a model is called with; None where it is large, or more than tensors and plain values."""
-    given = [x for x in tensors_in((args, kwargs)) if x.dim()]
-    if not given or sum(x.numel() * x.element_size() for x in given) > MOST or not _is_plain((args, kwargs)):
+    tensors = [x for x in tensors_in((args, kwargs)) if x.dim()]
+    if not tensors or sum(x.numel() * x.element_size() for x in tensors) > MOST or not _is_plain((args, kwargs)):
         return None
-    device = given[0].device.type
+    device = tensors[0].device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     return Batch(_copied(args), _copied(kwargs), device, dtype)
 

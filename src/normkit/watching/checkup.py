@@ -118,24 +118,24 @@ def checkup(
     """
     if rate is not None:
         rate = check.number("checkup", "rate", rate, 0.0, open_low=True)
-    taken = list(itertools.islice(iter(batches), BATCHES))
-    if not taken:
+    looked = list(itertools.islice(iter(batches), BATCHES))
+    if not looked:
         raise ValueError("checkup: batches must hold at least one batch, and hold none")
     measure = loss or loss_of
     end = time.monotonic() + check.number("checkup", "seconds", seconds, 0.0, open_low=True)
     with torch.random.fork_rng():
-        limit, highest = _limit(copy.deepcopy(model).train(), taken, measure, end - seconds / 2)
+        limit, highest = _limit(copy.deepcopy(model).train(), looked, measure, end - seconds / 2)
         own = rate or min(limit / APART, USUAL)
         twin = copy.deepcopy(model).train()
-        seen, losses = _train(twin, taken, measure, own, end)
-        train, evaluation = (_mean_loss(twin.train(mode), taken, measure) for mode in (True, False))
-    history = seen.history()
+        watch, losses = _train(twin, looked, measure, own, end)
+        train, evaluation = (_mean_loss(twin.train(mode), looked, measure) for mode in (True, False))
+    history = watch.history()
     without = _without_gradient(history)
     largest = max((float(s[0]) for s in history.of("largest").values() if len(s) and s[0] == s[0]), default=math.nan)
     extra = [*_gap(train, evaluation, history.steps[-1]), *_overflow(largest), *_rate(rate, limit)]
-    diagnosis = seen.diagnosis()
+    diagnosis = watch.diagnosis()
     mend = Diagnosis(tuple(ordered([*diagnosis, *extra])), diagnosis.seen, diagnosis.notes)
-    noise = str(seen.noise_scale()) if history.names("one_square") else ""
+    noise = str(watch.noise_scale()) if history.names("one_square") else ""
     steps = history.steps[-1]
     return Checkup(history, mend, limit, highest, own, steps, losses, train, evaluation, largest, without, noise)
 
@@ -162,18 +162,18 @@ def _train(model: nn.Module, batches: list[Any], measure: Loss, rate: float, end
     """Train a copy under a watch; return it, with the first and the last loss."""
     optimizer = torch.optim.AdamW(_trainable(model), lr=rate)
     losses = []
-    with Watch(model, optimizer, every=1) as seen:
+    with Watch(model, optimizer, every=1) as watch:
         for _, batch in zip(range(STEPS), itertools.cycle(batches), strict=False):
-            losses.append(_step(model, optimizer, batch, measure, seen))
+            losses.append(_step(model, optimizer, batch, measure, watch))
             if time.monotonic() > end:
                 break
-    return seen, (losses[0], sum(losses[-5:]) / len(losses[-5:]))
+    return watch, (losses[0], sum(losses[-5:]) / len(losses[-5:]))
 
 
-def _step(model: nn.Module, optimizer: Any, batch: Any, measure: Loss, seen: Watch | None = None) -> float:
+def _step(model: nn.Module, optimizer: Any, batch: Any, measure: Loss, watch: Watch | None = None) -> float:
     loss = measure(feed(model, batch), batch)
-    if seen is not None:
-        seen.loss(loss)
+    if watch is not None:
+        watch.loss(loss)
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()

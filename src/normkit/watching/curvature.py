@@ -19,7 +19,7 @@ from normkit.optional import library
 from normkit.probe.hessian_density import hessian_density
 from normkit.probe.hessian_spectrum import hessian_spectrum, product
 from normkit.watching.drawn import Drawn, line, picture
-from normkit.watching.inspecting import loss_of
+from normkit.watching.inspecting import batches_for, loss_of
 from normkit.watching.landscape import Loss
 
 BINS = 400
@@ -95,16 +95,14 @@ def curvature(
     """
     top, steps = check.size("curvature", "top", top), check.size("curvature", "steps", steps)
     draws = check.size("curvature", "draws", draws)
-    taken = list(batches)
-    if not taken:
-        raise ValueError("curvature: batches must hold at least one batch, and hold none")
+    batches = batches_for("curvature", batches)
     own, parameters = _copied(model)
     size = sum(p.numel() for p in parameters.values())
     if not top < size:
         raise ValueError(f"curvature: top must be less than the {size} trained parameters, not {top}")
 
     def mean_loss(at: Mapping[str, Tensor]) -> Tensor:
-        return torch.stack([loss(_forward(own, at, batch), batch) for batch in taken]).mean()
+        return torch.stack([loss(_forward(own, at, batch), batch) for batch in batches]).mean()
 
     chance, steps = torch.Generator().manual_seed(seed), min(steps, size)
     like = next(iter(parameters.values()))

@@ -59,7 +59,7 @@ class Drawn:
 
 def line(name: str, x: Any, y: Any, colour: str, dash: str = "solid", spread: Any = None) -> Figure:
     """Return a line with a marker at each point, and bars of a spread where there is one."""
-    made = {
+    trace = {
         "type": "scatter",
         "name": name,
         "x": list(x),
@@ -69,7 +69,7 @@ def line(name: str, x: Any, y: Any, colour: str, dash: str = "solid", spread: An
         "marker": {"color": colour, "size": 7},
         "hovertemplate": "%{y:.4g}",
     }
-    return made if spread is None else {**made, "error_y": {"type": "data", "array": list(spread), "color": colour}}
+    return trace if spread is None else {**trace, "error_y": {"type": "data", "array": list(spread), "color": colour}}
 
 
 def grid(kind: str, x: Any, y: Any, z: Any, **options: Any) -> Figure:
@@ -102,24 +102,28 @@ def draw(path: Path, pictures: list[dict[str, Any]]) -> None:
         sheet.savefig(temp_path, format=path.suffix[1:], dpi=150)
 
 
+def _draw_line(sheet: Any, axes: Any, trace: dict[str, Any]) -> None:
+    look = {"color": COLOURS.get(trace["line"]["color"]), "ls": DASHES.get(trace["line"]["dash"], "-")}
+    spread, x = trace.get("error_y", {}).get("array"), trace["x"]
+    axes.errorbar(x, trace["y"], spread, label=trace["name"], marker="o" if len(x) < 40 else None, ms=3.5, **look)
+
+
+def _draw_field(sheet: Any, axes: Any, trace: dict[str, Any]) -> None:
+    x, y, table = trace["x"], trace["y"], np.ma.masked_invalid(np.array(trace["z"], float))
+    if trace["type"] == "contour":
+        sheet.colorbar(axes.contourf(x, y, table, levels=24, cmap="Blues"), ax=axes)
+        return
+    ends = {"vmin": trace.get("zmin"), "vmax": trace.get("zmax")}
+    sheet.colorbar(axes.imshow(table, aspect="auto", cmap="Blues", interpolation="nearest", **ends), ax=axes)
+    for axis, words in ((axes.xaxis, x), (axes.yaxis, y)):
+        places = range(0, len(words), -(-len(words) // 12))
+        axis.set_ticks(list(places), [str(words[place]) for place in places], fontsize=6)
+
+
 def _draw_one(sheet: Any, axes: Any, one: dict[str, Any]) -> None:
     layout, traces = one["figure"]["layout"], one["figure"]["data"]
     for trace in traces:
-        x, y = trace["x"], trace["y"]
-        if trace["type"] == "scatter":
-            look = {"color": COLOURS.get(trace["line"]["color"]), "ls": DASHES.get(trace["line"]["dash"], "-")}
-            spread = trace.get("error_y", {}).get("array")
-            axes.errorbar(x, y, spread, label=trace["name"], marker="o" if len(x) < 40 else None, ms=3.5, **look)
-            continue
-        table = np.ma.masked_invalid(np.array(trace["z"], float))
-        if trace["type"] == "contour":
-            sheet.colorbar(axes.contourf(x, y, table, levels=24, cmap="Blues"), ax=axes)
-        else:
-            ends = {"vmin": trace.get("zmin"), "vmax": trace.get("zmax")}
-            sheet.colorbar(axes.imshow(table, aspect="auto", cmap="Blues", interpolation="nearest", **ends), ax=axes)
-            for axis, words in ((axes.xaxis, x), (axes.yaxis, y)):
-                places = range(0, len(words), -(-len(words) // 12))
-                axis.set_ticks(list(places), [str(words[place]) for place in places], fontsize=6)
+        (_draw_line if trace["type"] == "scatter" else _draw_field)(sheet, axes, trace)
     axes.set(title=one["title"], xlabel=layout["xaxis"]["title"]["text"], ylabel=layout["yaxis"]["title"]["text"])
     axes.title.set_fontsize(10)
     for name, axis in (("xaxis", axes.set_xscale), ("yaxis", axes.set_yscale)):

@@ -51,12 +51,12 @@ class Eigenspectra(Drawn):
         names = [row.name for row in self.rows]
         across = {"type": "category", "tickfont": {"size": 9}}
         caption = "Of the power law in the upper half of the squared singular values, in windows of one aspect ratio."
-        drawn = [("Alpha by depth", caption, [row.alpha for row in self.rows], "alpha")]
+        figures = [("Alpha by depth", caption, [row.alpha for row in self.rows], "alpha")]
         caption = "Sum of the squared singular values over the largest."
-        drawn += [("Stable rank by depth", caption, [row.stable_rank for row in self.rows], "stable rank")]
+        figures += [("Stable rank by depth", caption, [row.stable_rank for row in self.rows], "stable rank")]
         return [
             picture(title, text, [line(y, names, values, "var(--c0)")], "weight", y, across)
-            for title, text, values, y in drawn
+            for title, text, values, y in figures
         ]
 
 

@@ -37,14 +37,14 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {plain(name): p for name, p in model.named_parameters() if p.requires_grad}
 
 
-def optimizers(owner: str, model: nn.Module, given: Any) -> list[Optimizer]:
+def optimizers(owner: str, model: nn.Module, several: Any) -> list[Optimizer]:
     """Return the optimizers handed in, unwrapped; each must hold some parameter of the model."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"{owner}: model must be a torch.nn.Module, not {type(model).__name__}")
     own = {id(p) for p in model.parameters()}
     if not own:
         raise ValueError(f"{owner}: model {type(model).__name__} has no parameters, so nothing in it is trained")
-    listed = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+    listed = [] if several is None else list(several) if isinstance(several, list | tuple) else [several]
     optims = []
     for optimizer in listed:
         while isinstance(getattr(optimizer, "optimizer", None), Optimizer):

@@ -29,7 +29,7 @@ def table(history: History) -> list[tuple[str, ...]]:
     return [("block", *kept), *((row or "the model", *own) for row, own in zip(rows, cells, strict=True))]
 
 
-def _within(found: Mapping[str, float], blocks: Iterable[str]) -> dict[str, float]:
+def _within(by_site: Mapping[str, float], blocks: Iterable[str]) -> dict[str, float]:
     """Give each block the least number of what is in it."""
-    inside = {block: [v for name, v in found.items() if f"{name}.".startswith(f"{block}.")] for block in blocks}
+    inside = {block: [v for name, v in by_site.items() if f"{name}.".startswith(f"{block}.")] for block in blocks}
     return {block: min(values) for block, values in inside.items() if values}

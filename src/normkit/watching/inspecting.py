@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.columns import aligned
+from normkit.parameters import mode
 from normkit.surgery.statistics.batch_statistics import feed
 from normkit.watching import health
 from normkit.watching.diagnosis import Diagnosis
@@ -32,8 +33,8 @@ class Inspection(Seen):
 
     name = "inspect"
 
-    def __init__(self, seen: Watch):
-        self.seen = seen
+    def __init__(self, watch: Watch):
+        self.seen = watch
 
     def history(self) -> History:
         """Return the numbers."""
@@ -68,16 +69,16 @@ def inspect(model: nn.Module, batches: Iterable[Any] | None = None, *, passes: i
     ('block', 'rms', 'largest', 'kurtosis', 'dead', 'gradient')
     """
     passes = check.size("inspect", "passes", passes)
-    seen = Watch(model, every=1, signals=("activations", "attention", "gradients", "spectra"))
-    taken = list(itertools.islice(iter(make_batches(model) if batches is None else batches), passes))
-    if not taken:
+    watch = Watch(model, every=1, signals=("activations", "attention", "gradients", "spectra"))
+    sample = list(itertools.islice(iter(make_batches(model) if batches is None else batches), passes))
+    if not sample:
         raise ValueError("inspect: batches must hold at least one batch, and hold none")
-    with untouched(model), seen:
+    with untouched(model), watch:
         model.train()
-        for batch in taken:
+        for batch in sample:
             model.zero_grad()
             loss_of(_feed(model, batch, own=batches is not None), batch).backward()
-    return Inspection(seen)
+    return Inspection(watch)
 
 
 def _feed(model: nn.Module, batch: Any, own: bool) -> Any:
@@ -99,9 +100,8 @@ def untouched(model: nn.Module) -> Iterator[None]:
     """Give a model its buffers, gradients and modes back, and torch its random state."""
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     slopes = {name: p.grad for name, p in model.named_parameters()}
-    modes = {module: module.training for module in model.modules()}
     try:
-        with torch.random.fork_rng(), torch.enable_grad():
+        with mode(model), torch.random.fork_rng(), torch.enable_grad():
             for p in model.parameters():
                 p.grad = None
             yield
@@ -110,8 +110,14 @@ def untouched(model: nn.Module) -> Iterator[None]:
             buffer.copy_(buffers[name])
         for name, p in model.named_parameters():
             p.grad = slopes[name]
-        for module, mode in modes.items():
-            module.training = mode
+
+
+def batches_for(owner: str, batches: Iterable[Any]) -> list[Any]:
+    """Return batches as a list, which must hold one at least."""
+    listed = list(batches)
+    if not listed:
+        raise ValueError(f"{owner}: batches must hold at least one batch, and hold none")
+    return listed
 
 
 def loss_of(output: Any, batch: Any) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.surgery.statistics.batch_statistics import batch_norms, feed, recalibrate
 from normkit.watching.drawn import Drawn, grid, line, picture
-from normkit.watching.inspecting import loss_of
+from normkit.watching.inspecting import batches_for, loss_of
 from normkit.weight.filter_normalization import random_direction
 
 Loss = Callable[[Any, Any], Tensor]  # of a model's output and the batch
@@ -89,9 +89,7 @@ def landscape(
     span = check.number("landscape", "span", span, 0.0, open_low=True)
     if axes > 2:
         raise ValueError(f"landscape: axes must be 1 or 2, not {axes}")
-    taken = list(batches)
-    if not taken:
-        raise ValueError("landscape: batches must hold at least one batch, and hold none")
+    batches = batches_for("landscape", batches)
     chance, own = torch.Generator().manual_seed(seed), copy.deepcopy(model).eval()
     directions = [random_direction(own.cpu(), generator=chance) for _ in range(axes)]
     own.to(next(model.parameters()).device)
@@ -104,8 +102,8 @@ def landscape(
             moves = (share * way[name].to(p) for share, way in zip(place, directions, strict=True))
             p.copy_(start[name] + sum(moves))
         if anew:
-            recalibrate(own, taken)
-        return torch.stack([loss(feed(own, batch), batch).float().cpu() for batch in taken]).mean()
+            recalibrate(own, batches)
+        return torch.stack([loss(feed(own, batch), batch).float().cpu() for batch in batches]).mean()
 
     cells = torch.cartesian_prod(*[along] * axes).view(-1, axes)
     losses = torch.stack([at(*cell.tolist()) for cell in cells]).view([points] * axes)

@@ -28,9 +28,9 @@ MOST = 80  # layers of one heat map; of more, evenly chosen ones
 
 def pictures(history: History) -> list[dict[str, Any]]:
     """Return title, caption and figure of everything that was read."""
-    drawn = [_profile(history, what) for what in PROFILES]
-    drawn += [_map(history, what, *words) for what, words in MAPS.items()]
-    return [picture for picture in drawn if picture is not None]
+    profiles = [_profile(history, what) for what in PROFILES]
+    profiles += [_map(history, what, *words) for what, words in MAPS.items()]
+    return [picture for picture in profiles if picture is not None]
 
 
 def _map(history: History, what: str, title: str, caption: str) -> dict[str, Any] | None:
@@ -50,9 +50,9 @@ def _map(history: History, what: str, title: str, caption: str) -> dict[str, Any
         **({"zmin": 0, "zmax": 1} if what in PLAIN else {}),
     )
     up = {"autorange": "reversed", "tickfont": {"size": 9}, "type": "category"}
-    made = picture(title, caption, [trace], "step", "", {"type": "category", "nticks": 10}, up)
-    made["figure"]["layout"]["hovermode"] = "closest"
-    return made
+    one = picture(title, caption, [trace], "step", "", {"type": "category", "nticks": 10}, up)
+    one["figure"]["layout"]["hovermode"] = "closest"
+    return one
 
 
 def _profile(history: History, what: str) -> dict[str, Any] | None:
@@ -70,6 +70,6 @@ def _profile(history: History, what: str) -> dict[str, Any] | None:
     title |= {"cosine": "What blocks change, by depth", "alike": "How alike tokens are, by depth"}
     across = {"type": "category", "tickfont": {"size": 9}}
     caption = f"{what} of what each block gives."
-    made = picture(title[what], caption, traces, "block", what, across, {"rangemode": "tozero"})
-    made["figure"]["layout"]["legend"] = {"orientation": "h", "y": 1.1}
-    return made
+    profile = picture(title[what], caption, traces, "block", what, across, {"rangemode": "tozero"})
+    profile["figure"]["layout"]["legend"] = {"orientation": "h", "y": 1.1}
+    return profile

@@ -179,8 +179,8 @@ class Sample:
     def _overhears(self, name: str, module: nn.Module, what: str, hears: Any, read: Any, numbers: Any) -> list[Any]:
         """Have a listener entered for as long as each call of a module takes."""
 
-        def take(found: Tensor) -> None:
-            self._join((name, what), read(found), numbers)
+        def take(value: Tensor) -> None:
+            self._join((name, what), read(value), numbers)
 
         def failed(error: Exception) -> None:
             self.failed(f"{what} of {name} could not be read: {error}")
@@ -199,16 +199,16 @@ class Sample:
             module.register_forward_hook(Hook(leave), always_call=True),
         ]
 
-    def _join(self, key: tuple[str, str], found: Tensor | None, numbers: Mapping[str, str]) -> None:
+    def _join(self, key: tuple[str, str], mine: Tensor | None, numbers: Mapping[str, str]) -> None:
         """Take a reading; further calls in one step, of another micro-batch or place, are joined with it."""
-        if found is None:
+        if mine is None:
             return
         if key in self.calls:
             old, _, count = self.calls[key]
-            found = joined(old, found, Ways.of(list(numbers.values()), found.device), count + 1)
-            self.calls[key] = (found, numbers, count + 1)
+            mine = joined(old, mine, Ways.of(list(numbers.values()), mine.device), count + 1)
+            self.calls[key] = (mine, numbers, count + 1)
         else:
-            self.calls[key] = (found, numbers, 1)
+            self.calls[key] = (mine, numbers, 1)
 
     def gradients(self) -> None:
         """Read the gradients, unless they were."""

@@ -151,10 +151,10 @@ class Store:
             return
         bounds = torch.tensor([sign.bound for sign in self.signs])[:, None]
         above = torch.tensor([sign.above for sign in self.signs])[:, None]
-        seen = self.meant & torch.where(above, row > bounds, row < bounds) & (row != MISSING)
-        ended = (row != MISSING) & ~row.isnan() & ~seen
-        self.onsets = torch.where(seen & (self.onsets == 0), step, self.onsets.masked_fill(ended, 0))
-        for number in seen.any(1).nonzero().flatten().tolist():
+        signs = self.meant & torch.where(above, row > bounds, row < bounds) & (row != MISSING)
+        ended = (row != MISSING) & ~row.isnan() & ~signs
+        self.onsets = torch.where(signs & (self.onsets == 0), step, self.onsets.masked_fill(ended, 0))
+        for number in signs.any(1).nonzero().flatten().tolist():
             self.first_seen.setdefault(self.signs[number], step)
 
     def _join_two(self) -> None:

@@ -130,20 +130,24 @@ class Bench:
         before = math.nan if history is None else trial.read(history, finding)
         if history is None or not math.isfinite(before) or not trial.shows(before):
             return finding
-        kept: list[tuple[float, Remedy]] = []
-        for remedy in finding.remedies:
-            if not remedy.runs or time.monotonic() > end:
-                kept.append((0.0, remedy))
-                continue
-            changed = self.history(remedy.line, trial.steps)
-            after = math.nan if changed is None else trial.read(changed, finding)
-            if math.isfinite(after):
-                gain = trial.ill(before) - trial.ill(after)
-                words = f"{trial.what(history, finding)} {_movement(before, after, trial)}"
-                words += f"; {trial.against}" if trial.against and gain <= 0 else ""
-                kept.append((math.copysign(1.0, gain) if gain else 0.0, remedy._replace(tried=words)))
-        kept.sort(key=lambda pair: -pair[0])
-        return dataclasses.replace(finding, remedies=tuple(remedy for _, remedy in kept))
+        outcomes = [self._outcome(remedy, finding, trial, history, before, end) for remedy in finding.remedies]
+        remedies = sorted((pair for pair in outcomes if pair is not None), key=lambda pair: -pair[0])
+        return dataclasses.replace(finding, remedies=tuple(remedy for _, remedy in remedies))
+
+    def _outcome(
+        self, remedy: Remedy, finding: Finding, trial: Trial, history: History, before: float, end: float
+    ) -> tuple[float, Remedy] | None:
+        """Return 1 where a remedy helped, -1 where it harmed, else 0, and the remedy; None where nothing is seen."""
+        if not remedy.runs or time.monotonic() > end:
+            return 0.0, remedy
+        changed = self.history(remedy.line, trial.steps)
+        after = math.nan if changed is None else trial.read(changed, finding)
+        if not math.isfinite(after):
+            return None
+        gain = trial.ill(before) - trial.ill(after)
+        words = f"{trial.what(history, finding)} {_movement(before, after, trial)}"
+        words += f"; {trial.against}" if trial.against and gain <= 0 else ""
+        return math.copysign(1.0, gain) if gain else 0.0, remedy._replace(tried=words)
 
     def history(self, line: str, steps: int) -> History | None:
         """Return what is seen of a copy after a line has run on it; None where anything fails."""
@@ -159,17 +163,17 @@ class Bench:
     def _watch(self, model: nn.Module, optimizer: Any, steps: int) -> History:
         if steps and optimizer is None:
             raise ValueError("no optimizer")
-        seen = type(self.watch)(model, optimizer, every=1, signals=SIGNALS)
+        watch = type(self.watch)(model, optimizer, every=1, signals=SIGNALS)
         for step in range(1, steps + 2):
-            with seen.sampled(step):
+            with watch.sampled(step):
                 loss = self.batch.loss(self.batch.call(model))
                 if loss is not None:
-                    seen.loss(loss)
+                    watch.loss(loss)
                     loss.backward()
                 if step <= steps:
                     optimizer.step()
             model.zero_grad()
-        return seen.history()
+        return watch.history()
 
 
 def _scope(model: nn.Module, optimizers: list[Any]) -> dict[str, Any]:

@@ -112,9 +112,9 @@ class Watch(Seen):
             raise TypeError(f"watch: loss must be a number or a tensor of one, not {type(value).__name__}")
         if isinstance(value, Tensor) and value.numel() != 1:
             raise ValueError(f"watch: loss must be a number or a tensor of one, not one of shape {tuple(value.shape)}")
-        given = value.detach().float().reshape(()) if isinstance(value, Tensor) else torch.tensor(float(value))
-        total, count, peak = self.losses or (torch.zeros_like(given), 0, given)
-        self.losses = total + given, count + 1, torch.maximum(peak, given)
+        number = value.detach().float().reshape(()) if isinstance(value, Tensor) else torch.tensor(float(value))
+        total, count, peak = self.losses or (torch.zeros_like(number), 0, number)
+        self.losses = total + number, count + 1, torch.maximum(peak, number)
 
     def note(self, text: str) -> None:
         """Remember what could not be seen, once."""

@@ -104,15 +104,15 @@ class CoordinateCheck(Drawn):
     def pictures(self) -> list[dict[str, Any]]:
         """Return a picture for each parametrization: a line a site."""
         axes = {"type": "log", "tickvals": self.widths, "ticktext": list(map(str, self.widths))}
-        made = []
+        pages = []
         for name, sites in self.changes.items():
             traces = [
                 line(site, self.widths, changes[:, -1].tolist(), COLORS[place % len(COLORS)], DASHES[place % 2])
                 for place, (site, changes) in enumerate(sites.items())
             ]
             caption = f"Change of each site's output since the start. {self.what}"
-            made.append(picture(name, caption, traces, "width", "change", axes, {"type": "log"}))
-        return made
+            pages.append(picture(name, caption, traces, "width", "change", axes, {"type": "log"}))
+        return pages
 
 
 def coordinate_check(
@@ -199,14 +199,14 @@ def _changes(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Any, ste
     changes = {name: torch.zeros(steps) for name in places}
     for step in range(steps + 1):
         with _outputs(places) as outputs:
-            given = _feed(model, batch)
+            inputs = _feed(model, batch)
         for name, output in outputs.items():
             if step:
                 changes[name][step - 1] = (output - start[name]).square().mean().sqrt()
         start = start or outputs
         if step < steps:
             optimizer.zero_grad()
-            _loss(given).backward()
+            _loss(inputs).backward()
             optimizer.step()
     return changes
 

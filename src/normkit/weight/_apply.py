@@ -11,6 +11,7 @@ from torch.nn.utils import parametrize
 from normkit import catalog
 from normkit.catalog import Choice
 from normkit.kinds import PARAMETRIZATION, Parametrization
+from normkit.parameters import mode
 from normkit.weight._layers import (
     Row,
     Table,
@@ -141,11 +142,8 @@ def bake(model: nn.Module) -> Table:
 
 
 def _bake(name: str, module: Any) -> list[Row]:
-    training = {part: part.training for part in module.modules()}
-    module.eval()
-    tensors = take_off(module)
-    for part, mode in training.items():
-        part.training = mode
+    with mode(module, False):
+        tensors = take_off(module)
     return [Row(name, type(module).__name__, tuple(getattr(module, tensor).shape), "") for tensor in tensors]
 
 

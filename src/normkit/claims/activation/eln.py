@@ -11,12 +11,12 @@ from normkit.claims.measures import randn
 DIM, SIZES = 64, (3.0, 10.0, 30.0, 100.0)
 
 
-def fitted_error(x, wanted, name):
+def fitted_error(x, truth, name):
     """The largest error after a least-squares fit of the shape on a grid, and of a gain for each shape."""
     shape = torch.logspace(-3, 5, 400, dtype=torch.float64)[:, None]
     curves = DIM**0.5 * x / (shape + x**2).sqrt() if name == "eln" else torch.tanh(x / shape.sqrt())
-    gains = (curves * wanted).sum(1, keepdim=True) / curves.square().sum(1, keepdim=True)
-    errors = gains * curves - wanted
+    gains = (curves * truth).sum(1, keepdim=True) / curves.square().sum(1, keepdim=True)
+    errors = gains * curves - truth
     return errors[errors.square().sum(1).argmin()].abs().max()
 
 

@@ -21,18 +21,18 @@ def family_error(seed, cyclic=True):
     true, fitted, x = randomized(nk.FIN(4)), nk.FIN(4).double(), randn(1, 4, 8, 8)
     phi = torch.linspace(0, 2 * math.pi, 33, dtype=torch.float64)[:-1]
     shape = phi.shape[0]
-    given = phi if cyclic else phi / (2 * math.pi)
+    angle = phi if cyclic else phi / (2 * math.pi)
     target = true(x.expand(shape, -1, -1, -1), phi).detach()
     optimizer = torch.optim.LBFGS(fitted.parameters(), max_iter=100, tolerance_grad=1e-12, tolerance_change=1e-16)
 
     def closure():
         optimizer.zero_grad()
-        loss = (fitted(x.expand(shape, -1, -1, -1), given) - target).square().mean()
+        loss = (fitted(x.expand(shape, -1, -1, -1), angle) - target).square().mean()
         loss.backward()
         return loss
 
     optimizer.step(closure)
-    return gap(fitted(x.expand(shape, -1, -1, -1), given), target)
+    return gap(fitted(x.expand(shape, -1, -1, -1), angle), target)
 
 
 CLAIMS = [

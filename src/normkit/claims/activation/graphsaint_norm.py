@@ -24,15 +24,15 @@ def errors(weighted):
     coefficient = norm(target, both, chance, 1.0, every, ~every)[0]
     coefficient = coefficient if weighted else torch.ones_like(coefficient)
     exact = norm.aggregate(x, target, source, torch.ones_like(coefficient), degree)
-    total, seen, gaps = torch.zeros_like(x), torch.zeros_like(degree), {}
+    total, counts, gaps = torch.zeros_like(x), torch.zeros_like(degree), {}
     for done in range(0, max(COUNTS), 100):
         here = torch.rand(100, NODES, dtype=torch.float64) < chance
         graph, edge = (here[:, target] & here[:, source]).nonzero().unbind(1)
         ends = (graph * NODES + end[edge] for end in (target, source))
         own = norm.aggregate(x.repeat(100, 1), *ends, coefficient[edge], degree.repeat(100))
         total += (own.unflatten(0, (100, NODES)) * here[..., None]).sum(0)
-        seen += here.sum(0)
-        gaps[done + 100] = ((total / seen[:, None] - exact).norm() / exact.norm()).log()
+        counts += here.sum(0)
+        gaps[done + 100] = ((total / counts[:, None] - exact).norm() / exact.norm()).log()
     return [gaps[count] for count in COUNTS]
 
 

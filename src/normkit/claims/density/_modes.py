@@ -80,18 +80,18 @@ def choose(dim: int, share: float, perfect: bool = False, particles: int = 8) ->
 
 def walk(dim: int, share: float) -> Tensor:
     """Chains after steps of mala among the latents of neutra."""
-    made = nk.NeuTra(dim, energy=lambda x: -log_target(x)).double()
-    made.matrix.data = torch.diag(scales(dim))
-    made.requires_grad_(False)
+    module = nk.NeuTra(dim, energy=lambda x: -log_target(x)).double()
+    module.matrix.data = torch.diag(scales(dim))
+    module.requires_grad_(False)
     z = nk.mala(
         start(dim, share) / scales(dim),
         randn(STEPS, CHAINS, dim),
         torch.rand(STEPS, CHAINS).double(),
-        energy=lambda z: -made(z).log_prob,
+        energy=lambda z: -module(z).log_prob,
         step_size=0.01,
         steps=STEPS,
     ).x
-    return made(z).x
+    return module(z).x
 
 
 def plain(dim: int, share: float) -> Tensor:

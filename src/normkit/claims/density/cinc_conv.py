@@ -20,10 +20,10 @@ def error(function, x, log_det):
 
 def invertible(seed):
     """Of the convolution that is padded at one corner."""
-    made, x = nk.CInCConv(2, unit_diagonal=False).double(), randn(1, 2, 5, 5)
+    module, x = nk.CInCConv(2, unit_diagonal=False).double(), randn(1, 2, 5, 5)
     with torch.no_grad():
-        made.weight[:, :, 2, 2] += torch.diag(torch.rand(2, dtype=torch.float64) + 0.5)
-    return error(lambda x: made(x)[0], x, made(x)[1][0])
+        module.weight[:, :, 2, 2] += torch.diag(torch.rand(2, dtype=torch.float64) + 0.5)
+    return error(lambda x: module(x)[0], x, module(x)[1][0])
 
 
 def plain(seed):
@@ -46,12 +46,12 @@ def seconds(function):
 
 def inverse_time(seed, channels=6, side=16, dense=False):
     """The time of the inverse of 8 images, as a share of a dense solve's."""
-    made, z = nk.CInCConv(channels).double(), randn(8, channels, side, side)
+    module, z = nk.CInCConv(channels).double(), randn(8, channels, side, side)
     size = z[0].numel()
     with torch.no_grad():
-        matrix = made(torch.eye(size, dtype=torch.float64).view(size, channels, side, side))[0].flatten(1).mT
+        matrix = module(torch.eye(size, dtype=torch.float64).view(size, channels, side, side))[0].flatten(1).mT
         solve = partial(torch.linalg.solve, matrix, z.flatten(1).mT)
-        return seconds(solve if dense else partial(made.inverse, z)) / seconds(solve)
+        return seconds(solve if dense else partial(module.inverse, z)) / seconds(solve)
 
 
 CLAIMS = [

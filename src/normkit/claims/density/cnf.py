@@ -13,9 +13,9 @@ DIM = 6
 
 def jacobians():
     """A field's Jacobian at 8 places, and the divergence that it returns."""
-    made, x, t = randomized(nk.CNF(DIM, hidden=16)), randn(8, DIM), torch.tensor(0.3, dtype=torch.float64)
-    slopes = [torch.autograd.functional.jacobian(lambda x: made.field(t, x[None])[0][0], row) for row in x]
-    return torch.stack(slopes), made.field(t, x)[1]
+    module, x, t = randomized(nk.CNF(DIM, hidden=16)), randn(8, DIM), torch.tensor(0.3, dtype=torch.float64)
+    slopes = [torch.autograd.functional.jacobian(lambda x: module.field(t, x[None])[0][0], row) for row in x]
+    return torch.stack(slopes), module.field(t, x)[1]
 
 
 def estimates(slopes, count, probe):

@@ -20,9 +20,9 @@ def directions():
 
 def log_density(x, layers):
     """The logarithm of the density of quaternions, over that of even ones."""
-    made, total = nk.DoubleMoebius(), torch.zeros(len(x), dtype=torch.float64)
+    module, total = nk.DoubleMoebius(), torch.zeros(len(x), dtype=torch.float64)
     for w in layers:
-        x, log_det = made(x, w.expand_as(x))
+        x, log_det = module(x, w.expand_as(x))
         total = total + log_det
     return total
 

@@ -11,22 +11,22 @@ from normkit.claims.kinds import Measured, below
 DIMS = (768, 1536)
 
 
-def score(made, x):
+def score(module, x):
     """The score-matching objective."""
-    return made(x)
+    return module(x)
 
 
-def likelihood(made, x):
+def likelihood(module, x):
     """The negative log-likelihood."""
-    return -made.log_prob(x).mean()
+    return -module.log_prob(x).mean()
 
 
 def slope_of_time(seed, loss=score):
     """The slope of the time of a loss and its gradient against the dimension, both as logarithms."""
 
     def call_of(dim):
-        made, x = nk.EBFlow(dim), torch.randn(16, dim)
-        return lambda: loss(made, x).backward()
+        module, x = nk.EBFlow(dim), torch.randn(16, dim)
+        return lambda: loss(module, x).backward()
 
     return growth(call_of, DIMS)
 

@@ -12,11 +12,11 @@ from normkit.claims.measures import randn
 def at_optimum(seed, estimator="path"):
     """The length of the gradient on a batch, where the flow is the target."""
     shift, scale = randn(4), 0.3 * randn(4)
-    made = nk.PathGradientLoss(
+    module = nk.PathGradientLoss(
         4, estimator=estimator, energy=lambda x: (((x - shift) * (-scale).exp()).square() / 2).sum(-1)
     ).double()
-    made.shift.data, made.log_scale.data = shift, scale.clone()
-    slopes = torch.autograd.grad(made(randn(16, 4)), [*made.parameters()])
+    module.shift.data, module.log_scale.data = shift, scale.clone()
+    slopes = torch.autograd.grad(module(randn(16, 4)), [*module.parameters()])
     return torch.cat([slope.flatten() for slope in slopes]).norm()
 
 

@@ -19,17 +19,17 @@ def jump(log_slope):
 
 def smooth(seed):
     """Of a smooth mixture."""
-    made, shape = nk.SmoothMixture(3, periodic=True), (1, 3)
-    given = [torch.rand(shape, dtype=torch.float64), randn(*shape).abs(), randn(*shape).abs(), randn(*shape)]
-    return jump(lambda x: made(x, *given)[1])
+    module, shape = nk.SmoothMixture(3, periodic=True), (1, 3)
+    inputs = [torch.rand(shape, dtype=torch.float64), randn(*shape).abs(), randn(*shape).abs(), randn(*shape)]
+    return jump(lambda x: module(x, *inputs)[1])
 
 
 def spline(seed):
     """Of a rational-quadratic spline whose slopes at both ends are one."""
-    made, slopes = nk.RationalQuadraticSpline(4), randn(1, 5)
+    module, slopes = nk.RationalQuadraticSpline(4), randn(1, 5)
     slopes[:, -1] = slopes[:, 0]
     widths, heights = randn(1, 4), randn(1, 4)
-    return jump(lambda x: made(x, widths, heights, slopes)[1])
+    return jump(lambda x: module(x, widths, heights, slopes)[1])
 
 
 CLAIMS = [

@@ -14,11 +14,11 @@ def block():
     return randomized(nk.TarFlowBlock(3, 8, num_patches=TOKENS, head_dim=4, num_layers=2), 0.1)
 
 
-def naive(made, z, order):
+def naive(module, z, order):
     """Invert token by token: each is affine in itself, so that two passes tell its scale and shift."""
     x = torch.zeros_like(z)
     for token in order:
-        at = [made(torch.cat([x[:, :token], torch.full_like(x[:, token:], value)], 1))[0] for value in (0, 1)]
+        at = [module(torch.cat([x[:, :token], torch.full_like(x[:, token:], value)], 1))[0] for value in (0, 1)]
         low, high = (image[:, token] for image in at)
         x[:, token] = (z[:, token] - low) / (high - low)
     return x
@@ -26,8 +26,8 @@ def naive(made, z, order):
 
 def cached(seed, order=range(TOKENS)):
     """How far the inverse with a cache is from the naive one."""
-    made, z = block(), randn(2, TOKENS, 3)
-    return gap(made.inverse(z), naive(made, z, order))
+    module, z = block(), randn(2, TOKENS, 3)
+    return gap(module.inverse(z), naive(module, z, order))
 
 
 def backwards(seed):
@@ -37,8 +37,8 @@ def backwards(seed):
 
 def round_trip(seed, shifted=0.0):
     """How far the inverse of the image is from the start."""
-    made, x = block(), randn(2, TOKENS, 3)
-    return gap(made.inverse(made(x)[0] + shifted), x)
+    module, x = block(), randn(2, TOKENS, 3)
+    return gap(module.inverse(module(x)[0] + shifted), x)
 
 
 def of_another(seed):

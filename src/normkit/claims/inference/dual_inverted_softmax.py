@@ -11,9 +11,9 @@ BETA = 20.0
 
 def difference(seed, of=recall, hubs=1.0):
     """A number of the ranking with both banks, less that with the bank of queries alone; both of one sharpness."""
-    made = scores(hubs=hubs)
-    both = nk.dual_inverted_softmax(*made, beta_query=BETA, beta_gallery=BETA)
-    return of(both) - of(nk.inverted_softmax(made.queries, made.bank, beta=BETA))
+    own = scores(hubs=hubs)
+    both = nk.dual_inverted_softmax(*own, beta_query=BETA, beta_gallery=BETA)
+    return of(both) - of(nk.inverted_softmax(own.queries, own.bank, beta=BETA))
 
 
 CLAIMS = [

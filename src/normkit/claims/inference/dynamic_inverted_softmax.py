@@ -9,8 +9,8 @@ from normkit.claims.kinds import Measured, above, below
 
 def loss(seed, method=nk.dynamic_inverted_softmax, foreign=2.0):
     """The points of recall that a bank of queries about something else costs."""
-    made = scores(foreign=foreign)
-    return recall(made.queries) - recall(method(made.queries, made.bank))
+    own = scores(foreign=foreign)
+    return recall(own.queries) - recall(method(own.queries, own.bank))
 
 
 CLAIMS = [

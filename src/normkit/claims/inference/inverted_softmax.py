@@ -9,14 +9,14 @@ from normkit.claims.kinds import Measured, above, below
 
 def gain(seed, dim=50):
     """The points of recall that a bank of 1,000 other queries brings."""
-    made = scores(dim=dim)
-    return recall(nk.inverted_softmax(made.queries, made.bank)) - recall(made.queries)
+    own = scores(dim=dim)
+    return recall(nk.inverted_softmax(own.queries, own.bank)) - recall(own.queries)
 
 
 def growth(seed, dim=50):
     """By how much the skewness grows."""
-    made = scores(dim=dim)
-    return skewness(nk.inverted_softmax(made.queries, made.bank)) - skewness(made.queries)
+    own = scores(dim=dim)
+    return skewness(nk.inverted_softmax(own.queries, own.bank)) - skewness(own.queries)
 
 
 CLAIMS = [

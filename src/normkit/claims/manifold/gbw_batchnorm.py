@@ -21,7 +21,7 @@ def matrices(condition):
 def share(seed, condition=1e5):
     """The length of the gradient, as a share of that under the affine-invariant metric."""
     x = matrices(condition)
-    own, other = (gradient(made.double(), x).norm() for made in (nk.GBWBatchNorm(N), nk.RiemannianBatchNorm(N)))
+    own, other = (gradient(module.double(), x).norm() for module in (nk.GBWBatchNorm(N), nk.RiemannianBatchNorm(N)))
     return own / other
 
 

@@ -34,10 +34,10 @@ def moved(seed, kind=nk.PeriNorm):
 def slope_error(seed, kind=nk.PeriNorm):
     """How far the gradient of the output weights is from a thousandth, relative."""
     x, lengths = randn(6, 8), []
-    for made in pair(seed, kind):
+    for model in pair(seed, kind):
         torch.manual_seed(seed + 1)
-        y = made(x)
-        weights = [made.attention[2].weight, made.feedforward[2].weight]
+        y = model(x)
+        weights = [model.attention[2].weight, model.feedforward[2].weight]
         slopes = torch.autograd.grad((y * torch.randn_like(y)).sum(), weights)
         lengths.append(torch.stack([slope.norm() for slope in slopes]))
     return (1e3 * lengths[1] / lengths[0] - 1).abs().max()

@@ -19,24 +19,24 @@ def layer(placement):
 
 def share(seed, placement="qk-norm-layer"):
     """The largest score as a share of sqrt(dim / heads) times the largest product of gains."""
-    made, seen = layer(placement), []
-    made.attention.core.register_forward_pre_hook(lambda core, args: seen.extend(args[:2]))
-    made(100 * randn(2, 7, DIM))
-    scores = seen[0] @ seen[1].mT / (DIM / HEADS) ** 0.5
+    module, outputs = layer(placement), []
+    module.attention.core.register_forward_pre_hook(lambda core, args: outputs.extend(args[:2]))
+    module(100 * randn(2, 7, DIM))
+    scores = outputs[0] @ outputs[1].mT / (DIM / HEADS) ** 0.5
     if placement != "qk-norm-layer":
         return scores.abs().max() / (DIM / HEADS) ** 0.5
-    gains = made.attention.query_norm.weight * made.attention.key_norm.weight
+    gains = module.attention.query_norm.weight * module.attention.key_norm.weight
     return scores.abs().max() / ((DIM / HEADS) ** 0.5 * gains.abs().max())
 
 
 def moved(seed, placement="qk-norm-layer"):
     """The relative change of the output when the weights of queries and keys are multiplied by 100."""
-    made, x = layer(placement), 10 * randn(2, 7, DIM)
-    before = made(x)
+    module, x = layer(placement), 10 * randn(2, 7, DIM)
+    before = module(x)
     with torch.no_grad():
-        for projection in (made.attention.query, made.attention.key):
+        for projection in (module.attention.query, module.attention.key):
             projection.weight.mul_(100)
-    return relative(made(x), before)
+    return relative(module(x), before)
 
 
 SOFTMAX = partial(share, placement="pre-norm"), partial(moved, placement="pre-norm")

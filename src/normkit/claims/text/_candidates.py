@@ -31,9 +31,9 @@ def by_letters(names: dict[str, list[str]], mentions: list[str]) -> list[list[tu
     return [sorted(own, key=lambda pair: -pair[1])[:TOP] for own in scored]
 
 
-def recall(found: list[list[str]], gold: list[str]) -> float:
+def recall(lists: list[list[str]], gold: list[str]) -> float:
     """The share of mentions whose country is among the first candidates."""
-    return sum(id in own[:TOP] for own, id in zip(found, gold, strict=True)) / len(gold)
+    return sum(id in own[:TOP] for own, id in zip(lists, gold, strict=True)) / len(gold)
 
 
 def recalls(seed: int, copies: bool = False) -> dict[str, float]:

@@ -20,11 +20,11 @@ def views(codes, tables):
     ]
 
 
-def precision(chosen, data, titles):
+def precision(aspects, data, titles):
     """The share of right titles among the first ten, of a fusion of views that is trained on pairs of titles."""
-    made = nk.MultiAspectFusion([2 * WIDTH] * len(chosen), DIM)
-    optimizer = torch.optim.Adam(made.parameters(), lr=1e-2)
-    fused = lambda own: F.normalize(made(*(own[view] for view in chosen))[0])  # noqa: E731
+    module = nk.MultiAspectFusion([2 * WIDTH] * len(aspects), DIM)
+    optimizer = torch.optim.Adam(module.parameters(), lr=1e-2)
+    fused = lambda own: F.normalize(module(*(own[view] for view in aspects))[0])  # noqa: E731
     for step in range(STEPS):
         first, second = (fused(data[(step + shift) % len(data)]) for shift in (0, 1))
         optimizer.zero_grad()

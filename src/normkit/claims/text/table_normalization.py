@@ -34,10 +34,10 @@ def _noted(cell, generator):
     return generator.choice(NOTES).format(generator.choice([str.title, str.upper, str])(cell))
 
 
-def normalized(given):
+def normalized(rows):
     """The table as the method writes it."""
     method = nk.TableNormalization()
-    return [method.column_names(given[0]), *([method.cell(cell) for cell in row] for row in given[1:])]
+    return [method.column_names(rows[0]), *([method.cell(cell) for cell in row] for row in rows[1:])]
 
 
 def right(given, clean, generator):
@@ -62,8 +62,8 @@ def gain(seed, clean=False):
     generator, total = random.Random(seed), 0.0
     for _ in range(10):
         true = table(generator)
-        given = true if clean else corrupted(true, generator)
-        total += right(normalized(given), true, generator) - right(given, true, generator)
+        rows = true if clean else corrupted(true, generator)
+        total += right(normalized(rows), true, generator) - right(rows, true, generator)
     return total / 10
 
 
@@ -71,8 +71,8 @@ def unchanged(seed, clean=True):
     """The share of tables that stay as they are."""
     generator, same = random.Random(seed), 0
     for _ in range(50):
-        given = table(generator) if clean else corrupted(table(generator), generator)
-        same += normalized(given) == given
+        rows = table(generator) if clean else corrupted(table(generator), generator)
+        same += normalized(rows) == rows
     return same / 50
 
 

@@ -12,9 +12,9 @@ WELCH = ((K - D) / (D * (K - 1))) ** 0.5  # no K vectors have all cosines below
 
 def largest(seed, steps=8000, allowed=1.1):
     """The largest absolute cosine over Welch's bound, after descent on the objective."""
-    made = nk.EquiangularBasis(D, K).double()
+    module = nk.EquiangularBasis(D, K).double()
     for lr in (1e-2, 1e-3):
-        cosine = made.generate(threshold=allowed * WELCH - CLOSE, steps=steps, lr=lr) if steps else made._largest()
+        cosine = module.generate(threshold=allowed * WELCH - CLOSE, steps=steps, lr=lr) if steps else module._largest()
     return cosine / WELCH
 
 

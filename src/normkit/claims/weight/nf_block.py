@@ -14,19 +14,19 @@ DEPTHS, CHANNELS, ALPHA = (12, 12), 64, 0.2
 
 def variances(known):
     """The mean variance of channels behind each block, where branches are not shut."""
-    x, seen = randn(8, CHANNELS, 16, 16), []
+    x, outputs = randn(8, CHANNELS, 16, 16), []
     for betas in nf_betas(DEPTHS, ALPHA):
         for block, beta in enumerate(betas):
-            width = x.shape[1] if block or not seen else 2 * x.shape[1]
+            width = x.shape[1] if block or not outputs else 2 * x.shape[1]
             stride = 1 if width == x.shape[1] else 2
-            made = nk.NFBlock(
+            module = nk.NFBlock(
                 x.shape[1], out_channels=width, stride=stride, alpha=ALPHA, beta=beta if known else 1.0
             ).double()
-            made.skip_gain.data.fill_(1.0)
+            module.skip_gain.data.fill_(1.0)
             with torch.no_grad():
-                x = made(x)
-            seen.append(x.var((0, 2, 3)).mean())
-    return torch.stack(seen)
+                x = module(x)
+            outputs.append(x.var((0, 2, 3)).mean())
+    return torch.stack(outputs)
 
 
 def predicted():

@@ -9,11 +9,11 @@ from normkit.claims.measures import randn
 
 def off_by(seed):
     """How far the largest singular value is from gamma, after 200 steps of power iteration."""
-    raw, made = randn(24, 16), nk.SigmaReparam((24, 16), gamma_init=1.0).double()
-    made.gamma.data.fill_(1.7)
+    raw, module = randn(24, 16), nk.SigmaReparam((24, 16), gamma_init=1.0).double()
+    module.gamma.data.fill_(1.7)
     for _ in range(200):
-        weight = made(raw)
-    return (torch.linalg.matrix_norm(weight, 2) - made.gamma).abs()
+        weight = module(raw)
+    return (torch.linalg.matrix_norm(weight, 2) - module.gamma).abs()
 
 
 def plain(seed):

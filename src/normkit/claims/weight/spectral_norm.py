@@ -11,12 +11,12 @@ from normkit.claims.measures import randn
 
 def off_by(seed, calls=20, begun=True):
     """How far the largest singular value is from 1, after calls in training; it begins as torch's does."""
-    raw, made = randn(16, 12), nk.SpectralNorm((16, 12)).double()
+    raw, module = randn(16, 12), nk.SpectralNorm((16, 12)).double()
     if begun:
-        made.reset(raw)
+        module.reset(raw)
     for _ in range(calls):
-        made(raw)
-    return (torch.linalg.matrix_norm(made.eval()(raw), 2) - 1).abs()
+        module(raw)
+    return (torch.linalg.matrix_norm(module.eval()(raw), 2) - 1).abs()
 
 
 CLAIMS = [

@@ -16,9 +16,9 @@ def shuffled():
 def loss(seed):
     """The loss of the shuffled start."""
     start, weight = shuffled()
-    made = nk.WassersteinInitRegularizer((8, 5)).double()
-    made.reset(start)
-    return made(weight)
+    module = nk.WassersteinInitRegularizer((8, 5)).double()
+    module.reset(start)
+    return module(weight)
 
 
 def pull_to_start(seed):

@@ -19,14 +19,14 @@ def kurtosis(weights):
 def effective(start, x, labels, a, steps=100):
     """The weights of a network that was trained through companders of the range a, with weight decay."""
     companders = [nk.WeightCompander(weight.shape, a=a, b=a, learnable=False).double() for weight in start]
-    raw = [made.reset(weight).requires_grad_() for made, weight in zip(companders, start, strict=True)]
+    raw = [module.reset(weight).requires_grad_() for module, weight in zip(companders, start, strict=True)]
     optimizer = torch.optim.AdamW(raw, lr=3e-3, weight_decay=0.1)
     for _ in range(steps):
         optimizer.zero_grad()
-        weights = [made(weight) for made, weight in zip(companders, raw, strict=True)]
+        weights = [module(weight) for module, weight in zip(companders, raw, strict=True)]
         F.cross_entropy(passed(weights, x)[-1], labels).backward()
         optimizer.step()
-    return [made(weight).detach() for made, weight in zip(companders, raw, strict=True)]
+    return [module(weight).detach() for module, weight in zip(companders, raw, strict=True)]
 
 
 def change(seed, a=0.4):

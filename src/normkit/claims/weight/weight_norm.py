@@ -12,10 +12,10 @@ from normkit.claims.measures import cosine, randn
 
 def steps(normalized):
     """The raw weight and its gradient at each of 20 steps of SGD."""
-    raw, made = randn(6, 8).requires_grad_(), nk.WeightNorm((6, 8)).double()
+    raw, module = randn(6, 8).requires_grad_(), nk.WeightNorm((6, 8)).double()
     x, target = randn(32, 8), randn(32, 6)
     for _ in range(20):
-        weight = made(raw) if normalized else raw
+        weight = module(raw) if normalized else raw
         slope = torch.autograd.grad((F.linear(x, weight).tanh() - target).square().mean(), raw)[0]
         yield raw.detach().clone(), slope
         raw.data.sub_(0.3 * slope)

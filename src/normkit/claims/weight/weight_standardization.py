@@ -12,8 +12,8 @@ from normkit.claims.measures import cosine, randn
 
 def filters(standardized):
     """The filters of a convolution and the gradient of the raw ones, flat."""
-    raw, made = randn(5, 3, 3, 3).requires_grad_(), nk.WeightStandardization((5, 3, 3, 3), eps=0.0)
-    weight = made(raw) if standardized else raw
+    raw, module = randn(5, 3, 3, 3).requires_grad_(), nk.WeightStandardization((5, 3, 3, 3), eps=0.0)
+    weight = module(raw) if standardized else raw
     y = F.conv2d(randn(4, 3, 8, 8), weight).tanh()
     slope = torch.autograd.grad((y * torch.randn_like(y)).sum(), raw)[0]
     return weight.detach().flatten(1), slope.flatten(1)

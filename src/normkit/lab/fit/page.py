@@ -21,31 +21,31 @@ CALIBRATION = (
 )
 
 
-def page(title: str, data: Data, parts: Parts, found: Sequence[Fitted], table: Sequence[Sequence[str]]) -> str:
+def page(title: str, data: Data, parts: Parts, fits: Sequence[Fitted], table: Sequence[Sequence[str]]) -> str:
     """Return the page; a browser fetches nothing else."""
-    drawn = (
-        ("Learning", "Held-out bits, fewest best; dashed: of what is learned from.", curves(found)),
-        ("Calibration", CALIBRATION, calibration(parts, found)),
-        ("Pairs", f"Held-out data in grey, samples of {found[0].name} in blue.", pairs(data, parts, found[0])),
+    figures = (
+        ("Learning", "Held-out bits, fewest best; dashed: of what is learned from.", curves(fits)),
+        ("Calibration", CALIBRATION, calibration(parts, fits)),
+        ("Pairs", f"Held-out data in grey, samples of {fits[0].name} in blue.", pairs(data, parts, fits[0])),
     )
     pictures: list[dict[str, Any]] = [
-        {"title": name, "caption": caption, "figure": picture} for name, caption, picture in drawn
+        {"title": name, "caption": caption, "figure": picture} for name, caption, picture in figures
     ]
     template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     return rendered(template, pictures, {"title": title, "head": table[0], "rows": table[1:]})
 
 
-def curves(found: Sequence[Fitted]) -> Figure:
+def curves(fits: Sequence[Fitted]) -> Figure:
     """Draw bits over steps."""
     traces = []
-    for place, one in enumerate(found):
+    for place, one in enumerate(fits):
         steps, learned, held = zip(*one.curve, strict=True)
         traces.append(_line(steps, held, place, one))
         traces.append({**_line(steps, learned, place, one, dash="dash"), "opacity": 0.5, "showlegend": False})
     return _with_legend(figure(traces, "step", "bits per dimension", {}, {}))
 
 
-def calibration(parts: Parts, found: Sequence[Fitted]) -> Figure:
+def calibration(parts: Parts, fits: Sequence[Fitted]) -> Figure:
     """Draw the ranks of held-out samples against even ones."""
     count = len(parts.test)
     even = ((torch.arange(count) + 0.5) / count).tolist()
@@ -55,7 +55,7 @@ def calibration(parts: Parts, found: Sequence[Fitted]) -> Figure:
         {"x": even, "y": [min(1, max(0, x + side)) for x in even], "mode": "lines", "line": grey, "showlegend": False}
         for side in (-room, room)
     ]
-    for place, one in enumerate(found):
+    for place, one in enumerate(fits):
         traces.append(_line(even, ranks(one.flow, parts.test).sort().values.tolist(), place, one))
     return _with_legend(figure(traces, "even", "found", {}, {}))
 
@@ -63,7 +63,7 @@ def calibration(parts: Parts, found: Sequence[Fitted]) -> Figure:
 def pairs(data: Data, parts: Parts, best: Fitted) -> Figure:
     """Draw every pair of the first columns, of data and of samples; plotly.js's own such picture needs WebGL."""
     held = _flat(parts.test)
-    drawn = _flat(best.flow.sample(min(POINTS, 4 * len(held))))
+    samples = _flat(best.flow.sample(min(POINTS, 4 * len(held))))
     names = data.names if data.values.ndim == 2 else [f"x{place}" for place in range(held.shape[1])]
     last = held.shape[1] - 1
     traces: list[Figure] = [
@@ -78,15 +78,15 @@ def pairs(data: Data, parts: Parts, best: Fitted) -> Figure:
         }
         for across in range(last)
         for up in range(across + 1, last + 1)
-        for values, colour in ((held, "var(--soft)"), (drawn, "var(--c0)"))
+        for values, colour in ((held, "var(--soft)"), (samples, "var(--c0)"))
     ]
-    made = figure(traces, names[0], names[last and 1], {}, {})
-    layout = made["layout"]
+    plot = figure(traces, names[0], names[last and 1], {}, {})
+    layout = plot["layout"]
     for place in range(1, last):
         layout[f"xaxis{place + 1}"] = {**layout["xaxis"], "title": {"text": names[place], "standoff": 8}}
         layout[f"yaxis{place + 1}"] = {**layout["yaxis"], "title": {"text": names[place + 1], "standoff": 8}}
     layout |= {"grid": {"rows": max(1, last), "columns": max(1, last), "pattern": "coupled"}, "hovermode": "closest"}
-    return made
+    return plot
 
 
 def _line(x: Sequence[float], y: Sequence[float], place: int, one: Fitted, **line: Any) -> Figure:
@@ -95,9 +95,9 @@ def _line(x: Sequence[float], y: Sequence[float], place: int, one: Fitted, **lin
     return {"x": list(x), "y": list(y), "mode": "lines", "name": name, "line": {"color": colour, **line}}
 
 
-def _with_legend(made: Figure) -> Figure:
-    made["layout"]["legend"] = {"orientation": "h", "y": 1.15}
-    return made
+def _with_legend(plot: Figure) -> Figure:
+    plot["layout"]["legend"] = {"orientation": "h", "y": 1.15}
+    return plot
 
 
 def _flat(values: Tensor) -> Tensor:

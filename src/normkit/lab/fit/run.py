@@ -90,12 +90,9 @@ def run(options: argparse.Namespace) -> int:
     if options.data.endswith(SAVED):
         return score_by_saved(options)
     data, new = _read(options)
-    for name in ("seeds", "steps", "batch", "samples"):
-        if getattr(options, name) < 1:
-            raise ValueError(f"--{name} must be at least 1, not {getattr(options, name)}")
-    patience = options.steps // 4 if options.patience is None else options.patience
-    if patience < 0:
-        raise ValueError(f"--patience must be at least 0, not {patience}")
+    require_counts(options)
+    how = {"steps": options.steps, "batch": options.batch, "lr": options.lr, "patience": options.patience}
+    how |= {"patience": options.steps // 4} if options.patience is None else {}
     asked = {key: getattr(options, key) for key in ("depth", "hidden") if getattr(options, key) is not None}
     named = options.flow or ["tarflow" if data.values.ndim == 4 else "spline-autoregressive"]
     event = data.values.shape[1:]
@@ -106,7 +103,6 @@ def run(options: argparse.Namespace) -> int:
     fits = []
     for name in dict.fromkeys(named):
         for seed in range(options.seeds):
-            how = {"steps": options.steps, "batch": options.batch, "lr": options.lr, "patience": patience}
             fits.append(fit(data, name, seed=seed, **how, **asked))
             best, last = fits[-1].steps
             say(
@@ -119,9 +115,18 @@ def run(options: argparse.Namespace) -> int:
     say("\n".join(aligned(rows(data, fits))))
     say(f"\n{folder / 'index.html'}")
     if new is not None:
-        chosen = min(fits, key=lambda one: one.bits.mean().item())
-        say(score(folder, new, chosen.flow, chosen.bits))
+        winner = min(fits, key=lambda one: one.bits.mean().item())
+        say(score(folder, new, winner.flow, winner.bits))
     return 0
+
+
+def require_counts(options: argparse.Namespace) -> None:
+    """Refuse what cannot be counted out."""
+    for name in ("seeds", "steps", "batch", "samples"):
+        if getattr(options, name) < 1:
+            raise ValueError(f"--{name} must be at least 1, not {getattr(options, name)}")
+    if (options.patience or 0) < 0:
+        raise ValueError(f"--patience must be at least 0, not {options.patience}")
 
 
 def _read(options: argparse.Namespace) -> tuple[Data, Data | None]:
@@ -146,14 +151,14 @@ def score_by_saved(options: argparse.Namespace) -> int:
             raise ValueError(f"--{name} is for data; {options.data} has its own")
     if options.score is None:
         raise ValueError(f"{options.data} is a flow that was fitted before; --score FILE names what it is to score")
-    made, more = load_flow(options.data)
+    model, more = load_flow(options.data)
     if not more.keys() >= {"data", "held"}:
         raise ValueError(f"{options.data} does not say of which columns it is; fit it again with this normkit")
     shape = tuple(more["data"].pop("shape"))
     data = Data(np.empty((0, *shape), np.uint8 if more["data"]["bytes"] else np.float64), **more["data"])
     folder = Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
-    say(score(folder, read_more(options.score, data, separator_of(options.sep)), made, more["held"]))
+    say(score(folder, read_more(options.score, data, separator_of(options.sep)), model, more["held"]))
     return 0
 
 
@@ -191,12 +196,12 @@ def score(folder: Path, new: Data, flow: density.Flow, held: Tensor) -> str:
     )
 
 
-def rows(data: Data, found: Sequence[Fitted]) -> list[list[str]]:
+def rows(data: Data, fits: Sequence[Fitted]) -> list[list[str]]:
     """Return the table: flows by their bits, and a normal law; the error is that of the mean over held-out samples."""
     plain = normal_bits(split(data), data)
     lines = [("normal law", plain.mean().item(), plain - plain, [0.0], 0.0)]
-    for name in dict.fromkeys(one.name for one in found):
-        runs = [one for one in found if one.name == name]
+    for name in dict.fromkeys(one.name for one in fits):
+        runs = [one for one in fits if one.name == name]
         each = torch.stack([one.bits for one in runs]).mean(0)
         means = [one.bits.mean().item() for one in runs]
         lines.append((name, statistics.mean(means), each - plain, means, statistics.mean(one.seconds for one in runs)))
@@ -213,12 +218,12 @@ def rows(data: Data, found: Sequence[Fitted]) -> list[list[str]]:
     ]
 
 
-def write(folder: Path, title: str, data: Data, found: Sequence[Fitted], samples: int) -> Path:
+def write(folder: Path, title: str, data: Data, fits: Sequence[Fitted], samples: int) -> Path:
     """Write the report, the best flow of each name, and samples of the best of all."""
     from normkit.lab.fit import page
 
     folder.mkdir(parents=True, exist_ok=True)
-    ordered = sorted(found, key=lambda one: one.bits.mean().item())
+    ordered = sorted(fits, key=lambda one: one.bits.mean().item())
     best: dict[str, Fitted] = {}
     for one in ordered:
         best.setdefault(one.name, one)
@@ -228,30 +233,30 @@ def write(folder: Path, title: str, data: Data, found: Sequence[Fitted], samples
     _write_samples(folder, data, ordered[0], samples)
     results = [
         {"flow": one.name, "seed": one.seed, "bits": one.bits.mean().item(), "seconds": one.seconds, "curve": one.curve}
-        for one in found
+        for one in fits
     ]
     replace_file(folder / "results.json", json.dumps(results, indent=2))
     replace_file(
-        folder / "index.html", page.page(f"Densities of {title}", data, split(data), ordered, rows(data, found))
+        folder / "index.html", page.page(f"Densities of {title}", data, split(data), ordered, rows(data, fits))
     )
     return folder
 
 
 def _write_samples(folder: Path, data: Data, best: Fitted, count: int) -> None:
     torch.manual_seed(0)
-    drawn: Any = best.flow.sample(count).numpy()
+    samples: Any = best.flow.sample(count).numpy()
     if data.bytes:
-        drawn = np.clip(drawn * 256, 0, 255).astype(np.uint8)
-    if drawn.ndim == 2:
-        text, columns = io.StringIO(), drawn.T.tolist()
+        samples = np.clip(samples * 256, 0, 255).astype(np.uint8)
+    if samples.ndim == 2:
+        text, columns = io.StringIO(), samples.T.tolist()
         for place, name in enumerate(data.names):
             if name in data.categories:
-                columns[place] = _words(drawn[:, place], data.categories[name])
+                columns[place] = _words(samples[:, place], data.categories[name])
         csv.writer(text, lineterminator="\n").writerows([data.names, *zip(*columns, strict=True)])
         replace_file(folder / "samples.csv", text.getvalue())
     else:
         with beside(folder / "samples.npy") as temp_path, temp_path.open("wb") as file:
-            np.save(file, drawn)
+            np.save(file, samples)
 
 
 def _words(numbers: np.ndarray, categories: Sequence[str]) -> list[str]:

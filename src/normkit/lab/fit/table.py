@@ -114,30 +114,27 @@ def checked(
     named = [str(name) for name in names] or [f"x{place}" for place in range(values.shape[1])]
     if values.ndim == 2:
         for name, column in zip(named, values.T, strict=True):
-            wide = column.astype(np.float64)
-            for what, wrong in (("a missing", np.isnan(wide)), ("an infinite", np.isinf(wide))):
-                if wrong.any():
-                    several = f"{wrong.sum()} {what.split()[1]} values, the first "
-                    count = f"{what} value, " if wrong.sum() == 1 else several
-                    raise ValueError(f"{where}: column {name!r} has {count}in row {1 + wrong.argmax()}")
-            if (column == column[0]).all():
-                one = (categories or {}).get(name, column)[0]
-                raise ValueError(
-                    f"{where}: column {name!r} has one value, {one}, and so no density; {_leave_out(name)}"
-                )
-            _tell_apart(where, name, column)
+            _require_density(f"{where}: column {name!r}", name, column, (categories or {}).get(name, column))
     elif not np.isfinite(values.astype(np.float64)).all():
         raise ValueError(f"{where}: images must hold finite numbers")
     return Data(values, named, values.dtype == np.uint8, categories or {})
 
 
-def _tell_apart(where: str, name: str, column: np.ndarray) -> None:
-    """Require that float32, which flows compute in, keeps the values of a column apart."""
-    spacing, spread = float(np.spacing(np.float32(np.abs(column).max()))), float(column.astype(np.float64).std())
+def _require_density(where: str, name: str, column: np.ndarray, words: Sequence[Any]) -> None:
+    """Require that a column has a density: that no number is missing, and not all are one, as written or in float32."""
+    wide = column.astype(np.float64)
+    for what, wrong in (("a missing", np.isnan(wide)), ("an infinite", np.isinf(wide))):
+        if wrong.any():
+            several = f"{wrong.sum()} {what.split()[1]} values, the first "
+            count = f"{what} value, " if wrong.sum() == 1 else several
+            raise ValueError(f"{where} has {count}in row {1 + wrong.argmax()}")
+    if (column == column[0]).all():
+        raise ValueError(f"{where} has one value, {words[0]}, and so no density; {_leave_out(name)}")
+    spacing, spread = float(np.spacing(np.float32(np.abs(column).max()))), float(wide.std())
     if spread < 100 * spacing:
         raise ValueError(
-            f"{where}: column {name!r} spreads by {spread:.3g} around {column.mean():.6g}, where float32 has steps of "
-            f"{spacing:.3g}; subtract its mean"
+            f"{where} spreads by {spread:.3g} around {column.mean():.6g}, where float32 has steps of {spacing:.3g}; "
+            "subtract its mean"
         )
 
 
@@ -173,19 +170,28 @@ def _coded(where: str, name: str, column: Column, choice: Choice, comma: bool) -
     if isinstance(column, np.ndarray) and not asked:
         return column.astype(np.float64), ()
     numbers = [np.nan if word.strip().lower() in GONE else _number(word, comma) for word in words]
-    wrong = numbers.index(None) if None in numbers else None
-    if wrong is None and not asked:
+    if None not in numbers and not asked:
         return np.array(numbers, dtype=np.float64), ()
-    known = [word for word, number in zip(words, numbers, strict=True) if number is None or not np.isnan(number)]
-    if not asked and any(number is not None and not np.isnan(number) for number in numbers):
-        raise ValueError(f"{where} holds text, {words[wrong or 0]!r} in row {1 + (wrong or 0)}; {_leave_out(name)}")
-    order = sorted(set(known)) if wrong is not None else sorted(set(known), key=lambda word: _number(word, comma) or 0)
-    if len(order) > min(MOST, len(words) // 2):
+    categories = _categories(where, name, words, numbers, asked)
+    return _by_known(where, words, categories), categories
+
+
+def _categories(
+    where: str, name: str, words: Sequence[str], numbers: Sequence[float | None], asked: bool
+) -> Sequence[str]:
+    """Return the categories of a column in order: of text, or of numbers where that is asked for."""
+    known = {
+        word: number for word, number in zip(words, numbers, strict=True) if number is None or not np.isnan(number)
+    }
+    if not asked and any(number is not None for number in known.values()):
+        row = numbers.index(None)
+        raise ValueError(f"{where} holds text, {words[row]!r} in row {1 + row}; {_leave_out(name)}")
+    if len(known) > min(MOST, len(words) // 2):
         raise ValueError(
-            f"{where} holds text of {len(order)} values, too many for categories of {len(words)} rows; "
+            f"{where} holds text of {len(known)} values, too many for categories of {len(words)} rows; "
             f"{_leave_out(name)}"
         )
-    return _by_known(where, words, order), order
+    return sorted(known) if None in known.values() else sorted(known, key=lambda word: known[word] or 0)
 
 
 def _by_known(where: str, words: Sequence[str], order: Sequence[str]) -> np.ndarray:

@@ -100,49 +100,53 @@ def fit(
     patience: steps without fewer bits of that part after which a run ends; 0 for never.
     """
     parts, began = split(data), time.perf_counter()
-    event = parts.train.shape[1:]
     torch.manual_seed(seed)
     plain, own = parsed(name)
-    built = {"name": plain, "event": list(event), **options, **own}
-    made = flow(**built).initialize(parts.train[:4096])
-    optimizer = torch.optim.Adam(made.parameters(), lr)
+    built = {"name": plain, "event": list(parts.train.shape[1:]), **options, **own}
+    model = flow(**built).initialize(parts.train[:4096])
+    optimizer = torch.optim.Adam(model.parameters(), lr)
     rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     curve: list[tuple[int, float, float]] = []
-    least, best, best_step, seen = math.inf, copy.deepcopy(made.state_dict()), 0, []
+    least, best, best_step, losses = math.inf, copy.deepcopy(model.state_dict()), 0, []
     for step in range(1, steps + 1):
         rows = parts.train[torch.randint(len(parts.train), (min(batch, len(parts.train)),))]
-        loss = bits(made.log_prob(rows), event, data.bytes).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(made.parameters(), 5.0)
-        optimizer.step()
+        losses.append(_step(model, optimizer, rows, data.bytes))
         rate.step()
-        seen.append(loss.item())
         if step % max(1, steps // CHECKS) == 0 or step == steps:
-            held = measured(made, parts.valid, data).mean().item()
-            curve.append((step, sum(seen) / len(seen), held))
-            seen = []
+            held = measured(model, parts.valid, data).mean().item()
+            curve.append((step, sum(losses) / len(losses), held))
+            losses = []
             if held < least:
-                least, best, best_step = held, copy.deepcopy(made.state_dict()), step
+                least, best, best_step = held, copy.deepcopy(model.state_dict()), step
             elif patience and step - best_step >= patience:
                 break
     if not math.isfinite(least):
         raise ValueError(
             f"flow {name!r}, seed {seed}: its bits are {held} from step {curve[0][0]} on; try a lower --lr"
         )
-    made.load_state_dict(best)
-    return Fitted(name, seed, made, built, curve, measured(made, parts.test, data), time.perf_counter() - began)
+    model.load_state_dict(best)
+    return Fitted(name, seed, model, built, curve, measured(model, parts.test, data), time.perf_counter() - began)
+
+
+def _step(model: Flow, optimizer: torch.optim.Optimizer, rows: Tensor, whole: bool) -> float:
+    """Take a step down the bits of some samples, and return them."""
+    loss = bits(model.log_prob(rows), rows.shape[1:], whole).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+    optimizer.step()
+    return loss.item()
 
 
 @torch.no_grad()
-def measured(made: Flow, rows: Tensor, data: Data) -> Tensor:
+def measured(model: Flow, rows: Tensor, data: Data) -> Tensor:
     """Return the bits of each sample."""
-    log_prob = torch.cat([made.log_prob(some) for some in rows.split(1024)])
+    log_prob = torch.cat([model.log_prob(some) for some in rows.split(1024)])
     return bits(log_prob, rows.shape[1:], data.bytes).double()
 
 
 @torch.no_grad()
-def ranks(made: Flow, rows: Tensor) -> Tensor:
+def ranks(model: Flow, rows: Tensor) -> Tensor:
     """Return, for each sample, how much of the law is nearer to its middle: even in [0, 1] where it is right."""
-    z = torch.cat([made(some)[0] for some in rows.split(1024)]).flatten(1).double()
+    z = torch.cat([model(some)[0] for some in rows.split(1024)]).flatten(1).double()
     return torch.special.gammainc(torch.tensor(z.shape[1] / 2).double(), z.square().sum(1) / 2)

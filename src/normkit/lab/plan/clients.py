@@ -91,13 +91,13 @@ def divided(data: Any, clients: int, split: str, seed: int) -> tuple[list[Client
         rest = order[:-own].sort().values
         rows = [rest[part] for part in shares(labels[rest], clients, split, seed)]
     looks = [look(value, seed, k) if kind == "looks" else None for k in range(clients)]
-    made = [
+    parts = [
         Client(data.part(part), len(part), _frequencies(labels, part), view)
         for part, view in zip(rows, looks, strict=True)
     ]
     server = data.part(order[-own:])
     batches = max(1, own // (getattr(server, "batch", None) or own))
-    return made, [server.train(seed, step) for step in range(1, batches + 1)]
+    return parts, [server.train(seed, step) for step in range(1, batches + 1)]
 
 
 def _frequencies(labels: Tensor | None, rows: Tensor) -> Tensor | None:

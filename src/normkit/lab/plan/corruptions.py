@@ -131,10 +131,10 @@ def case(tokens: Tensor, severity: int, g: torch.Generator) -> Tensor:
 
 def keyboards(tokens: Tensor, severity: int, g: torch.Generator) -> Tensor:
     """Hit the key to the left or right of the right one, on a keyboard that begins with q w e r t y."""
-    chosen = _draw_places(tokens, severity, g)
+    places = _draw_places(tokens, severity, g)
     left, right = (_neighbours(step).to(tokens.device)[tokens.clamp(0, 127)] for step in (-1, 1))
     other = torch.where((torch.rand(tokens.shape, generator=g) < 0.5).to(tokens.device), left, right)
-    return torch.where(chosen, other, tokens)
+    return torch.where(places, other, tokens)
 
 
 IMAGES: dict[str, Corruption] = {

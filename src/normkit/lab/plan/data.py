@@ -283,9 +283,9 @@ def signals_of(source: str) -> Pictures:
     """Make labelled signals: ``mnist1d``, 5,000 of length 40 as Greydanus and Kobak publish them (arXiv 2011.14439)."""
     if source != "mnist1d":
         raise ValueError(f"data {source!r} are no signals; 'mnist1d' are")
-    made = library("mnist1d.data")
+    mnist1d = library("mnist1d.data")
     with chances(0):  # it draws from, and seeds, what all draw from
-        dataset = made.make_dataset(made.get_dataset_args())
+        dataset = mnist1d.make_dataset(mnist1d.get_dataset_args())
     values, classes = (numpy.concatenate([dataset[part], dataset[f"{part}_test"]]) for part in ("x", "y"))
     return Pictures(torch.from_numpy(values).float().unsqueeze(1), torch.from_numpy(classes), list("0123456789"))
 
@@ -342,8 +342,8 @@ def matrices_of(source: str) -> Pictures:
     return Pictures(points[0], labels[0], [str(label) for label in range(int(labels[0].max()) + 1)])
 
 
-def covariances(count: int = 900, classes: int = 3, n: int = 10, seen: int = 30) -> Pictures:
-    """Draw covariances of ``seen`` observations each, of laws that differ by their class.
+def covariances(count: int = 900, classes: int = 3, n: int = 10, observations: int = 30) -> Pictures:
+    """Draw covariances of so many ``observations`` each, of laws that differ by their class.
 
     Each comes as through a mixing of its own, as that of electrodes on another head, and the eigenvalues of all span
     two orders of magnitude.
@@ -356,8 +356,8 @@ def covariances(count: int = 900, classes: int = 3, n: int = 10, seen: int = 30)
     turned = torch.linalg.qr(normal(n, n)).Q * torch.logspace(-1, 1, n, dtype=torch.float64).sqrt()
     own = torch.stack([torch.matrix_exp(0.08 * (noise + noise.mT)) for noise in normal(classes, n, n)])
     labels = torch.arange(count) % classes
-    mixed = torch.matrix_exp(0.15 * normal(count, n, n)) @ turned @ own[labels] @ normal(count, n, seen)
-    matrices = (mixed @ mixed.mT / seen).to(torch.float32)
+    mixed = torch.matrix_exp(0.15 * normal(count, n, n)) @ turned @ own[labels] @ normal(count, n, observations)
+    matrices = (mixed @ mixed.mT / observations).to(torch.float32)
     return Pictures(matrices, labels, [f"law {label}" for label in range(classes)])
 
 

@@ -89,46 +89,46 @@ def cells(factor: Sequence[str], variants: Sequence[Variant]) -> Cells:
     return grid
 
 
-def means(there: Cells, values: Values) -> dict[tuple[str, str], dict[int, float]]:
+def means(cells: Cells, values: Values) -> dict[tuple[str, str], dict[int, float]]:
     """Return a number by seed for each cell, the mean of its variants, where all of them have one."""
     averages = {}
-    for key, names in there.items():
+    for key, names in cells.items():
         sides = [values.get(name, {}) for name in names]
         seeds = set.intersection(*(set(side) for side in sides))
         averages[key] = {seed: float(np.mean([side[seed] for side in sides])) for seed in sorted(seeds)}
     return averages
 
 
-def interactions(there: Mapping[tuple[str, str], Mapping[int, float]], reference: tuple[str, str]) -> list[Interaction]:
+def interactions(cells: Mapping[tuple[str, str], Mapping[int, float]], reference: tuple[str, str]) -> list[Interaction]:
     """Test each other name of the one choice with each other name of the other, against the reference.
 
-    ``there`` holds the numbers of each cell by seed. Less than :data:`ENOUGH` seeds that all four cells have are too
+    ``cells`` hold the numbers of each cell by seed. Less than :data:`ENOUGH` seeds that all four cells have are too
     few.
     """
-    firsts, seconds = (list(dict.fromkeys(key[side] for key in there)) for side in (0, 1))
+    firsts, seconds = (list(dict.fromkeys(key[side] for key in cells)) for side in (0, 1))
     pairs = [
         (first, second) for first in firsts for second in seconds if first != reference[0] and second != reference[1]
     ]
-    gaps = [_gaps(there, reference, *pair) for pair in pairs]
+    gaps = [_gaps(cells, reference, *pair) for pair in pairs]
     ps = [permuted(*both, len(pairs)) for both in gaps]
     tested = [p for p in ps if not math.isnan(p)]
     corrected = iter(findings.holm(tested))
-    made = []
+    results = []
     for pair, (before, after), p in zip(pairs, gaps, ps, strict=True):
         own = math.nan if math.isnan(p) else next(corrected)
         one, other, change = (findings.interval(values) for values in (before, after, after - before))
         word = _word(one.mean, other.mean, own)
-        made.append(Interaction((reference[0], pair[0]), (reference[1], pair[1]), one, other, change, word, own))
-    return made
+        results.append(Interaction((reference[0], pair[0]), (reference[1], pair[1]), one, other, change, word, own))
+    return results
 
 
 def _gaps(
-    there: Mapping[tuple[str, str], Mapping[int, float]], reference: tuple[str, str], first: str, second: str
+    cells: Mapping[tuple[str, str], Mapping[int, float]], reference: tuple[str, str], first: str, second: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the gaps by seed with the first choice as in the reference, and as another."""
     keys = [(one, other) for one in (reference[0], first) for other in (reference[1], second)]
-    seeds = sorted(set.intersection(*(set(there.get(key, {})) for key in keys)))
-    sides = [{seed: there.get(key, {})[seed] for seed in seeds} for key in keys]
+    seeds = sorted(set.intersection(*(set(cells.get(key, {})) for key in keys)))
+    sides = [{seed: cells.get(key, {})[seed] for seed in seeds} for key in keys]
     return findings.differences(sides[1], sides[0]), findings.differences(sides[3], sides[2])
 
 
@@ -157,8 +157,10 @@ def permuted(before: np.ndarray, after: np.ndarray, tests: int = 1) -> float:
     apart = (
         _sign_flips(after - before) if size >= fewest(tests, paired=True) else _splits(np.concatenate([before, after]))
     )
-    seen = abs(after.sum() - before.sum())
-    least = seen - 1e-9 * (np.abs(before).sum() + np.abs(after).sum())  # rounding must not lose a way that is as far
+    difference = abs(after.sum() - before.sum())
+    least = difference - 1e-9 * (
+        np.abs(before).sum() + np.abs(after).sum()
+    )  # rounding must not lose a way that is as far
     return float(np.mean(apart >= least))
 
 

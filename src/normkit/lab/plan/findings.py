@@ -122,33 +122,33 @@ def equivalence(variant: Mapping[int, float], baseline: Mapping[int, float], mar
     return float(stdtr(diffs.size - 1, (abs(diffs.mean()) - margin) / _error(diffs)))
 
 
-def least(found: np.ndarray, level: float = LEVEL) -> float:
+def least(samples: np.ndarray, level: float = LEVEL) -> float:
     """Return the smallest mean difference that a test at this level finds in the share :data:`POWER` of all cases.
 
     From how much the differences vary between seeds, whatever their mean.
     """
     from scipy.special import stdtrit
 
-    if found.size < ENOUGH:
+    if samples.size < ENOUGH:
         return math.nan
-    reach = stdtrit(found.size - 1, 1 - level / 2) + stdtrit(found.size - 1, POWER)
-    return float(reach * _error(found))
+    reach = stdtrit(samples.size - 1, 1 - level / 2) + stdtrit(samples.size - 1, POWER)
+    return float(reach * _error(samples))
 
 
-def _error(found: np.ndarray) -> float:
-    return float(found.std(ddof=1) / math.sqrt(found.size))
+def _error(samples: np.ndarray) -> float:
+    return float(samples.std(ddof=1) / math.sqrt(samples.size))
 
 
-def seeds_needed(found: np.ndarray, margin: float, level: float = LEVEL) -> float:
+def seeds_needed(samples: np.ndarray, margin: float, level: float = LEVEL) -> float:
     """Estimate how many seeds would decide a difference that is as large, and varies as much, as the one that was seen.
 
     >>> seeds_needed(np.array([-1.0, -0.7, -0.2]), 0.01), seeds_needed(np.array([-1e-3, 1e-3, 2e-4]), 0.01)
     (6.0, 3.0)
     """
-    if found.size < ENOUGH:
+    if samples.size < ENOUGH:
         return math.nan
     seeds = np.arange(ENOUGH, MANY + 1)
-    error, size = found.std(ddof=1) / np.sqrt(seeds), abs(found.mean())
+    error, size = samples.std(ddof=1) / np.sqrt(seeds), abs(samples.mean())
     power = _quantiles(POWER)
     apart = (_quantiles(1 - level / 2) + power) * error <= size
     alike = (_quantiles(1 - level) + power) * error <= margin - size
@@ -278,10 +278,10 @@ def until_decided(
         going = [name for name, finding in verdicts.items() if finding.word not in DECIDED]
         if going or look == looks(most)[0]:
             needed |= dict.fromkeys([*going, baseline], look)
-        seen = {name: {s: v for s, v in values[name].items() if s <= look} for name in [*going, baseline]}
-        if not going or any(len(seeds) < look for seeds in seen.values()):
+        so_far = {name: {s: v for s, v in values[name].items() if s <= look} for name in [*going, baseline]}
+        if not going or any(len(seeds) < look for seeds in so_far.values()):
             break
-        verdicts |= findings(seen, baseline, share, higher, level)
+        verdicts |= findings(so_far, baseline, share, higher, level)
     return verdicts, needed
 
 
@@ -291,7 +291,7 @@ def _untested(values: Values, name: str, baseline: str) -> Finding:
 
 def places(
     values: Values,
-    told: Mapping[str, Finding],
+    judged: Mapping[str, Finding],
     baseline: str,
     share: float = Settings.margin,
     higher: bool = False,
@@ -304,7 +304,7 @@ def places(
     """
     margin = share * abs(interval(values[baseline].values()).mean) if baseline in values else math.nan
     pairs = [pair for pair in combinations(values, 2) if baseline not in pair]
-    verdicts = {(name, baseline): finding for name, finding in told.items()}
+    verdicts = {(name, baseline): finding for name, finding in judged.items()}
     verdicts |= _test_family(values, pairs, margin, higher, level)
     above: dict[str, set[str]] = {name: set() for name in values}
     for (one, other), finding in verdicts.items():

@@ -18,14 +18,14 @@ from normkit.lab.plan.variants import SLOTS, Variant, unique
 LENGTHS = ("steps", "seconds")
 
 
-def joined(there: Sequence[Variant], here: Sequence[Variant], crossed: bool) -> tuple[Variant, ...]:
+def joined(saved: Sequence[Variant], here: Sequence[Variant], crossed: bool) -> tuple[Variant, ...]:
     """Return the variants that are there, and behind them those that are new.
 
     crossed: whether the names of the new were made of what varies among them alone. Then one that is there by another
     name is not new, and where the name is another's, it says more.
     """
-    known, content = {variant.name: variant for variant in there}, [replace(variant, name="") for variant in there]
-    variants = list(there)
+    known, content = {variant.name: variant for variant in saved}, [replace(variant, name="") for variant in saved]
+    variants = list(saved)
     for variant in here:
         other = known.get(variant.name)
         if variant == other or (crossed and replace(variant, name="") in content):
@@ -64,11 +64,11 @@ def _more(was: Any, now: Any) -> bool:
     return was is not None and now is not None and now > was
 
 
-def _differing(there: Mapping[str, Any], here: Mapping[str, Any] | None) -> str:
+def _differing(saved: Mapping[str, Any], here: Mapping[str, Any] | None) -> str:
     if here is None:
-        return f"variant {there['name']!r}: there, but not here"
-    own = [f"{key} {there[key]!r} there, {here[key]!r} here" for key in there if there[key] != here[key]]
-    return f"variant {there['name']!r}: {', '.join(own)}"
+        return f"variant {saved['name']!r}: there, but not here"
+    own = [f"{key} {saved[key]!r} there, {here[key]!r} here" for key in saved if saved[key] != here[key]]
+    return f"variant {saved['name']!r}: {', '.join(own)}"
 
 
 def additions(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -115,46 +115,50 @@ def print_of(thing: Any) -> str:
     return hashlib.blake2b("\n".join(_words_of(thing, set())).encode(), digest_size=4).hexdigest()
 
 
-def _words_of(thing: Any, seen: set[int]) -> Iterator[str]:
-    if id(thing) in seen:
+def _words_of(thing: Any, visited: set[int]) -> Iterator[str]:
+    if id(thing) in visited:
         return
-    seen.add(id(thing))
+    visited.add(id(thing))
     if isinstance(thing, PLAIN):
         yield repr(thing)
     elif isinstance(thing, types.FunctionType):
-        yield from _words_of_function(thing, seen)
+        yield from _words_of_function(thing, visited)
     elif isinstance(thing, type):
-        yield thing.__qualname__
-        for part in (*thing.__bases__, *vars(thing).values()):
-            if getattr(part, "__module__", None) == thing.__module__:
-                yield from _words_of(getattr(part, "__func__", part), seen)
+        yield from _words_of_class(thing, visited)
     elif isinstance(thing, list | tuple | dict):
         for part in thing.items() if isinstance(thing, dict) else thing:
-            yield from _words_of(part, seen)
+            yield from _words_of(part, visited)
     elif isinstance(thing, functools.partial):
-        yield from _words_of((thing.func, thing.args, thing.keywords), seen)
+        yield from _words_of((thing.func, thing.args, thing.keywords), visited)
     elif not isinstance(thing, types.ModuleType):
-        yield from _words_of(type(thing), seen)
+        yield from _words_of(type(thing), visited)
 
 
-def _words_of_function(function: types.FunctionType, seen: set[int]) -> Iterator[str]:
+def _words_of_class(kind: type, visited: set[int]) -> Iterator[str]:
+    yield kind.__qualname__
+    for part in (*kind.__bases__, *vars(kind).values()):
+        if getattr(part, "__module__", None) == kind.__module__:
+            yield from _words_of(getattr(part, "__func__", part), visited)
+
+
+def _words_of_function(function: types.FunctionType, visited: set[int]) -> Iterator[str]:
     for part in (function.__defaults__, function.__kwdefaults__, _closed_over(function)):
-        yield from _words_of(part, seen)
-    yield from _words_of_code(function.__code__, function, seen)
+        yield from _words_of(part, visited)
+    yield from _words_of_code(function.__code__, function, visited)
 
 
-def _words_of_code(code: types.CodeType, function: types.FunctionType, seen: set[int]) -> Iterator[str]:
+def _words_of_code(code: types.CodeType, function: types.FunctionType, visited: set[int]) -> Iterator[str]:
     yield code.co_code.hex()
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _words_of_code(constant, function, seen)
+            yield from _words_of_code(constant, function, visited)
         else:
             yield repr(sorted(constant, key=repr) if isinstance(constant, frozenset) else constant)
     for name in code.co_names:
         yield name
         used = function.__globals__.get(name)
         if isinstance(used, PLAIN) or getattr(used, "__module__", used) == function.__module__:
-            yield from _words_of(used, seen)
+            yield from _words_of(used, visited)
 
 
 def _closed_over(function: types.FunctionType) -> list[Any]:

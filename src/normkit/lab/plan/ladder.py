@@ -116,7 +116,18 @@ def checked(settings: Settings) -> Settings:
     """Return the settings with a ladder that can be climbed; of data, with the shares that the rungs are."""
     if settings.ladder is None:
         return settings
-    ladder, of, name = tuple(map(float, settings.ladder)), settings.ladder_of, typed("ladder")
+    require(settings)
+    ladder = tuple(map(float, settings.ladder))
+    if settings.ladder_of == DATA:
+        ladder = tuple(float(f"{rung / ladder[-1]:.6g}") for rung in ladder)
+    for rung in ladder:
+        changes(vars(settings), rung)
+    return dataclasses.replace(settings, ladder=ladder)
+
+
+def require(settings: Settings) -> None:
+    """Refuse a ladder that does not grow, or of what these settings do not have."""
+    ladder, of, name = tuple(map(float, settings.ladder or ())), settings.ladder_of, typed("ladder")
     if len(ladder) < FEWEST:
         raise ValueError(f"{name} must have at least {FEWEST} rungs, such as 1,2,4, not {listed(ladder)} alone")
     for lower, higher in itertools.pairwise(ladder):
@@ -128,19 +139,14 @@ def checked(settings: Settings) -> Settings:
         )
     if settings.steps is None and settings.seconds is None and of == STEPS:
         raise ValueError(f"{name} multiplies {typed('steps')} or {typed('seconds')}: give one of them")
-    if of == DATA:
-        if settings.federated:
-            raise ValueError(f"{typed('ladder_of')} {DATA} and {typed('federated')} exclude each other")
-        ladder = tuple(float(f"{rung / ladder[-1]:.6g}") for rung in ladder)
-    for rung in ladder:
-        changes(vars(settings), rung)
-    return dataclasses.replace(settings, ladder=ladder)
+    if of == DATA and settings.federated:
+        raise ValueError(f"{typed('ladder_of')} {DATA} and {typed('federated')} exclude each other")
 
 
-def contains(here: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
+def contains(here: Mapping[str, Any], saved: Mapping[str, Any]) -> bool:
     """Whether the ladder of the settings here has all rungs of that there, which may be none but the first."""
-    alike = not there.get("ladder") or there["ladder_of"] == here["ladder_of"]
-    return alike and set(rungs(there)) <= set(rungs(here))
+    alike = not saved.get("ladder") or saved["ladder_of"] == here["ladder_of"]
+    return alike and set(rungs(saved)) <= set(rungs(here))
 
 
 def listed(ladder: Sequence[float]) -> str:

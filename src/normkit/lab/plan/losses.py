@@ -33,15 +33,15 @@ def loss_for(name: str) -> Callable[[Tensor, Tensor], Tensor]:
         if unknown:
             raise ValueError(f"loss {name!r}: {PLAIN} takes {', '.join(OPTIONS)}, not {', '.join(sorted(unknown))}")
         return functools.partial(F.cross_entropy, **arguments)
-    chosen = _find(name)
-    if not fits(chosen.card, tuple(chosen.arguments)):
+    choice = _find(name)
+    if not fits(choice.card, tuple(choice.arguments)):
         usable = ", ".join(_usable())
-        raise ValueError(f"loss {chosen.card.name!r} is not one of scores and labels alone; those that are: {usable}")
-    made = chosen.create()
-    if made.state_dict():
-        kept = ", ".join(made.state_dict())
-        raise ValueError(f"loss {chosen.card.name!r} keeps a state of its own ({kept}), which no run would learn")
-    return made
+        raise ValueError(f"loss {choice.card.name!r} is not one of scores and labels alone; those that are: {usable}")
+    loss = choice.create()
+    if loss.state_dict():
+        kept = ", ".join(loss.state_dict())
+        raise ValueError(f"loss {choice.card.name!r} keeps a state of its own ({kept}), which no run would learn")
+    return loss
 
 
 def _find(name: str) -> catalog.Choice:
@@ -58,12 +58,12 @@ def _usable() -> list[str]:
     return [PLAIN, *(card.name for card in catalog.members(Loss.kind) if fits(card))]
 
 
-def fits(card: catalog.Card, given: tuple[str, ...] = ()) -> bool:
-    """Whether a method is a loss of scores and labels, and is built from the arguments ``given`` alone."""
+def fits(card: catalog.Card, arguments: tuple[str, ...] = ()) -> bool:
+    """Whether a method is a loss of scores and labels, and is built from these ``arguments`` alone."""
     needed = [str(layout) for layout in card.inputs.values() if not layout.optional]
     required = [p.name for p in card.signature.parameters.values() if p.default is inspect.Parameter.empty]
     alone = card.kind is Loss.kind and card.shape == "N C" and needed == [LABELS]
-    return alone and all(name in given for name in required)
+    return alone and all(name in arguments for name in required)
 
 
 def cross_entropy(scored: Of) -> Objective:

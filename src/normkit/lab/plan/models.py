@@ -33,10 +33,10 @@ def decoder(variant: Variant, seed: int, length: int, sizes: Mapping[str, int]) 
 
     Embeddings are multiplied by sqrt(dim), which dyt and derf need and no norm suffers from; not on a sphere.
     """
-    chosen = variant.arguments()
-    scaled = wiring_of("normkit compare", chosen["placement"]).attention.sphere is None
-    made = Decoder(vocab=256, length=length, tied=False, scale_embedding=scaled, **chosen, **sizes)
-    return same_start(made, seed, variant.placement)
+    arguments = variant.arguments()
+    scaled = wiring_of("normkit compare", arguments["placement"]).attention.sphere is None
+    model = Decoder(vocab=256, length=length, tied=False, scale_embedding=scaled, **arguments, **sizes)
+    return same_start(model, seed, variant.placement)
 
 
 class ViT(nn.Module):
@@ -59,10 +59,10 @@ class ViT(nn.Module):
 
 def vit(variant: Variant, seed: int, images: Images, sizes: Mapping[str, int]) -> nn.Module:
     """Build a vision transformer for small images."""
-    made = ViT(images.shape, images.classes, **variant.arguments(), **sizes)
-    same_start(made, seed, variant.placement)
-    nn.init.zeros_(made.encoder.positions.weight)  # type: ignore[union-attr]
-    return made
+    model = ViT(images.shape, images.classes, **variant.arguments(), **sizes)
+    same_start(model, seed, variant.placement)
+    nn.init.zeros_(model.encoder.positions.weight)  # type: ignore[union-attr]
+    return model
 
 
 def convolutions(shape: tuple[int, ...]) -> Callable[..., nn.Conv2d]:
@@ -207,8 +207,8 @@ def spdnet(variant: Variant, seed: int, matrices: Images, sizes: Mapping[str, in
     place = MODELS["spdnet"].place
     norm = None
     if variant.norm != ORIGINAL:
-        chosen = catalog.find(variant.norm)
-        norm = functools.partial(fits.build, chosen, fits.require(chosen, place))
+        choice = catalog.find(variant.norm)
+        norm = functools.partial(fits.build, choice, fits.require(choice, place))
     return same_start(SPDNet(matrices.shape[-1], matrices.classes, norm=norm, **sizes), seed)
 
 

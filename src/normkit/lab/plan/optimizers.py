@@ -52,12 +52,12 @@ def _of_torch() -> dict[str, Any]:
     return {name.lower(): entry for name, entry in vars(torch.optim).items()}
 
 
-def _steps_alone(found: Any) -> bool:
+def _steps_alone(optimizer: Any) -> bool:
     """Whether it is an optimizer with a learning rate whose step needs no function that computes the loss again."""
-    if not (inspect.isclass(found) and issubclass(found, torch.optim.Optimizer)):
+    if not (inspect.isclass(optimizer) and issubclass(optimizer, torch.optim.Optimizer)):
         return False
-    takes = inspect.signature(found).parameters
-    closure = inspect.signature(found.step).parameters.get("closure")
+    takes = inspect.signature(optimizer).parameters
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
     return "lr" in takes and (closure is None or closure.default is None)
 
 
@@ -74,8 +74,8 @@ def make_optimizer(name: str, model: nn.Module, lr: float, weight_decay: float) 
     One that takes matrices only gets those inside the model, and AdamW the rest, whose rate stands to its usual one
     as that of the first does.
     """
-    build, given = optimizer_for(name)
-    arguments = {**USUAL_ARGUMENTS.get(parsed(name)[0].lower(), {}), **given, "lr": lr}
+    build, named = optimizer_for(name)
+    arguments = {**USUAL_ARGUMENTS.get(parsed(name)[0].lower(), {}), **named, "lr": lr}
     weights = [p for p in model.parameters() if p.requires_grad]
     decaying = {id(row.parameter) for row in roles(model) if row.decays}
     if not takes_matrices_only(build, arguments):

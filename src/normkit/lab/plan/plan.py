@@ -154,9 +154,9 @@ def plan_in(folder: Folder) -> dict[str, Any] | None:
         return None
 
 
-def same(there: Any, here: Mapping[str, Any]) -> bool:
+def same(saved: Any, here: Mapping[str, Any]) -> bool:
     """Whether a recipe is that of the run which is to be trained; what it is older than, it has at its default."""
-    if not isinstance(there, Mapping) or not all(isinstance(there.get(k), Mapping) for k in ("variant", "settings")):
+    if not isinstance(saved, Mapping) or not all(isinstance(saved.get(k), Mapping) for k in ("variant", "settings")):
         return False
-    shared = {**deciding(full(Settings, {})), **there["settings"]}
-    return {**there, "variant": full(Variant, there["variant"]), "settings": shared} == here
+    shared = {**deciding(full(Settings, {})), **saved["settings"]}
+    return {**saved, "variant": full(Variant, saved["variant"]), "settings": shared} == here

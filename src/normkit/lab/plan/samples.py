@@ -131,23 +131,23 @@ def import_source(source: str) -> SourceData:
         return SourceData(anew(0), anew, seeded)
 
 
-def recipe_of(found: Any, batch: int | None) -> Recipe | str:
+def recipe_of(data: Any, batch: int | None) -> Recipe | str:
     """Return how batches of a data set or a loader are made; if they cannot be made anew, why; empty for a stream."""
-    if isinstance(found, list | tuple):
-        return Recipe(found, None, as_it_is, shuffled, torch.arange(len(found)))
-    if not isinstance(found, DataLoader):
-        if isinstance(found, IterableDataset) or not _has_numbers(found):
+    if isinstance(data, list | tuple):
+        return Recipe(data, None, as_it_is, shuffled, torch.arange(len(data)))
+    if not isinstance(data, DataLoader):
+        if isinstance(data, IterableDataset) or not _has_numbers(data):
             return ""
-        return Recipe(found, batch or BATCH, default_collate, shuffled, torch.arange(len(found)))
-    if isinstance(found.dataset, IterableDataset):
+        return Recipe(data, batch or BATCH, default_collate, shuffled, torch.arange(len(data)))
+    if isinstance(data.dataset, IterableDataset):
         return ""
-    return _recipe_of_loader(found, batch)
+    return _recipe_of_loader(data, batch)
 
 
-def _has_numbers(found: Any) -> bool:
+def _has_numbers(data: Any) -> bool:
     """Whether samples can be had by number; a mapping has names."""
-    kind = type(found)
-    return hasattr(kind, "__getitem__") and hasattr(kind, "__len__") and not isinstance(found, dict | str)
+    kind = type(data)
+    return hasattr(kind, "__getitem__") and hasattr(kind, "__len__") and not isinstance(data, dict | str)
 
 
 def _recipe_of_loader(loader: DataLoader, batch: int | None) -> Recipe | str:
@@ -307,13 +307,13 @@ def _split(recipe: Recipe, batches: int, source: str) -> tuple[Tensor, Tensor]:
         raise ValueError(f"data {source!r} has {len(numbers)} {what}; at least 2 are needed, one of them to hold out")
     first = torch.tensor([rows[0] for rows in numbers])
     labels = None if recipe.batch is None else _labels(recipe.dataset)
-    chosen = (
+    apart = (
         spread(len(numbers), batches)
         if recipe.batch is None
         else held_out(len(numbers), recipe.batch, None if labels is None else labels[first])
     )
-    kept = all_but(chosen, len(numbers)).tolist()
-    return first[chosen], torch.tensor([row for place in kept for row in numbers[place]])
+    kept = all_but(apart, len(numbers)).tolist()
+    return first[apart], torch.tensor([row for place in kept for row in numbers[place]])
 
 
 def spread(count: int, batches: int) -> Tensor:
@@ -376,8 +376,8 @@ class Stream:
 
     unit = "samples"
 
-    def __init__(self, found: SourceData, validation: list[Any], source: str):
-        self.anew, self.held_out, self.source = found.anew, validation, source
+    def __init__(self, provider: SourceData, validation: list[Any], source: str):
+        self.anew, self.held_out, self.source = provider.anew, validation, source
         self.place: tuple[int, int] = (-1, 0)
 
     def train(self, seed: int, step: int) -> Any:
@@ -392,19 +392,19 @@ class Stream:
 
     def _endless(self, seed: int) -> Iterator[Any]:
         for epoch in itertools.count():
-            made = self.anew(seed)
-            for holder in (made, getattr(made, "sampler", None), getattr(made, "batch_sampler", None)):
+            batches = self.anew(seed)
+            for holder in (batches, getattr(batches, "sampler", None), getattr(batches, "batch_sampler", None)):
                 if isinstance(own := getattr(holder, "generator", None), torch.Generator):
                     own.manual_seed(generator(seed, epoch).initial_seed())
             empty = True
-            for batch in self._epoch(made):
+            for batch in self._epoch(batches):
                 empty = False
                 yield batch
             if empty:
                 raise ValueError(f"data {self.source!r} gives no batch in epoch {epoch + 1}: it must begin again")
 
-    def _epoch(self, made: Any) -> Iterator[Any]:
-        return iter(made)
+    def _epoch(self, batches: Any) -> Iterator[Any]:
+        return iter(batches)
 
     def validation(self) -> list[Any]:
         """Return all that is held out."""
@@ -414,13 +414,13 @@ class Stream:
 class ByPlace(Stream):
     """Batches that come in the same order each time; those at some places are held out."""
 
-    def __init__(self, found: SourceData, batches: int, source: str):
-        if found.seeded:
+    def __init__(self, provider: SourceData, batches: int, source: str):
+        if provider.seeded:
             raise ValueError(
                 f"data {source!r} takes a seed, by which its order changes, so that a held-out batch would be "
                 f"trained on with another seed; {hand_in()}"
             )
-        first, again = ([[*_prints(batch)] for batch in _looked_at(found, time)] for time in (1, 2))
+        first, again = ([[*_prints(batch)] for batch in _looked_at(provider, time)] for time in (1, 2))
         if first and not again:
             raise ValueError(f"data {source!r} gives its batches only once; a list or a function gives them again")
         if first != again:
@@ -431,15 +431,15 @@ class ByPlace(Stream):
         if len(first) < 2:
             raise ValueError(f"data {source!r} gives {len(first)} batches; at least 2 are needed, one to hold out")
         places = set(spread(len(first), batches).tolist())
-        super().__init__(found, [b for at, b in enumerate(_looked_at(found, 0)) if at in places], source)
+        super().__init__(provider, [b for at, b in enumerate(_looked_at(provider, 0)) if at in places], source)
         self.places = places
         self.prints = {print_ for at in places for print_ in first[at]}
         for at, prints in enumerate(first):
             if at not in places:
                 self._require_new(prints, at)
 
-    def _epoch(self, made: Any) -> Iterator[Any]:
-        for at, batch in enumerate(made):
+    def _epoch(self, batches: Any) -> Iterator[Any]:
+        for at, batch in enumerate(batches):
             if at in self.places:
                 continue
             if at >= LOOKED_AT:
@@ -453,17 +453,17 @@ class ByPlace(Stream):
             )
 
 
-def _looked_at(found: SourceData, time: int) -> Iterator[Any]:
+def _looked_at(provider: SourceData, time: int) -> Iterator[Any]:
     """Return the first batches, with other random numbers each time."""
     with chances(time):
-        yield from itertools.islice(iter(found.anew(0)), LOOKED_AT)
+        yield from itertools.islice(iter(provider.anew(0)), LOOKED_AT)
 
 
-def _read(found: SourceData, source: str, batch: int | None, trained: Recipe | str) -> list[Any]:
+def _read(provider: SourceData, source: str, batch: int | None, trained: Recipe | str) -> list[Any]:
     """Read all held-out batches, of a stream no more than are looked at."""
-    recipe = recipe_of(found.made, batch)
+    recipe = recipe_of(provider.made, batch)
     if not isinstance(recipe, Recipe):
-        batches = list(itertools.islice(iter(found.made), LOOKED_AT))
+        batches = list(itertools.islice(iter(provider.made), LOOKED_AT))
     else:
         if isinstance(trained, Recipe):
             _require_apart(recipe, trained, source)
@@ -514,12 +514,12 @@ def print_of(batches: list[Any]) -> str:
     return hashlib.blake2b(b"".join(p for batch in batches for p in _prints(batch)), digest_size=8).hexdigest()
 
 
-def sketch(found: Any) -> str:
+def sketch(data: Any) -> str:
     """Return a short print of data: how many samples there are, and what the first, the middle and the last are.
 
     Empty where samples have no numbers.
     """
-    recipe = None if callable(found) and not hasattr(type(found), "__iter__") else recipe_of(found, None)
+    recipe = None if callable(data) and not hasattr(type(data), "__iter__") else recipe_of(data, None)
     if not isinstance(recipe, Recipe) or not len(recipe.dataset):
         return ""
     count = len(recipe.dataset)

@@ -95,15 +95,15 @@ def orders_of(words: Sequence[str]) -> list[tuple[str, str, int | None]]:
 
 def samples(task: Task, settings: Settings) -> Samples:
     """Return the held-out samples of a task, or say why it has none that can be shifted."""
-    name, given = typed("shift"), task.data
-    if isinstance(given, data.Tokens) and not settings.model.startswith("hf:"):
-        rows = min(SEQUENCES, (len(given.held_out) - 1) // given.length)
-        tokens = given.held_out[: rows * given.length + 1].unfold(0, given.length + 1, given.length)
+    name, source = typed("shift"), task.data
+    if isinstance(source, data.Tokens) and not settings.model.startswith("hf:"):
+        rows = min(SEQUENCES, (len(source.held_out) - 1) // source.length)
+        tokens = source.held_out[: rows * source.length + 1].unfold(0, source.length + 1, source.length)
         return Samples(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), TEXT, None)
-    batches = given.validation()
+    batches = source.validation()
     pairs = all(tasks.is_pair(batch) and tasks.classes_of(batch) is not None for batch in batches)
     x = torch.cat([batch[0] for batch in batches]) if pairs else torch.empty(0)
-    if not pairs or not x.is_floating_point() or x.dim() not in (3, 4) or isinstance(given, data.Rows | data.Matrices):
+    if not pairs or not x.is_floating_point() or x.dim() not in (3, 4) or isinstance(source, data.Rows | data.Matrices):
         raise ValueError(
             f"{name} needs images or signals (N, C, ...) with a class each, or text as bytes, which the data "
             f"{settings.data!r} are not"
@@ -112,26 +112,26 @@ def samples(task: Task, settings: Settings) -> Samples:
     return Samples(x, y, SIGNALS if x.dim() == 3 else IMAGES, y)
 
 
-def require_fit(found: Samples, settings: Settings) -> None:
+def require_fit(samples: Samples, settings: Settings) -> None:
     """Refuse corruptions and orders that do not fit the samples."""
-    corruptions_of(settings.shift or (), found.corruptions)
+    corruptions_of(settings.shift or (), samples.corruptions)
     for _, kind, _ in orders_of(settings.stream):
-        if kind == CLASS and found.classes is None:
+        if kind == CLASS and samples.classes is None:
             raise ValueError(f"{typed('stream')} {kind}: samples of text have no classes")
 
 
-def streams(found: Samples, settings: Settings, seed: int) -> Iterator[tuple[str, Stream]]:
+def streams(samples: Samples, settings: Settings, seed: int) -> Iterator[tuple[str, Stream]]:
     """Return the streams with how their order was typed: of each corruption one, or one of all of them."""
-    require_fit(found, settings)
-    shifts = corruptions_of(settings.shift or (), found.corruptions)
+    require_fit(samples, settings)
+    shifts = corruptions_of(settings.shift or (), samples.corruptions)
     g = data.generator(seed, 41)
-    order = torch.randperm(len(found.x), generator=g)
-    x, y = found.x[order], found.y[order]
-    classes = None if found.classes is None else found.classes[order]
-    shown = [found.corruptions[name](x, severity, g) for name, severity in shifts]
+    order = torch.randperm(len(samples.x), generator=g)
+    x, y = samples.x[order], samples.y[order]
+    classes = None if samples.classes is None else samples.classes[order]
+    shown = [samples.corruptions[name](x, severity, g) for name, severity in shifts]
     names = [f"{name} {severity}" for name, severity in shifts]
     for text, kind, size in orders_of(settings.stream):
-        batch = size or (BATCH if found.classes is not None else max(1, BATCH // 4))
+        batch = size or (BATCH if samples.classes is not None else max(1, BATCH // 4))
         if kind in (IID, CLASS):
             at = torch.arange(len(x)) if kind == IID or classes is None else classes.argsort(stable=True)
             for name, inputs in zip(names, shown, strict=True):
@@ -148,10 +148,10 @@ def streams(found: Samples, settings: Settings, seed: int) -> Iterator[tuple[str
         yield text, Stream(kind, " + ".join(names), blocks)
 
 
-def clean(found: Samples, settings: Settings, seed: int) -> list[tuple[Tensor, Tensor]]:
+def clean(samples: Samples, settings: Settings, seed: int) -> list[tuple[Tensor, Tensor]]:
     """Return the samples as they are, in mixed batches."""
-    order = torch.randperm(len(found.x), generator=data.generator(seed, 43))
-    return _cut(found.x[order], found.y[order], BATCH if found.classes is not None else BATCH // 4)
+    order = torch.randperm(len(samples.x), generator=data.generator(seed, 43))
+    return _cut(samples.x[order], samples.y[order], BATCH if samples.classes is not None else BATCH // 4)
 
 
 def _cut(x: Tensor, y: Tensor, batch: int) -> list[tuple[Tensor, Tensor]]:

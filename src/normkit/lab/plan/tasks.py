@@ -140,7 +140,7 @@ def _built_in(model: Model, name: str, arguments: dict[str, Any], settings: Sett
         if argument not in model.sizes:
             raise ValueError(f"model {name!r} has no {argument!r}; it has {', '.join(model.sizes)}")
     sizes = {**model.sizes, **arguments}
-    given: list[Any] = [settings.length]
+    inputs: list[Any] = [settings.length]
 
     def build(variant: Variant, seed: int) -> nn.Module:
         if not model.parts:
@@ -148,14 +148,14 @@ def _built_in(model: Model, name: str, arguments: dict[str, Any], settings: Sett
         if variant.norm == ORIGINAL:
             variant = dataclasses.replace(variant, norm=model.original)
         torch.manual_seed(seed)
-        return getattr(models, name)(variant, seed, *given, sizes)
+        return getattr(models, name)(variant, seed, *inputs, sizes)
 
     if model.takes == TEXT:
         return _own_data(settings, build) or next_token(_bytes(settings), build)
     if model.takes == SAMPLES:
-        given = [rows := _rows(settings)]
+        inputs = [rows := _rows(settings)]
         return likelihood(rows, build)
-    given = [pictures := _matrices(settings) if model.takes == MATRICES else _images(settings)]
+    inputs = [pictures := _matrices(settings) if model.takes == MATRICES else _images(settings)]
     return image_class(pictures, build)
 
 
@@ -177,11 +177,11 @@ def _build_with_norm(make: Callable[[], nn.Module], name: str, variant: Variant,
     """Build from the seed, then exchange the norms, so that all else starts the same."""
     variant.require_parts_of(name)
     torch.manual_seed(seed)
-    made = make()
+    model = make()
     if variant.norm != ORIGINAL:
         with OF_A_RUN.part(RECOGNITION):
-            return exchange(made, variant.norm, name)
-    return made
+            return exchange(model, variant.norm, name)
+    return model
 
 
 def _hugging_face(name: str, settings: Settings) -> Task:
@@ -475,8 +475,8 @@ def check_variant(variant: Variant, settings: Settings) -> int:
         if settings.federated:
             clients.check(variant, model, task.data, settings)
     except Exception as error:
-        given = _describe_batch(batch, settings) if is_own(settings.model) and batch is not None else ""
-        raise ValueError(f"variant {variant.name!r} does not fit{given}: {error}") from error
+        misfit = _describe_batch(batch, settings) if is_own(settings.model) and batch is not None else ""
+        raise ValueError(f"variant {variant.name!r} does not fit{misfit}: {error}") from error
     _check_metric(task, model, settings)
     return sum(p.numel() for p in model.parameters())
 

@@ -108,15 +108,15 @@ def trends(
     equal = dict(zip(lines, findings.holm(findings.equivalence(*both, margin) for both in sides), strict=True))
     judged = {}
     for name in names:
-        seen = {rung: findings.interval(by_seed.values()) for rung, by_seed in gaps[name].items()}
+        intervals = {rung: findings.interval(by_seed.values()) for rung, by_seed in gaps[name].items()}
         if name not in lines:
-            judged[name] = Trend(UNKNOWN, seen, UNMEASURED)
+            judged[name] = Trend(UNKNOWN, intervals, UNMEASURED)
             continue
         line, climbed = lines[name], sorted(_sound(gaps[name]))
         ends = forecast(line, climbed[0]), forecast(line, climbed[-1])
         judged[name] = Trend(
             _word((ends[0].mean, ends[1].mean), ps[name], equal[name]),
-            seen,
+            intervals,
             findings.interval(line.slopes),
             ends,
             ps[name],
@@ -140,14 +140,14 @@ def _mean(values: Mapping[int, float]) -> float:
 
 def gaps_of(values: Mapping[float, Values], name: str, baseline: str, unit: float) -> dict[float, dict[int, float]]:
     """Return variant minus baseline by rung and seed, in a unit."""
-    made: dict[float, dict[int, float]] = {}
+    by_rung: dict[float, dict[int, float]] = {}
     for rung, of in sorted(values.items()):
         if not of.get(name) or not of.get(baseline):
             continue
         seeds = sorted(of[name].keys() & of[baseline].keys())
         gaps = findings.differences(of[name], of[baseline]) / unit
-        made |= {rung: dict(zip(seeds, gaps.tolist(), strict=True))} if seeds else {}
-    return made
+        by_rung |= {rung: dict(zip(seeds, gaps.tolist(), strict=True))} if seeds else {}
+    return by_rung
 
 
 def _sound(gaps: Gaps) -> dict[float, Mapping[int, float]]:
@@ -185,10 +185,10 @@ def forecast(lines: Lines, rung: float) -> Interval:
 
 def _forecasts(gaps: Gaps, rounds: Sequence[Sequence[float]]) -> list[Forecast]:
     """Return what was predicted of each rung by those below it that were there before it was trained."""
-    sound, made = _sound(gaps), []
+    sound, forecasts = _sound(gaps), []
     for rung in sound:
         before = [earlier for earlier in rounds if rung not in earlier]
         known = {r: sound[r] for r in sound if r < rung and (not before or r in before[-1])}
         if (lines := fit(known)) is not None:
-            made.append(Forecast(rung, forecast(lines, rung), findings.interval(sound[rung].values())))
-    return made
+            forecasts.append(Forecast(rung, forecast(lines, rung), findings.interval(sound[rung].values())))
+    return forecasts

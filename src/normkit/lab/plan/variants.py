@@ -243,8 +243,8 @@ class Variant:
 
     def arguments(self) -> dict[str, Any]:
         """Return what a transformer of normkit takes for its parts."""
-        taken = ((one.argument, getattr(self, name)) for name, one in SLOTS.items())
-        return {key: value for make, text in taken if make is not None for key, value in make(text).items()}
+        values = ((one.argument, getattr(self, name)) for name, one in SLOTS.items())
+        return {key: value for make, text in values if make is not None for key, value in make(text).items()}
 
     def put(self, model: nn.Module) -> nn.Module:
         """Put into a model that is built what any model takes."""
@@ -280,12 +280,12 @@ def cross(**choices: Sequence[Any]) -> tuple[Variant, ...]:
         raise ValueError(f"a variant has no {', '.join(sorted(unknown))}; it has {', '.join(OF_A_VARIANT)}")
     varying = [key for key, values in choices.items() if len(values) > 1]
     varying = varying or ["flow" if "flow" in choices else "norm"]
-    made = []
+    variants = []
     for values in itertools.product(*choices.values()):
         parts = {key: converted(key, value) for key, value in zip(choices, values, strict=True)}
         named = [called(key, parts.get(key) or getattr(Variant, key)) for key in varying]
-        made.append(Variant("+".join(named), **parts))
-    return unique(made)
+        variants.append(Variant("+".join(named), **parts))
+    return unique(variants)
 
 
 def converted(field: str, value: Any) -> Any:

@@ -19,27 +19,27 @@ CHEAPER = 0.02  # a share of time that is worth a change, if the whole interval 
 def headline(rows: Sequence[Row]) -> str:
     """Say in a line what to do."""
     baseline, scale = _baseline(rows), scale_of(rows)
-    tested = [row for row in rows if row.finding and row.finding.word != FEW and not row.is_twin]
-    better = [row for row in tested if row.finding and row.finding.word == BETTER]
+    tested = [row for row in rows if _word(row) not in ("", FEW) and not row.is_twin]
+    better = [row for row in tested if _word(row) == BETTER]
     if _failed(baseline):
         return f"{baseline.variant} {baseline.status}: nothing can be told against it"
     if better:
-        taken, first = better[0], better[0].place
+        pick, first = better[0], better[0].place
         level = [row.variant for row in better[1:] if row.place == first]
         beside = f" or {listed(level)}" if level else ""
-        return f"Take {taken.variant}{beside}: {_lead(taken, baseline, scale)}"
-    cheap = [row for row in tested if row.finding and row.finding.word == EQUAL and is_cheaper(row)]
+        return f"Take {pick.variant}{beside}: {_lead(pick, baseline, scale)}"
+    cheap = [row for row in tested if _word(row) == EQUAL and is_cheaper(row)]
     if cheap:
-        taken = min(cheap, key=lambda row: row.speed.median if row.speed else 1.0)
-        return f"Take {taken.variant}: as good as {baseline.variant}, and {faster(taken.speed, brief=False)}"
+        pick = min(cheap, key=lambda row: row.speed.median if row.speed else 1.0)
+        return f"Take {pick.variant}: as good as {baseline.variant}, and {faster(pick.speed, brief=False)}"
     if not any(row.finding for row in rows if not row.is_twin):
         return f"{baseline.variant} has nothing to be compared with yet"
     if not tested:
         return f"Too few seeds to tell anything from {baseline.variant}"
     likely = [row for row in tested if is_likely(row) and not _is_worse(row)]
     if likely:
-        taken = min(likely, key=lambda row: row.finding.p if row.finding else 1.0)
-        return f"{taken.variant} is likely better than {baseline.variant}: {_likely(taken, baseline, scale)}"
+        pick = min(likely, key=lambda row: row.finding.p if row.finding else 1.0)
+        return f"{pick.variant} is likely better than {baseline.variant}: {_likely(pick, baseline, scale)}"
     return f"Keep {baseline.variant}: {_why_keep(tested)}"
 
 
@@ -63,14 +63,14 @@ def _enough(rows: Sequence[Row]) -> str:
     needed = [row.finding.needed for row in rows if row.finding and not math.isnan(row.finding.needed)]
     if not needed:
         return ""
-    seen = "the differences that were seen" if len(needed) > 1 else "the difference that was seen"
+    what = "the differences that were seen" if len(needed) > 1 else "the difference that was seen"
     many = f"more than {findings.MANY}" if math.isinf(max(needed)) else f"about {max(needed):.0f}"
-    return f"; {many} seeds would decide {seen}"
+    return f"; {many} seeds would decide {what}"
 
 
 def _why_keep(tested: Sequence[Row]) -> str:
-    words = {row.finding.word for row in tested if row.finding}
-    undecided = [row for row in tested if row.finding and row.finding.word == SAME]
+    words = {_word(row) for row in tested}
+    undecided = [row for row in tested if _word(row) == SAME]
     if undecided and all(_word(row) == WORSE or (is_likely(row) and _is_worse(row)) for row in tested):
         what = "the others are" if len(tested) > 1 else f"{tested[0].variant} is"
         return f"{what} likely worse{_enough(undecided)}"
@@ -166,7 +166,7 @@ def _open(rows: Sequence[Row], baseline: Row, scale: Scale) -> list[str]:
         f"{row.variant} is likely {ways[row.variant]} than {baseline.variant}: {_likely(row, baseline, scale)}."
         for row in likely
     ]
-    unlike = [row for row in rows if row.finding and _word(row) == SAME and not is_likely(row)]
+    unlike = [row for row in rows if _word(row) == SAME and not is_likely(row)]
     if not unlike:
         return sentences
     least = max(row.finding.least for row in unlike if row.finding)

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 from importlib.resources import files
+from operator import attrgetter
 from typing import Any
 
 from normkit.lab.plan import measures
@@ -20,6 +21,19 @@ from normkit.lab.report.tables import Column, columns_of, place
 from normkit.safe import safe
 
 VARIABLE = re.compile(r"^var\(--(\w+)\)(?: ([\d.]+))?$")
+OF_A_FINDING = {
+    "difference": attrgetter("difference.mean"),
+    "difference_half": attrgetter("difference.half"),
+    "finding": attrgetter("word"),
+    "p": attrgetter("p"),
+    "p_equal": attrgetter("equal"),
+    "could_find": attrgetter("least"),
+}
+OF_A_SPEED = {
+    "step_time_ratio": attrgetter("median"),
+    "step_time_low": attrgetter("low"),
+    "step_time_high": attrgetter("high"),
+}
 COLOUR = re.compile(r"--(\w+): (#[0-9a-f]{6})")
 
 
@@ -32,7 +46,7 @@ def records(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _record(row: Row) -> dict[str, Any]:
-    measure, finding, speed = row.measure, row.finding, row.speed
+    measure = row.measure
     best, worst = row.place or (None, None)
     return {
         "variant": row.variant,
@@ -43,15 +57,8 @@ def _record(row: Row) -> dict[str, Any]:
         "seeds": row.seeds,
         measure.name: row.measured.mean,
         f"{measure.name}_half": row.measured.half,
-        "difference": finding and finding.difference.mean,
-        "difference_half": finding and finding.difference.half,
-        "finding": finding and finding.word,
-        "p": finding and finding.p,
-        "p_equal": finding and finding.equal,
-        "could_find": finding and finding.least,
-        "step_time_ratio": speed and speed.median,
-        "step_time_low": speed and speed.low,
-        "step_time_high": speed and speed.high,
+        **{name: row.finding and value(row.finding) for name, value in OF_A_FINDING.items()},
+        **{name: row.speed and value(row.speed) for name, value in OF_A_SPEED.items()},
         **({} if measure.key == measures.LOSS else {"loss": row.final.mean, "loss_half": row.final.half}),
         **({} if measure.key == measures.ACCURACY else {"accuracy": row.accuracy.mean}),
         **_of_clients(row),

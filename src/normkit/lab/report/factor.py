@@ -76,12 +76,12 @@ def headline(comparison: Comparison) -> str:
     interactions = interactions_of(comparison)
     if not interactions:
         return ""
-    seen = [one for one in interactions if one.word in (GROWS, SHRINKS, TURNS)]
-    if not seen:
+    changes = [one for one in interactions if one.word in (GROWS, SHRINKS, TURNS)]
+    if not changes:
         first, second = comparison.settings["factor"]
         return f"No gap between {second}s was found to depend on the {first}"
-    first = min(seen, key=lambda one: one.p)
-    more = f", and {number_of(len(seen) - 1, 'gap')} more" if len(seen) > 1 else ""
+    first = min(changes, key=lambda one: one.p)
+    more = f", and {number_of(len(changes) - 1, 'gap')} more" if len(changes) > 1 else ""
     return f"{_gap(first)} {VERBS[first.word]} from {first.first[0]} to {first.first[1]}{more}"
 
 

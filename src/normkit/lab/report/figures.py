@@ -41,7 +41,7 @@ SETTLED = 0.1  # the share of a run after which its loss sets the range of the a
 def pictures(comparison: Comparison) -> list[dict[str, Any]]:
     """Return title, caption and figure of every picture for which something was logged."""
     held_out = "held-out loss" if comparison.held_out else "training loss"
-    drawn = [
+    figures = [
         ("Held-out loss", SPAN, curves(comparison, "evals")),
         (
             f"Difference from {comparison.baseline}",
@@ -73,7 +73,7 @@ def pictures(comparison: Comparison) -> list[dict[str, Any]]:
         ),
         *_depth_pictures(comparison),
     ]
-    return [{"title": t, "caption": c, "figure": f} for t, c, f in drawn if f["data"]]
+    return [{"title": t, "caption": c, "figure": f} for t, c, f in figures if f["data"]]
 
 
 def _depth_pictures(comparison: Comparison) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -109,10 +109,10 @@ def curves(comparison: Comparison, which: str = "steps", key: str = "loss") -> F
         name: [(run, points(getattr(run, which), key)) for run in comparison.final_runs(name)]
         for name in comparison.variants
     }
-    drawn = _lines(comparison, series, "step", key.replace("_", " "), limits(series) if key == "loss" else None)
+    lines = _lines(comparison, series, "step", key.replace("_", " "), limits(series) if key == "loss" else None)
     if key != "loss":
-        drawn["layout"]["yaxis"] |= _norms_axis(drawn["data"])
-    return drawn
+        lines["layout"]["yaxis"] |= _norms_axis(lines["data"])
+    return lines
 
 
 def differences(comparison: Comparison) -> Figure:
@@ -124,9 +124,9 @@ def differences(comparison: Comparison) -> Figure:
         for name, runs in sound.items()
         if name != comparison.baseline
     }
-    drawn = _lines(comparison, series, "step", f"loss minus {comparison.baseline}'s", _symmetric(series))
-    drawn["layout"]["yaxis"] |= {"zeroline": True, "zerolinecolor": "var(--ink)", "zerolinewidth": 1.5}
-    return drawn
+    lines = _lines(comparison, series, "step", f"loss minus {comparison.baseline}'s", _symmetric(series))
+    lines["layout"]["yaxis"] |= {"zeroline": True, "zerolinecolor": "var(--ink)", "zerolinewidth": 1.5}
+    return lines
 
 
 def times(comparison: Comparison) -> Figure:
@@ -155,12 +155,12 @@ def gaps_along_ladder(comparison: Comparison) -> Figure:
     return figure(data, comparison.settings.get("ladder_of", ""), y, named, zero)
 
 
-def _scaled(found: Mapping[float, Interval], factor: float) -> Merged:
+def _scaled(intervals: Mapping[float, Interval], factor: float) -> Merged:
     """Return (place, (mean, lowest, highest)) of intervals."""
-    reach = {at: 0.0 if math.isnan(one.half) else one.half for at, one in found.items()}
+    reach = {at: 0.0 if math.isnan(one.half) else one.half for at, one in intervals.items()}
     return [
         (at, tuple(factor * value for value in (one.mean, one.mean - reach[at], one.mean + reach[at])))  # type: ignore[misc]
-        for at, one in sorted(found.items())
+        for at, one in sorted(intervals.items())
     ]
 
 
@@ -236,15 +236,15 @@ def depths(comparison: Comparison, what: str, index: int) -> Figure:
     return figure(_below_first(comparison, data), "depth (block)", f"{what} norm", whole, _norms_axis(data))
 
 
-def limits(found: Found) -> Range:
+def limits(series: Found) -> Range:
     """Return an axis range that a huge first loss, or one variant far off, does not squash.
 
     From the lowest point to the highest one after the first tenth of a run; but no higher than four times as far
     above the lowest point as the variants commonly lie there.
     """
-    sound = [curve for curves in found.values() for run, curve in curves if curve and run.status != DIVERGED]
+    sound = [curve for curves in series.values() for run, curve in curves if curve and run.status != DIVERGED]
     endings = [
-        _end_of(curve) for curve in sound or [curve for curves in found.values() for _, curve in curves if curve]
+        _end_of(curve) for curve in sound or [curve for curves in series.values() for _, curve in curves if curve]
     ]
     if not endings:
         return None
@@ -252,8 +252,8 @@ def limits(found: Found) -> Range:
     return _around(low, low + _common([max(curve) - low for curve in endings]))
 
 
-def _symmetric(found: Found) -> Range:
-    endings = [_end_of(curve) for curves in found.values() for _, curve in curves if curve]
+def _symmetric(series: Found) -> Range:
+    endings = [_end_of(curve) for curves in series.values() for _, curve in curves if curve]
     reach = _common([max(map(abs, curve)) for curve in endings]) if endings else 0.0
     return _around(-reach, reach)
 
@@ -302,17 +302,17 @@ def _interpolated(curve: Curve, grid: Sequence[float]) -> Curve:
     return list(zip(inside, np.interp(inside, list(places), list(values)).tolist(), strict=True))
 
 
-def _lines(comparison: Comparison, found: Found, x: str, y: str, reach: Range) -> Figure:
+def _lines(comparison: Comparison, series: Found, x: str, y: str, reach: Range) -> Figure:
     """Draw every variant's curves; what diverged ends at a cross no higher than the axis."""
     top = reach[1] if reach else math.inf
-    data = [trace for name, curves in found.items() for trace in _bundle(comparison, name, curves, top)]
+    data = [trace for name, curves in series.items() for trace in _bundle(comparison, name, curves, top)]
     return figure(_below_first(comparison, data), x, y, {}, {"range": list(reach)} if reach else {})
 
 
-def _bundle(comparison: Comparison, variant: str, found: Curves, top: float = math.inf) -> list[Figure]:
+def _bundle(comparison: Comparison, variant: str, curves: Curves, top: float = math.inf) -> list[Figure]:
     """Return a variant's traces: the band of the seeds that came through, their mean, and each that diverged."""
-    size = math.ceil(max((len(curve) for _, curve in found), default=0) / MOST_POINTS)
-    thinned = [(run, _thinned(curve, size)) for run, curve in found if curve]
+    size = math.ceil(max((len(curve) for _, curve in curves), default=0) / MOST_POINTS)
+    thinned = [(run, _thinned(curve, size)) for run, curve in curves if curve]
     diverged = [_divergence(comparison, variant, curve, top) for run, curve in thinned if run.status == DIVERGED]
     merged = _merge([curve for run, curve in thinned if run.status != DIVERGED])
     finished = [{at for at, _ in curve} for run, curve in thinned if run.status == DONE]
@@ -381,8 +381,8 @@ def _rate_traces(
     comparison: Comparison, variant: str, line: Curve, failed: Sequence[float], top: float
 ) -> list[Figure]:
     look = style(comparison, variant)
-    chosen = {run.lr for run in comparison.final_runs(variant)}
-    star = [lr in chosen for lr, _ in line]
+    final = {run.lr for run in comparison.final_runs(variant)}
+    star = [lr in final for lr, _ in line]
     marker = {
         "color": look["colour"],
         "symbol": ["star" if yes else look["symbol"] for yes in star],

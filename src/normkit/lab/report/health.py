@@ -25,14 +25,14 @@ def _of(runs: list[Record]) -> list[dict[str, Any]]:
     return [_row_of(cases, len(runs)) for cases in by_rule.values()]
 
 
-def _row_of(there: list[tuple[Record, dict[str, Any]]], of: int) -> dict[str, Any]:
+def _row_of(records: list[tuple[Record, dict[str, Any]]], of: int) -> dict[str, Any]:
     """Tell a finding by the first seed that has it."""
-    run, finding = there[0]
+    run, finding = records[0]
     since = f", since step {finding['since']}" if finding.get("since") is not None else ""
-    seen = f"{len(dict.fromkeys(run.seed for run, _ in there))} of {number_of(of, 'run')}"
+    count = f"{len(dict.fromkeys(run.seed for run, _ in records))} of {number_of(of, 'run')}"
     return {
         "title": f"{finding['title']}: {listed(finding['where'])}{since}",
-        "evidence": f"{finding['evidence']} Seen in {seen}; these are the words of seed {run.seed}.",
+        "evidence": f"{finding['evidence']} Seen in {count}; these are the words of seed {run.seed}.",
         "leads": finding.get("leads", ""),
         "remedies": [tuple(remedy[:2]) for remedy in finding.get("remedies", [])],
     }

@@ -200,21 +200,21 @@ def _run(path: Path, plan: Mapping[str, Any], notes: list[str]) -> Record | None
     steps, evals, probes = (_by_step(log.of(kind)) for kind in (logs.STEP, logs.EVAL, logs.PROBE))
     findings = [event["findings"] for event in log.of(logs.FOUND)][-1:]
     end = log.end if log.whole else {}
-    seen = findings[0] if findings else None
+    finding = findings[0] if findings else None
     layers, decay = start.get("layers", {}), start.get("decay")
-    return Record(path.stem, *facts, steps, evals, probes, end, layers, seen, rung_of(start), decay)
+    return Record(path.stem, *facts, steps, evals, probes, end, layers, finding, rung_of(start), decay)
 
 
 def _shorter(log: logs.Read, plan: Mapping[str, Any]) -> bool:
     """Whether a run is of the time before all runs were to be longer."""
-    spec, given = log.start.get("recipe"), plan.get("settings", {})
+    spec, settings = log.start.get("recipe"), plan.get("settings", {})
     own = next((v.get("steps") for v in plan["variants"] if v["name"] == log.start.get("variant")), None)
-    if (rung := rung_of(log.start)) in ladder.rungs(given):
-        given = {**given, **ladder.changes(given, rung)}
+    if (rung := rung_of(log.start)) in ladder.rungs(settings):
+        settings = {**settings, **ladder.changes(settings, rung)}
     if not isinstance(spec, Mapping) or own is not None:
         return False
-    share = given.get("search", 1.0) if spec.get("phase") == "search" else 1.0
-    planned = {key: share * value for key in ("steps", "seconds") if (value := given.get(key)) is not None}
+    share = settings.get("search", 1.0) if spec.get("phase") == "search" else 1.0
+    planned = {key: share * value for key in ("steps", "seconds") if (value := settings.get(key)) is not None}
     planned |= {"steps": math.floor(planned["steps"])} if "steps" in planned else {}
     return any(isinstance(spec.get(key), int | float) and spec[key] < value for key, value in planned.items())
 

@@ -20,14 +20,14 @@ WORDS = (CLOSING, GROWING, STAYS, UNKNOWN)
 def trends_of(comparison: Comparison) -> dict[str, Trend]:
     """Return the trend of every variant, nothing where there is no ladder; controls are a family of their own."""
     values = {rung: sound_values(one) for rung, one in comparison.rungs.items()}
-    given, names = comparison.settings, [name for name in comparison.variants if name != comparison.baseline]
-    share, made = given.get("margin", Settings.margin), dict[str, Trend]()
+    settings, names = comparison.settings, [name for name in comparison.variants if name != comparison.baseline]
+    share, by_name = settings.get("margin", Settings.margin), dict[str, Trend]()
     rounds = [one["rungs"] for one in comparison.plan.get("added", []) if "rungs" in one]
     for family in ([n for n in names if n not in comparison.twins], comparison.twins):
         kept = {*family, comparison.baseline}
         sides = {rung: {name: of for name, of in scores.items() if name in kept} for rung, scores in values.items()}
-        made |= trends.trends(sides, comparison.baseline, share, is_relative(comparison), rounds) if family else {}
-    return {name: made[name] for name in names if name in made} if comparison.rungs else {}
+        by_name |= trends.trends(sides, comparison.baseline, share, is_relative(comparison), rounds) if family else {}
+    return {name: by_name[name] for name in names if name in by_name} if comparison.rungs else {}
 
 
 def is_relative(comparison: Comparison) -> bool:
@@ -35,10 +35,10 @@ def is_relative(comparison: Comparison) -> bool:
     return measures.of(comparison.settings).key == measures.LOSS
 
 
-def scale_of(comparison: Comparison, found: Mapping[str, Trend]) -> Scale:
+def scale_of(comparison: Comparison, variant_trends: Mapping[str, Trend]) -> Scale:
     """Return how gaps are written."""
     measure = measures.of(comparison.settings)
-    means = [abs(gap.mean) for trend in found.values() for gap in trend.gaps.values()]
+    means = [abs(gap.mean) for trend in variant_trends.values() for gap in trend.gaps.values()]
     level = 1.0 if is_relative(comparison) else 0.0
     scale = Scale(measure, level, 3, 2)
     largest = scale.factor * max(means, default=0.0)
@@ -48,8 +48,8 @@ def scale_of(comparison: Comparison, found: Mapping[str, Trend]) -> Scale:
 
 def names_of(comparison: Comparison, rungs: Sequence[float]) -> list[str]:
     """Say what some rungs are."""
-    given = comparison.entire.settings
-    return [ladder.called(given, rung) for rung in rungs]
+    settings = comparison.entire.settings
+    return [ladder.called(settings, rung) for rung in rungs]
 
 
 def section(comparison: Comparison) -> Section | None:
@@ -84,8 +84,8 @@ def _ahead(trend: Trend, rung: float, scale: Scale) -> str:
     return _difference(scale, trend.ahead[rung]) if rung in trend.ahead else ""
 
 
-def _difference(scale: Scale, found: findings.Interval) -> str:
-    return scale.difference(found) if math.isfinite(found.mean) else ""
+def _difference(scale: Scale, interval: findings.Interval) -> str:
+    return scale.difference(interval) if math.isfinite(interval.mean) else ""
 
 
 def _mean(scale: Scale, mean: float) -> str:
@@ -140,14 +140,14 @@ def _enough(trend: Trend) -> str:
     return f"; {many} seeds would decide the change that was seen"
 
 
-def _check_predictions(comparison: Comparison, found: Mapping[str, Trend], scale: Scale) -> list[str]:
+def _check_predictions(comparison: Comparison, variant_trends: Mapping[str, Trend], scale: Scale) -> list[str]:
     """Say of every rung that lower ones predicted what came."""
     lines = []
     for rung in comparison.rungs:
         parts = [
             f"{name} {_difference(scale, one.predicted)}, and it is {_mean(scale, one.measured.mean)} "
             f"({'right' if one.is_right else 'wrong'})"
-            for name, trend in found.items()
+            for name, trend in variant_trends.items()
             for one in trend.forecasts
             if one.rung == rung
         ]

@@ -8,7 +8,7 @@ report.write("normkit-report")                 # normkit-report/index.html
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -137,12 +137,12 @@ def commands(comparison: Comparison) -> list[list[str]]:
 
 def reading(comparison: Comparison) -> list[str]:
     """Say how the table is to be read."""
-    given, measure, baseline = comparison.settings, measures.of(comparison.settings), comparison.baseline
+    settings, measure, baseline = comparison.settings, measures.of(comparison.settings), comparison.baseline
     on = "on held-out data" if comparison.held_out else "on the training data"
-    on = f"as {in_words(given['train'])} returned it" if given.get("train") else on
-    level, margin = f"{findings.LEVEL:.0%}", given.get("margin", Settings.margin)
+    on = f"as {in_words(settings['train'])} returned it" if settings.get("train") else on
+    level, margin = f"{findings.LEVEL:.0%}", settings.get("margin", Settings.margin)
     way = "more" if measure.higher else "less"
-    sentences = [
+    return [
         f"Variants are compared by their {measure.name} {on} ({way} is better), the mean over seeds ± a "
         f"{1 - findings.LEVEL:.0%} confidence interval (t). The difference from {baseline} is taken seed by seed, with "
         "the same batches in the same order; its interval is not corrected.",
@@ -152,31 +152,33 @@ def reading(comparison: Comparison) -> list[str]:
         "is neither.",
         "Could find is the smallest difference that this run would have found four times in five. Places are shared by "
         "variants that could not be told apart.",
+        *_of_this_plan(comparison),
+        f"Time a step is what a training step takes beyond {baseline}'s, both taken in turn on this machine once all "
+        "runs had ended; the interval holds for all variants together. Seconds and CPU seconds are those of a run, the "
+        f"mean over seeds. Steps to {baseline}'s loss are those until a seed has its final loss.",
     ]
-    if given.get("until_decided"):
+
+
+def _of_this_plan(comparison: Comparison) -> Iterator[str]:
+    """Say what only some comparisons need."""
+    if comparison.settings.get("until_decided"):
         looks = listed([str(look) for look in findings.looks(comparison.seeds)])
-        sentences.append(
+        yield (
             f"Seeds went on until each variant was decided, {comparison.seeds} at most, with looks after {looks}: each "
-            f"look may spend the part of the {level} that its new seeds are of all."
+            f"look may spend the part of the {findings.LEVEL:.0%} that its new seeds are of all."
         )
-    if given.get("federated"):
-        sentences.append(FEDERATED.format(**given))
+    if comparison.settings.get("federated"):
+        yield FEDERATED.format(**comparison.settings)
     if added := added_seeds(comparison):
-        sentences.append(
+        yield (
             f"Seeds were added when the numbers of {listed(added)} were there; no p is corrected for having looked at "
             "those."
         )
     if comparison.twins:
-        sentences.append(
+        yield (
             f"The control, {listed(comparison.twins)}, is trained as its baseline is, from a start with the same law "
             "and other numbers: what it differs by is chance."
         )
-    sentences.append(
-        f"Time a step is what a training step takes beyond {baseline}'s, both taken in turn on this machine once all "
-        "runs had ended; the interval holds for all variants together. Seconds and CPU seconds are those of a run, the "
-        f"mean over seeds. Steps to {baseline}'s loss are those until a seed has its final loss."
-    )
-    return sentences
 
 
 def added_seeds(comparison: Comparison) -> list[str]:
@@ -189,18 +191,18 @@ def added_seeds(comparison: Comparison) -> list[str]:
 
 def subtitle(comparison: Comparison) -> str:
     """Say in a line what was trained on what, and for how long."""
-    given = comparison.settings
-    unit = "round" if given.get("federated") else "step"
-    length = number_of(given["steps"], unit) if given.get("steps") else f"{given.get('seconds', '?')} seconds"
+    settings = comparison.settings
+    unit = "round" if settings.get("federated") else "step"
+    length = number_of(settings["steps"], unit) if settings.get("steps") else f"{settings.get('seconds', '?')} seconds"
     done = sum(run.status == DONE for name in comparison.variants for run in comparison.final_runs(name))
     planned = sum(row.planned for row in rank(comparison))
-    batch = f"batch {given['batch']}" if given.get("batch") else ""
+    batch = f"batch {settings['batch']}" if settings.get("batch") else ""
     variants = number_of(len(comparison.variants), "variant")
-    what = f"{variants} compared on {_short(given.get('model', 'a model'))}"
-    if given.get("train"):
-        what, length = f"{variants} trained by {in_words(given['train'])}", ""
-    among = f"{number_of(given['clients'], 'client')}, {given['split']}" if given.get("federated") else ""
-    parts = [what, _short(given.get("data", "")), among, length, batch, f"{done} of {planned} full runs finished"]
+    what = f"{variants} compared on {_short(settings.get('model', 'a model'))}"
+    if settings.get("train"):
+        what, length = f"{variants} trained by {in_words(settings['train'])}", ""
+    among = f"{number_of(settings['clients'], 'client')}, {settings['split']}" if settings.get("federated") else ""
+    parts = [what, _short(settings.get("data", "")), among, length, batch, f"{done} of {planned} full runs finished"]
     return " · ".join(filter(None, parts))
 
 
@@ -232,8 +234,8 @@ def describe(variant: Mapping[str, Any], layers: Mapping[str, str]) -> str:
     'norm dyt (9 norms)'
     """
     suffixes = {key: f" ({count})" for key, count in layers.items()}
-    given = {key: value for key, value in variant.items() if key != "name" and value is not None}
-    return " · ".join(f"{key} {value}{suffixes.get(key, '')}" for key, value in given.items())
+    values = {key: value for key, value in variant.items() if key != "name" and value is not None}
+    return " · ".join(f"{key} {value}{suffixes.get(key, '')}" for key, value in values.items())
 
 
 def swatch(look: Mapping[str, Any]) -> Any:
@@ -248,8 +250,8 @@ def swatch(look: Mapping[str, Any]) -> Any:
     ).format(look["width"], figures.PALE if look["width"] == figures.WIDE else 1, look["colour"], dash)
 
 
-def _lines(given: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(key.replace("_", " "), _write_value(value)) for key, value in given.items()]
+def _lines(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(key.replace("_", " "), _write_value(value)) for key, value in values.items()]
 
 
 def _command_line(words: list[str]) -> str:

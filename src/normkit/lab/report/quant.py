@@ -123,14 +123,14 @@ def sentences(comparison: Comparison) -> list[str]:
     return [_compare_variants([one for one in outcomes if (one.method, one.bits) == key]) for key in keys]
 
 
-def _compare_variants(found: list[FewBits]) -> str:
-    first = found[0]
+def _compare_variants(outcomes: list[FewBits]) -> str:
+    first = outcomes[0]
     of = {ACTIVATIONS: "inputs of linears", **dict.fromkeys(CACHES, "keys and values")}.get(first.method, "weights")
     what = f"{of} in {first.bits} bits ({first.method})"
-    best, worst = (choose(found, key=lambda one: one.growth.mean) for choose in (min, max))
+    best, worst = (choose(outcomes, key=lambda one: one.growth.mean) for choose in (min, max))
     sentence = f"With {what}, {best.variant} loses least: {_size(best)}"
     sentence += f"; {worst.variant} most: {_size(worst)}" if best is not worst else ""
-    ranks = [f"{words} {rho:+.2f}" for name, words in SIGNS.items() if (rho := predicted(found, name)) is not None]
+    ranks = [f"{words} {rho:+.2f}" for name, words in SIGNS.items() if (rho := predicted(outcomes, name)) is not None]
     sentence += f"; rank correlation over variants with {' and '.join(ranks)}" if ranks else ""
     return f"{sentence}."
 
@@ -139,7 +139,7 @@ def _size(one: FewBits) -> str:
     return with_interval(one.growth, 3)
 
 
-def predicted(found: Sequence[FewBits], name: str) -> float | None:
+def predicted(outcomes: Sequence[FewBits], name: str) -> float | None:
     """Return Spearman's correlation of a sign with what is lost; None of fewer than 4 variants, or of equal ones.
 
     >>> grown = [Interval(float(n), 0.0, 3) for n in range(5)]
@@ -149,8 +149,8 @@ def predicted(found: Sequence[FewBits], name: str) -> float | None:
     """
     from scipy.stats import spearmanr
 
-    signs, growth = [getattr(one, name) for one in found], [one.growth.mean for one in found]
-    if len(found) < ENOUGH or len(set(signs)) < 2 or len(set(growth)) < 2 or any(math.isnan(sign) for sign in signs):
+    signs, growth = [getattr(one, name) for one in outcomes], [one.growth.mean for one in outcomes]
+    if len(outcomes) < ENOUGH or len(set(signs)) < 2 or len(set(growth)) < 2 or any(math.isnan(sign) for sign in signs):
         return None
     return round(float(spearmanr(signs, growth).statistic), 6)
 

@@ -108,9 +108,9 @@ def sound_values(comparison: Comparison) -> dict[str, dict[int, float]]:
 
 def judge(comparison: Comparison, values: Mapping[str, Mapping[int, float]]) -> Judgement:
     """Compare the variants of which no seed failed with the baseline, and with each other."""
-    given, measure = comparison.settings, measures.of(comparison.settings)
-    how = {"share": given.get("margin", Settings.margin), "higher": measure.higher}
-    until = bool(given.get("until_decided"))
+    settings, measure = comparison.settings, measures.of(comparison.settings)
+    how = {"share": settings.get("margin", Settings.margin), "higher": measure.higher}
+    until = bool(settings.get("until_decided"))
     entrants = values if until else {name: results for name, results in values.items() if results}
     verdicts, planned = findings.judged(entrants, comparison.baseline, comparison.twins, comparison.seeds, until, **how)
     ranked = {name: results for name, results in values.items() if results and name not in comparison.twins}
@@ -142,9 +142,9 @@ def status(comparison: Comparison, variant: str, planned: int = 0) -> str:
 def edge(comparison: Comparison, variant: str) -> str:
     """Tell at which end of the learning rates tried the chosen one lies: lowest, highest, or empty for neither."""
     tried = [run.lr for run in comparison.search_runs(variant)]
-    chosen = {run.lr for run in comparison.final_runs(variant)}
+    final = {run.lr for run in comparison.final_runs(variant)}
     ends = {"lowest": min(tried), "highest": max(tried)} if len(tried) > 1 else {}
-    return next((name for name, lr in ends.items() if lr in chosen), "")
+    return next((name for name, lr in ends.items() if lr in final), "")
 
 
 def _row(comparison: Comparison, name: str, judged: Judgement, timed: Ratio | None) -> Row:

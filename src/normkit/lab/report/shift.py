@@ -88,13 +88,13 @@ def _over_seeds(variant: str, adapter: str, stream: str, seeds: list[list[dict[s
     )
 
 
-def points(found: Interval) -> str:
+def points(interval: Interval) -> str:
     """Write a difference of accuracies in points.
 
     >>> points(Interval(-0.123, 0.0456, 5))
     '-12.3 ± 4.6'
     """
-    return with_interval(Interval(100 * found.mean, 100 * found.half, found.count), 1, "+")
+    return with_interval(Interval(100 * interval.mean, 100 * interval.half, interval.count), 1, "+")
 
 
 COLUMNS = [
@@ -136,10 +136,10 @@ def sentences(comparison: Comparison) -> list[str]:
     return lines + _misfits([one for one in every if not one.of])
 
 
-def _misfits(found: Sequence[Adapted]) -> list[str]:
+def _misfits(outcomes: Sequence[Adapted]) -> list[str]:
     """Say which adapters fit which variants not, and why."""
     names: dict[tuple[str, str], dict[str, None]] = {}
-    for one in found:
+    for one in outcomes:
         names.setdefault((one.adapter, one.why), {})[one.variant] = None
     return [f"{adapter} does not fit {listed(list(of))}: {why}." for (adapter, why), of in names.items()]
 
@@ -152,9 +152,9 @@ def _size(one: Adapted) -> str:
     return f"{points(one.gain)} points ({one.adapter} on {one.stream})"
 
 
-def _extremes(name: str, found: Sequence[Adapted]) -> str:
-    best, worst = max(found, key=_gain), min(found, key=_gain)
-    right, of = sum(one.right for one in found), sum(one.of for one in found)
+def _extremes(name: str, outcomes: Sequence[Adapted]) -> str:
+    best, worst = max(outcomes, key=_gain), min(outcomes, key=_gain)
+    right, of = sum(one.right for one in outcomes), sum(one.of for one in outcomes)
     sizes = _size(best) if best is worst else f"{_size(worst)} at worst and {_size(best)} at best"
     return f"With {name}, adapting changes accuracy by {sizes}; the guard is right in {right} of {of} streams."
 

@@ -167,22 +167,22 @@ def _rich_part(rows: Sequence[Row | Line], columns: Sequence[Column]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     names = {row.variant: folded(safe(row.variant, "terminal")) for row in rows}
-    made.add_column("", no_wrap=True)
-    made.add_column("variant", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("variant", no_wrap=True)
     for column in columns:
         title = Text(safe(column.title, "terminal").replace(" ", "\n", 1))
         least = _longest_word(rows, column)
         if column.words:
-            made.add_column(title, min_width=least)
+            table.add_column(title, min_width=least)
         else:
-            made.add_column(title, justify="right", no_wrap=True)
+            table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
         cells = [Text(cell) for cell in (place(row), names[row.variant])]
         cells += [Text(safe(column.text(row), "terminal")) for column in columns]
-        made.add_row(*cells, style="bold" if row.is_baseline else None)
-    return made
+        table.add_row(*cells, style="bold" if row.is_baseline else None)
+    return table
 
 
 def parts(rows: Sequence[Row | Line], columns: Sequence[Column], room: int) -> list[list[Column]]:

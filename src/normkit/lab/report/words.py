@@ -43,29 +43,29 @@ class Scale:
         """What stands behind a difference: an accuracy's percents are points."""
         return "" if self.factor == 1 else " points" if self.measure.is_share else "%"
 
-    def value(self, found: Interval) -> str:
+    def value(self, interval: Interval) -> str:
         """Write a mean over seeds, and how far its interval reaches."""
         if self.measure.is_share:
-            return percent(found)
-        return with_interval(found, self.digits)
+            return percent(interval)
+        return with_interval(interval, self.digits)
 
-    def difference(self, found: Interval) -> str:
+    def difference(self, interval: Interval) -> str:
         """Write a difference from the baseline."""
-        return self._with_bounds(found.mean, self._bounds(found), "+")
+        return self._with_bounds(interval.mean, self._bounds(interval), "+")
 
-    def change(self, found: Interval) -> str:
+    def change(self, interval: Interval) -> str:
         """Write how much lower or higher than the baseline's something is, without its sign.
 
         >>> scale = Scale(Measure(), 2.0, 3, 0)
         >>> scale.change(Interval(-0.4, 0.1, 5)), scale.change(Interval(-1.4, 1.6, 3))
         ('20% ± 5', '70% [-10, 100]')
         """
-        bounds = self._bounds(found)
-        return self._with_bounds(abs(found.mean), bounds if found.mean >= 0 else (-bounds[1], -bounds[0]), "")
+        bounds = self._bounds(interval)
+        return self._with_bounds(abs(interval.mean), bounds if interval.mean >= 0 else (-bounds[1], -bounds[0]), "")
 
-    def _bounds(self, found: Interval) -> tuple[float, float]:
+    def _bounds(self, interval: Interval) -> tuple[float, float]:
         """Return the ends of an interval, as far as they are possible: no loss falls by more than all of it."""
-        low, high = found.mean - found.half, found.mean + found.half
+        low, high = interval.mean - interval.half, interval.mean + interval.half
         if self.measure.is_share:
             return max(low, -self.level), min(high, 1 - self.level)
         possible = self.measure.key == measures.LOSS and self.level > 0
@@ -104,32 +104,32 @@ def scale_of(rows: Sequence[Row]) -> Scale:
     return Scale(scale.measure, level, scale.digits, 2 if not largest >= 10 else 1 if largest < 100 else 0)
 
 
-def percent(found: Interval) -> str:
+def percent(interval: Interval) -> str:
     """Write a share; its interval with both ends where it would reach below none or above all.
 
     >>> percent(Interval(0.912, 0.0133, 3)), percent(Interval(0.55, 0.85, 3)), percent(Interval(math.nan, math.nan, 0))
     ('91.2% ± 1.3', '55.0% [0.0, 100.0]', '')
     """
-    mean = "" if math.isnan(found.mean) else f"{found.mean:.1%}"
-    low, high = found.mean - found.half, found.mean + found.half
-    if math.isnan(found.half) or (low >= 0 and high <= 1):
-        return mean if math.isnan(found.half) else f"{mean} ± {100 * found.half:.1f}"
+    mean = "" if math.isnan(interval.mean) else f"{interval.mean:.1%}"
+    low, high = interval.mean - interval.half, interval.mean + interval.half
+    if math.isnan(interval.half) or (low >= 0 and high <= 1):
+        return mean if math.isnan(interval.half) else f"{mean} ± {100 * interval.half:.1f}"
     return f"{mean} [{100 * max(low, 0):.1f}, {100 * min(high, 1):.1f}]"
 
 
-def faster(found: Ratio | None, brief: bool = True) -> str:
+def faster(ratio: Ratio | None, brief: bool = True) -> str:
     """Write how much less or more time than the baseline a step takes.
 
     >>> faster(Ratio(0.88, 0.85, 0.9, 40, "CPU time")), faster(Ratio(1.05, 0.99, 1.1, 40, "CPU time"), brief=False)
     ('-12% [-15, -10]', '5% [-1, 10] more CPU time a step')
     """
-    if found is None or math.isnan(found.median):
+    if ratio is None or math.isnan(ratio.median):
         return ""
-    change = [100 * (part - 1) for part in found[:3]]
+    change = [100 * (part - 1) for part in ratio[:3]]
     if brief:
         return f"{change[0]:+.0f}% [{change[1]:+.0f}, {change[2]:+.0f}]"
     low, high = sorted(abs(change[0]) / change[0] * part if change[0] else part for part in change[1:])
-    return f"{abs(change[0]):.0f}% [{low:.0f}, {high:.0f}] {'less' if change[0] < 0 else 'more'} {found.clock} a step"
+    return f"{abs(change[0]):.0f}% [{low:.0f}, {high:.0f}] {'less' if change[0] < 0 else 'more'} {ratio.clock} a step"
 
 
 def decimals(values: Iterable[float]) -> int:
@@ -142,10 +142,10 @@ def decimals(values: Iterable[float]) -> int:
     return min(8, max(0, 3 - math.floor(math.log10(min(magnitudes))))) if magnitudes else 3
 
 
-def with_interval(found: Interval, digits: int, sign: str = "") -> str:
+def with_interval(interval: Interval, digits: int, sign: str = "") -> str:
     """Write a mean and how far its interval reaches."""
-    mean = fixed(found.mean, digits, sign)
-    return mean if math.isnan(found.half) else f"{mean} ± {fixed(found.half, digits)}"
+    mean = fixed(interval.mean, digits, sign)
+    return mean if math.isnan(interval.half) else f"{mean} ± {fixed(interval.half, digits)}"
 
 
 def fixed(value: float, digits: int, sign: str = "") -> str:

@@ -91,12 +91,12 @@ class Federated(Training):
 
     def _put_together(self, updates: dict[int, rounds.Update]) -> None:
         shared = {name: value for name, value in self.server.items() if name not in self.local}
-        taken, refused = rounds.accept(updates, shared, FARTHEST)
+        accepted, refused = rounds.accept(updates, shared, FARTHEST)
         for k, why in refused.items():
             self.log.write(logs.NOTE, text=f"round {self.step}: client {k} refused: {why}")
         self.refused += len(refused)
-        if taken:
-            self.server |= self.plan.together(taken, shared, self.memory, {**self._server_data(), **self.options})
+        if accepted:
+            self.server |= self.plan.together(accepted, shared, self.memory, {**self._server_data(), **self.options})
 
     def _server_data(self) -> dict[str, Any]:
         """Return what a method needs of a server that has data of its own."""
@@ -125,11 +125,7 @@ class Federated(Training):
         labels = self.clients[0].classes is not None and self.task.accuracy is not None
         metrics = self._by_client() if labels else self._plain_loss()
         self.plain.train()
-        self.measured = metrics
-        self.log.write(logs.EVAL, step=self.step, **logs.plain(metrics))
-        self.last = metrics["loss"]
-        self.best = min(self.best, self.last) if math.isfinite(self.last) else self.best
-        return self.last if math.isfinite(self.last) else math.inf
+        return self._keep(metrics)
 
     def _by_client(self) -> dict[str, Any]:
         of_all = self._by_class(self._whole())

@@ -165,20 +165,20 @@ def called(run: Run, settings: Settings, log: Log) -> float:
         raise TypeError(f"train must return a number, the final measure, not {value!r}") from error
 
 
-def ended(log: logs.Log, told: Log, settings: Settings, value: float) -> dict[str, Any]:
+def ended(log: logs.Log, own_log: Log, settings: Settings, value: float) -> dict[str, Any]:
     """Write the end of a run whose function has returned."""
     measure = measures.of(vars(settings))
-    loss = value if measure.key == measures.LOSS else told.last
+    loss = value if measure.key == measures.LOSS else own_log.last
     final = {measures.LOSS: loss, measure.key: value}
     summary = {
         "final_loss": loss,
-        "best_loss": min(told.best, value) if measure.key == measures.LOSS else told.best,
+        "best_loss": min(own_log.best, value) if measure.key == measures.LOSS else own_log.best,
         "final": final,
-        "seconds": round(told.seconds, 4),
-        "cpu_seconds": round(time.process_time() - told.worked, 4),
-        "parts": {TRAINING: round(told.seconds, 4)},
-        "steps": told.step,
-        "tokens_per_second": round(told.step / max(told.seconds, 1e-9), 1),
+        "seconds": round(own_log.seconds, 4),
+        "cpu_seconds": round(time.process_time() - own_log.worked, 4),
+        "parts": {TRAINING: round(own_log.seconds, 4)},
+        "steps": own_log.step,
+        "tokens_per_second": round(own_log.step / max(own_log.seconds, 1e-9), 1),
         "peak_memory": peak_memory(torch.device(settings.device)),
     }
     status = logs.DONE if math.isfinite(value) else logs.DIVERGED
@@ -215,8 +215,8 @@ def check(variant: Variant) -> None:
     """Refuse a variant that differs in what ``build`` does not give, or whose norm needs more than its width."""
     for slot in SLOTS:
         if slot not in GIVEN and getattr(variant, slot) != getattr(Variant, slot):
-            given = " and ".join(GIVEN)
-            raise ValueError(f"{typed(slot)}: a training loop of your own is given {given}, and no {slot}")
+            names = " and ".join(GIVEN)
+            raise ValueError(f"{typed(slot)}: a training loop of your own is given {names}, and no {slot}")
     if variant.norm != ORIGINAL:
         _require_any_fit(variant.norm)
 

@@ -59,8 +59,8 @@ def _measure(model: nn.Module, text: str, bits: int, batches: list[Any], evaluat
     elif name in CACHES:
         changed = rounded_cache(model, name, bits, options)
     else:
-        made = quantize(model, batches, method=name, bits=bits, **options)
-        changed, size = contextlib.nullcontext(made.model), made.packed
+        report = quantize(model, batches, method=name, bits=bits, **options)
+        changed, size = contextlib.nullcontext(report.model), report.packed
     seconds = time.process_time() - begun
     with changed as few, torch.no_grad():
         return {"loss": evaluate(few.eval()), "bytes": size, "seconds": seconds}
@@ -124,19 +124,19 @@ def activations(model: nn.Module, batch: Any) -> dict[str, float]:
 
     A channel is an outlier where its largest size is above 6 root mean squares of the whole input.
     """
-    seen: list[tuple[float, float]] = []
+    measures: list[tuple[float, float]] = []
 
     def look(_: nn.Module, inputs: Any) -> None:
         x = accurate(inputs[0]).flatten(0, -2)
         centered = x - x.mean()
         kurtosis = centered.pow(4).mean() / centered.square().mean().square().clamp(min=1e-30)
         outliers = x.abs().amax(0) > OUTLIER * x.square().mean().sqrt()
-        seen.append((float(kurtosis), float(outliers.float().mean())))
+        measures.append((float(kurtosis), float(outliers.float().mean())))
 
     hooks = [part.register_forward_pre_hook(look) for part in model.modules() if isinstance(part, nn.Linear)]
     with hooked(hooks):
         model(**batch) if isinstance(batch, dict) else model(batch)
-    kurtoses, outliers = zip(*seen, strict=True) if seen else ((float("nan"),), (float("nan"),))
+    kurtoses, outliers = zip(*measures, strict=True) if measures else ((float("nan"),), (float("nan"),))
     return {"kurtosis": sum(kurtoses) / len(kurtoses), "outliers": sum(outliers) / len(outliers)}
 
 

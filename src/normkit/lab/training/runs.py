@@ -63,8 +63,8 @@ def seeds_wanted(
     failed |= {name for name, scores in values.items() if math.inf in scores.values()}
     sound = {name: scores for name, scores in values.items() if name not in failed}
     twins = {variant.name for variant in plan.variants if variant.start != "own"}
-    _, wanted = findings.judged(sound, plan.baseline, twins, settings.seeds, until=True, share=settings.margin)
-    return {name: wanted.get(name, len(values[name])) for name in best}
+    _, planned = findings.judged(sound, plan.baseline, twins, settings.seeds, until=True, share=settings.margin)
+    return {name: planned.get(name, len(values[name])) for name in best}
 
 
 def _values(
@@ -308,9 +308,9 @@ def write_plan(folder: Folder, content: Mapping[str, Any]) -> None:
     replace_file(folder.plan, sealed(content, indent=2))
 
 
-def require_comparable(there: Mapping[str, Any], plan: Plan, folder: Folder) -> None:
+def require_comparable(saved: Mapping[str, Any], plan: Plan, folder: Folder) -> None:
     """Refuse to add to a comparison what could not be compared with it."""
-    if changed := growth.barred(there, plan.described()):
+    if changed := growth.barred(saved, plan.described()):
         raise ValueError(f"{folder.plan} is of another comparison ({'; '.join(changed)}); {way_out()}")
 
 
@@ -366,9 +366,9 @@ def check(plan: Plan) -> int:
 
 
 def conduct(
-    plan: Plan, folder: Folder, engine: Engine, results: Results, seen: Callable[[Run, dict | None], None]
+    plan: Plan, folder: Folder, engine: Engine, results: Results, report: Callable[[Run, dict | None], None]
 ) -> Results:
-    """Run everything; ``seen`` is told of each run that starts, and with its result of each that ends.
+    """Run everything; ``report`` is told of each run that starts, and with its result of each that ends.
 
     A run whose process was killed goes on from its checkpoint, up to :data:`RETRIES` times; then it has crashed. Where
     the folder cannot be written, all runs stop.
@@ -380,7 +380,7 @@ def conduct(
         while True:
             running = {run.name for run in engine.active.values()}
             for run in [r for r in ready(plan, results) if r.name not in running][: engine.free]:
-                seen(run, None)
+                report(run, None)
                 engine.start(run)
             if not engine.active:
                 return results
@@ -390,7 +390,7 @@ def conduct(
                 lost[run.name] += result["status"] == logs.INTERRUPTED
                 if lost[run.name] > RETRIES:
                     result = give_up(folder, run, f"{result['error']}, {lost[run.name]} times")
-                seen(run, result)
+                report(run, result)
                 if result["status"] != logs.INTERRUPTED:
                     results[run.name] = result
     finally:

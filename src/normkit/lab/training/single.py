@@ -211,6 +211,10 @@ class Training:
                 own = float(self.task.metric(self.model, self.validation))
             metrics["metric"] = self._mean(torch.tensor(own, device=self.accelerator.device))
         self.model.train()
+        return self._keep(metrics)
+
+    def _keep(self, metrics: dict[str, Any]) -> float:
+        """Log what was measured, and return the loss; infinity where it is not finite."""
         self.measured = metrics
         self.log.write(logs.EVAL, step=self.step, **logs.plain(metrics))
         self.last = metrics["loss"]

@@ -136,20 +136,20 @@ def ratios(root: str | Path, baseline: str, rung: float = 1.0) -> dict[str, Rati
     }
 
 
-def _ratio(found: Sequence[float], level: float, clock: str) -> Ratio:
+def _ratio(ratios: Sequence[float], level: float, clock: str) -> Ratio:
     import numpy as np
 
-    low, high = interval_of_median(found, level)
-    return Ratio(float(np.median(found)) if found else math.nan, low, high, len(found), clock)
+    low, high = interval_of_median(ratios, level)
+    return Ratio(float(np.median(ratios)) if ratios else math.nan, low, high, len(ratios), clock)
 
 
-def interval_of_median(found: Sequence[float], level: float) -> tuple[float, float]:
+def interval_of_median(ratios: Sequence[float], level: float) -> tuple[float, float]:
     """Return the values between which the median lies, by the sign test; any value where there are too few.
 
     >>> interval_of_median(range(1, 11), 0.05), interval_of_median([1, 2], 0.05)
     ((2, 9), (-inf, inf))
     """
-    ordered, chance, cut = sorted(found), 0.0, 0
+    ordered, chance, cut = sorted(ratios), 0.0, 0
     while cut <= len(ordered) // 2:
         chance += math.comb(len(ordered), cut) / 2 ** len(ordered)
         if chance > level / 2:

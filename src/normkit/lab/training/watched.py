@@ -18,9 +18,9 @@ SIGNALS = ("activations", "attention", "gradients", "updates")  # spectra take a
 
 def watched(model: nn.Module, optimizer: Any) -> Watch:
     """Return the watch of a run, which says itself which of its steps are looked at."""
-    seen = Watch(model, optimizer, signals=SIGNALS)
-    seen.tries = False  # what is tried within a time does not come out alike twice
-    return seen
+    watch = Watch(model, optimizer, signals=SIGNALS)
+    watch.tries = False  # what is tried within a time does not come out alike twice
+    return watch
 
 
 class Depths:
@@ -29,17 +29,17 @@ class Depths:
     def __init__(self, log: logs.Log):
         self.log = log
 
-    def write(self, seen: Any, step: int, row: Row, values: Tensor) -> None:
+    def write(self, watch: Any, step: int, row: Row, values: Tensor) -> None:
         """Take a sample."""
         numbers = dict(zip(row.columns, values.tolist(), strict=True))
         layers = [
             {"name": block, "depth": depth, "gradient": _gradient(block, numbers), "activation": size}
-            for depth, block in enumerate(seen.facts["blocks"])
+            for depth, block in enumerate(watch.facts["blocks"])
             if (size := numbers.get((block, "rms"))) is not None
         ]
         self.log.write(logs.PROBE, step=step, layers=logs.plain(layers))
 
-    def close(self, seen: Any) -> None:
+    def close(self, watch: Any) -> None:
         """Leave the log to the run."""
 
 
@@ -50,6 +50,6 @@ def _gradient(block: str, numbers: Mapping[tuple[str, str], float]) -> float:
     return math.sqrt(sum(value**2 for where, value in lengths.items() if where.startswith(inside)))
 
 
-def judged(seen: Watch) -> dict[str, Any]:
+def judged(watch: Watch) -> dict[str, Any]:
     """Return what went wrong, as JSON has it."""
-    return json.loads(json.dumps(seen.diagnosis().to_dict(), default=float))
+    return json.loads(json.dumps(watch.diagnosis().to_dict(), default=float))

@@ -40,9 +40,9 @@ def find_sums(source: Source) -> dict[str, Sum]:
         for at, statement in enumerate(body):
             for name, call in calls.items():
                 if any(node is call for node in _always(statement)):
-                    made = _sum(call.args[0], body[:at])
-                    if made is not None:
-                        sums[name] = made
+                    total = _sum(call.args[0], body[:at])
+                    if total is not None:
+                        sums[name] = total
     return sums
 
 
@@ -50,13 +50,13 @@ def _always(statement: ast.stmt) -> list[ast.AST]:
     """What a plain statement evaluates whatever happens."""
     if not isinstance(statement, ast.Assign | ast.Return | ast.Expr | ast.AugAssign):
         return []
-    seen, todo = [], [statement.value]
+    nodes, todo = [], [statement.value]
     while todo:
         node = todo.pop()
-        seen.append(node)
+        nodes.append(node)
         if not isinstance(node, ast.IfExp | ast.BoolOp | ast.Lambda | ast.ListComp | ast.GeneratorExp | ast.DictComp):
             todo += ast.iter_child_nodes(node)  # type: ignore[arg-type]
-    return seen  # type: ignore[return-value]
+    return nodes  # type: ignore[return-value]
 
 
 def _sum(argument: ast.expr, before: list[ast.stmt]) -> Sum | None:
@@ -71,15 +71,12 @@ def _sum(argument: ast.expr, before: list[ast.stmt]) -> Sum | None:
             branched = True
             continue
         target, value = _assigned(statement)
-        if target is None or value is None:
-            return None
-        if target != name:
-            if not isinstance(value, ast.Name):
-                return None
-        elif isinstance(value, ast.Name) and not branched:
-            name = value.id
-        else:
+        renamed = isinstance(value, ast.Name)
+        if target == name and not (renamed and not branched):
             return Sum(statement, value, branched) if _is_sum(value) else None  # type: ignore[arg-type]
+        if not renamed:  # a call may change in place what the name stands for
+            return None
+        name = value.id if target == name else name  # type: ignore[union-attr]
     return None
 
 
@@ -115,22 +112,22 @@ def again(norm: nn.Module, x: Tensor, total: Tensor, normed: Tensor) -> Tensor:
 
 def edit(source: Source, name: str) -> dict[str, Any]:
     """Let a source add in the norm of that name; return what it calls for that."""
-    call, made = source.parts_called_once()[name], find_sums(source)[name]
+    call, own = source.parts_called_once()[name], find_sums(source)[name]
     norm = call.func
-    both = method(source, ADDED, norm, made.addition.left, made.addition.right)
-    if made.statement is None:
+    both = method(source, ADDED, norm, own.addition.left, own.addition.right)
+    if own.statement is None:
         replaced(source.tree, call, ast.Subscript(both, ast.Constant(0), ast.Load()))
         return {ADDED: added}
     normed, total = NORMED.format(name), f"_total_{name}"
-    kept: Any = made.statement.targets[0]
+    kept: Any = own.statement.targets[0]
     known: ast.expr = ast.Name(normed, ast.Load())
-    if made.branched:
+    if own.branched:
         known = method(source, AGAIN, norm, call.args[0], ast.Name(total, ast.Load()), known)
     replaced(source.tree, call, known)
-    made.statement.targets = [ast.Tuple([ast.Name(normed, ast.Store()), ast.Name(total, ast.Store())], ast.Store())]
-    made.statement.value = both
+    own.statement.targets = [ast.Tuple([ast.Name(normed, ast.Store()), ast.Name(total, ast.Store())], ast.Store())]
+    own.statement.value = both
     for body in source.bodies():
-        if made.statement in body:
-            body.insert(body.index(made.statement) + 1, ast.Assign([kept], ast.Name(total, ast.Load())))
+        if own.statement in body:
+            body.insert(body.index(own.statement) + 1, ast.Assign([kept], ast.Name(total, ast.Load())))
             break
     return {ADDED: added, AGAIN: again}

@@ -87,6 +87,6 @@ def layer(old: nn.Module, words: Mapping[str, Any], state: Mapping[str, Tensor])
         own = was.weight.detach()
         weight = rounded(nearest(own, words["bits"], words["group"]), own, words["group"])
         weight = packed(weight) if words["packed"] else weight
-    made = nn.Linear(was.in_features, was.out_features, was.bias is not None, device="meta")
-    made.weight, made.bias = nn.Parameter(weight, requires_grad=False), was.bias
-    return made
+    linear = nn.Linear(was.in_features, was.out_features, was.bias is not None, device="meta")
+    linear.weight, linear.bias = nn.Parameter(weight, requires_grad=False), was.bias
+    return linear

@@ -68,6 +68,11 @@ def _cells(change: Change) -> tuple[str, str, str, str, str]:
     return change.site or "(itself)", change.was, change.became or f"left: {change.why_not}", difference, time
 
 
+def norm_words(match: object) -> str:
+    """What a norm was recognized as, without the class that it has."""
+    return str(match).partition(": ")[2]
+
+
 def unrecognized(rest: Mapping[str, Any]) -> str:
     """What is said of modules that look like norms and are not recognized."""
     sentences = [f"{name or 'it'}, a {match.kind}, is not recognized: {match.why_not}" for name, match in rest.items()]

@@ -118,8 +118,8 @@ def edits_in(model: nn.Module) -> list[Edit]:
 def edits_since(old: nn.Module, new: nn.Module) -> list[Edit]:
     """Return the edits that a changed model carries, and the model that it was made of did not."""
     before = vars(old).get(RECORD, ())
-    made = vars(new).get(RECORD, ())
-    return list(made[len(before) :] if made[: len(before)] == before else made)
+    record = vars(new).get(RECORD, ())
+    return list(record[len(before) :] if record[: len(before)] == before else record)
 
 
 def load_numbers(model: nn.Module, state: Mapping[str, Tensor], tied: Collection[str] = ()) -> None:
@@ -227,16 +227,16 @@ def edits_of(
     model: nn.Module, new: Mapping[str, nn.Module], tensors: Mapping[str, nn.Parameter] | None = None
 ) -> list[Edit]:
     """Return the edits that put modules and parameters into their places, but for what has no words."""
-    made = []
+    edits = []
     for name, module in new.items():
         with suppress(ValueError):
-            made.append(edit_of(name, model.get_submodule(name), module))
+            edits.append(edit_of(name, model.get_submodule(name), module))
     for name, parameter in (tensors or {}).items():
         path, _, last = name.rpartition(".")
         holder = model.get_submodule(path)
         if getattr(holder, last).shape != parameter.shape:
-            made.append(Edit(path, "sizes", {"sizes": True}))
-    return [edit for edit in made if edit is not None]
+            edits.append(Edit(path, "sizes", {"sizes": True}))
+    return [edit for edit in edits if edit is not None]
 
 
 def guard(model: Any) -> None:

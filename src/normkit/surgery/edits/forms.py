@@ -70,10 +70,10 @@ def _sizes(module: nn.Module) -> dict[str, torch.Size]:
     return {name: p.shape for name, p in module.named_parameters(recurse=False)}
 
 
-def _like(made: Any, old: nn.Module) -> Any:
+def _like(new: Any, old: nn.Module) -> Any:
     """Give what is made the type and the place of what was there."""
     own = next(iter(specimen.tensors(old).values()), None)
-    return made if own is None else made.to(device=own.device, dtype=own.dtype)
+    return new if own is None else new.to(device=own.device, dtype=own.dtype)
 
 
 def _norm_words(old: nn.Module, new: nn.Module) -> Words | None:
@@ -109,9 +109,9 @@ def _norm(old: nn.Module, words: Words, state: State) -> nn.Module:
     if words.get("names"):
         rename(norm, words["names"])
     specimen.carry(specimen.tensors(norm), specimen.tensors(old), words.get("carried", {}))
-    made = Laid(norm, words["way"]) if words.get("way") else norm
+    new = Laid(norm, words["way"]) if words.get("way") else norm
     layers = [old.get_submodule(name) for name in words.get("behind", ())]
-    return Followed(made, layers) if layers else made
+    return Followed(new, layers) if layers else new
 
 
 def _neuron_words(old: nn.Module, new: nn.Module) -> Words | None:
@@ -199,8 +199,8 @@ def _sized(layer: Any, words: Words, state: State) -> nn.Module:
     like = next(layer.parameters(recurse=False), torch.zeros(()))
     for name, own in layer._parameters.items():
         if name in state and (own is None or own.shape != state[name].shape):
-            made = torch.empty(state[name].shape, device=like.device, dtype=state[name].dtype)
-            layer._parameters[name] = nn.Parameter(made, like.requires_grad)
+            tensor = torch.empty(state[name].shape, device=like.device, dtype=state[name].dtype)
+            layer._parameters[name] = nn.Parameter(tensor, like.requires_grad)
     if "bias" in layer._parameters and "weight" in state and "bias" not in state:
         layer._parameters["bias"] = None
     sizes = next((names for kind, names in SIZES.items() if isinstance(layer, kind)), ())

@@ -25,9 +25,9 @@ def derived(own: Any, words: tuple[Word, ...]) -> type[nn.Module]:
     return _DERIVED[own, words]
 
 
-def words_of(made: type[nn.Module]) -> tuple[Word, ...]:
+def words_of(kind: type[nn.Module]) -> tuple[Word, ...]:
     """The changes that a class has; none where it is somebody's own."""
-    return next((words for (_, words), known in _DERIVED.items() if known is made), ())
+    return next((words for (_, words), known in _DERIVED.items() if known is kind), ())
 
 
 def _derived(own: Any, words: tuple[Word, ...]) -> type[nn.Module]:
@@ -46,5 +46,5 @@ def _derived(own: Any, words: tuple[Word, ...]) -> type[nn.Module]:
 
 def _blank(own: Any, words: tuple[Word, ...]) -> nn.Module:
     """A module of a derived class, to be filled by who unpickles it."""
-    made = derived(own, words)
-    return made.__new__(made)
+    kind = derived(own, words)
+    return kind.__new__(kind)

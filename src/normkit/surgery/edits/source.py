@@ -64,13 +64,13 @@ class Source:
         module = ast.fix_missing_locations(ast.Module([tree], []))
         namespace: dict[str, Any] = {}
         exec(compile(module, self.inner.__code__.co_filename, "exec"), self.scope, namespace)
-        made = namespace[tree.name]
+        new = namespace[tree.name]
         for name in ("__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__module__", "__qualname__"):
-            setattr(made, name, getattr(self.inner, name))
+            setattr(new, name, getattr(self.inner, name))
         for decorator in reversed(decorators):
             expression = ast.fix_missing_locations(ast.Expression(decorator))
-            made = eval(compile(expression, self.inner.__code__.co_filename, "eval"), self.scope)(made)
-        return made
+            new = eval(compile(expression, self.inner.__code__.co_filename, "eval"), self.scope)(new)
+        return new
 
 
 @functools.cache
@@ -93,13 +93,13 @@ def _parsed(forward: Any) -> ast.FunctionDef:
 
 def _without_annotations(tree: ast.FunctionDef) -> None:
     """Leave out what is evaluated where a function is defined; the function is given it later."""
-    given = tree.args
+    arguments = tree.args
     tree.returns = None
-    for one in [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]:
+    for one in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]:
         if one is not None:
             one.annotation = None
-    given.defaults = [ast.Constant(None) for _ in given.defaults]
-    given.kw_defaults = [None if value is None else ast.Constant(None) for value in given.kw_defaults]
+    arguments.defaults = [ast.Constant(None) for _ in arguments.defaults]
+    arguments.kw_defaults = [None if value is None else ast.Constant(None) for value in arguments.kw_defaults]
 
 
 def method(source: Source, name: str, *args: ast.expr) -> ast.Call:

@@ -100,9 +100,9 @@ def _turns_halves(by: Callable[..., Any]) -> bool:
     q, k = (torch.randn(SIZES, generator=g, dtype=torch.float64) for _ in range(2))
     cos, sin = turns(torch.arange(SIZES[2]).expand(SIZES[0], -1), SIZES[-1], dtype=torch.float64)
     try:
-        made = by(q.clone(), k.clone(), *(torch.cat([angle, angle], -1) for angle in (cos, sin)))
+        pair = by(q.clone(), k.clone(), *(torch.cat([angle, angle], -1) for angle in (cos, sin)))
         expected = [rotate(x, (cos.unsqueeze(1), sin.unsqueeze(1))) for x in (q, k)]
-        return len(made) == 2 and all(torch.allclose(a, b, atol=CLOSE) for a, b in zip(made, expected, strict=True))
+        return len(pair) == 2 and all(torch.allclose(a, b, atol=CLOSE) for a, b in zip(pair, expected, strict=True))
     except Exception:  # it is another function
         return False
 

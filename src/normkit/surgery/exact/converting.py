@@ -15,7 +15,7 @@ from normkit.activation.token.crmsnorm import CRMSNorm
 from normkit.activation.token.rmsnorm import RMSNorm
 from normkit.surgery import proof
 from normkit.surgery.edits import replaced
-from normkit.surgery.edits.changes import Change, Report, tied, unrecognized, untie
+from normkit.surgery.edits.changes import Change, Report, norm_words, tied, unrecognized, untie
 from normkit.surgery.edits.layers import Centred, as_linear, like
 from normkit.surgery.exact.pairs import fold_scale, is_plain, width
 from normkit.surgery.flow import KEEPS, MOVES, Flow, Stays, channels, marked, moved, word
@@ -77,24 +77,24 @@ def convert(model: nn.Module, to: str, example: Any, *, inplace: bool = True) ->
         if open_at or not stream.read_by:
             why = [*open_at, *stream.left.values(), "its layer norms write to the stream, and none reads it"]
             raise Stays(why[0])
-        made = _Edits(stream, norms)
-        made.shorten() if to == "pre-crmsnorm" else made.centre()
+        edits = _Edits(stream, norms)
+        edits.shorten() if to == "pre-crmsnorm" else edits.centre()
     except Stays as error:
         raise ValueError(f"convert: refused, and the model is as it was: {error}") from error
-    after = _applied(copy.deepcopy(model), copy.deepcopy(made), False)
+    after = _applied(copy.deepcopy(model), copy.deepcopy(edits), False)
     far = proof.proven("convert", model, after, example)
-    changed = [replace(change, difference=far) for change in made.changes.values()]
-    kept = [Change(name, str(norms[name]).partition(": ")[2], why_not=why) for name, why in stream.left.items()]
+    changed = [replace(change, difference=far) for change in edits.changes.values()]
+    kept = [Change(name, norm_words(norms[name]), why_not=why) for name, why in stream.left.items()]
     order = {name: at for at, name in enumerate([n for n, _ in model.named_modules()])}
     rows = sorted([*changed, *kept], key=lambda row: (order.get(row.site, -1), row.site))
-    return Report(_applied(model if inplace else copy.deepcopy(model), made, inplace), rows)
+    return Report(_applied(model if inplace else copy.deepcopy(model), edits, inplace), rows)
 
 
-def _applied(model: nn.Module, made: _Edits, inplace: bool) -> nn.Module:
+def _applied(model: nn.Module, edits: _Edits, inplace: bool) -> nn.Module:
     """Put everything in its place; what was tied and is not any more is not tied again by who saves or loads."""
-    _train_alike(model, made)
-    model = replaced("convert", model, made.modules, inplace, made.tensors)
-    if made.untied:
+    _train_alike(model, edits)
+    model = replaced("convert", model, edits.modules, inplace, edits.tensors)
+    if edits.untied:
         untie(model)
     return model
 
@@ -169,11 +169,11 @@ class Stream:
         elif kind in PRODUCTS and len(node.all_input_nodes) == 2:
             writer, scale = self._scaled(node, at)
             writers[writer], scales[scale] = at, writer
-        elif kind in SUMS or (kind in FACTORS and len(node.all_input_nodes) == 1):
+        elif _is_sum(node, kind):
             if any(isinstance(part, int | float) and part for part in node.args[:2]) and kind not in (*FACTORS, "cat"):
                 raise Stays("a number is added to the residual stream")
             yield from _joined(node, at, kind)
-        elif kind in MOVES | KEEPS and len(node.all_input_nodes) == 1:
+        elif _is_move(node, kind):
             source = node.all_input_nodes[0]
             yield source, self._before(node, source, at, size)
         else:
@@ -194,18 +194,18 @@ class Stream:
         size = node.meta["val"].shape[at]
         if len(held) != 1 or tuple(held[0].meta["val"].shape) != (size,) or at != node.meta["val"].ndim - 1:
             raise Stays(f"what it normalizes is no residual stream: {word(node, self.flow.model)} makes it")
-        call, given = self.flow.source(others[0])
-        if not _in_order(self._arrived(given, others[0]), at, size):
+        call, result = self.flow.source(others[0])
+        if not _in_order(self._arrived(result, others[0]), at, size):
             raise Stays(f"the features of {call.site} are mixed before they are scaled")
         self.flow.alone(call.site)
         if not is_plain(self.flow.model.get_submodule(call.site)):
             raise Stays(f"{call.site}, which is no plain layer, is scaled")
         return call.site, self._own_tensor(held[0], node)
 
-    def _arrived(self, node: fx.Node, there: fx.Node) -> Tensor:
+    def _arrived(self, node: fx.Node, end: fx.Node) -> Tensor:
         """The marks of a result's last axis where it arrives, moved and read by nobody on its way."""
         marks = marked(node, -1)
-        while node is not there:
+        while node is not end:
             (user,) = node.users
             node, marks = user, moved(user, node, marks, self.flow.model)
         return marks
@@ -224,25 +224,30 @@ class Stream:
         for user in node.users:
             kind = word(user, self.flow.model)
             if user in self.flow.by:
-                site = self.flow.by[user].site
-                if site in self.norms and self.flow.by[user].inputs == [node]:
-                    continue
-                if user in self.axis or (node in self.flow.by and self.flow.by[node] is self.flow.by[user]):
-                    continue
-                raise Stays(f"{site} {UNNORMALIZED}")
-            if user.op != "output" and not torch.is_tensor(user.meta.get("val")):
+                self._require_norm(node, user)
+            elif user.op != "output" and not torch.is_tensor(user.meta.get("val")):
                 continue  # a size is asked for, or something checked
-            if kind in SUMS or (kind in FACTORS and len(user.all_input_nodes) == 1):
+            elif _is_sum(user, kind):
                 yield user, at + user.meta["val"].ndim - node.meta["val"].ndim
-            elif kind in MOVES | KEEPS and len(user.all_input_nodes) == 1:
-                arrived = moved(user, node, marked(node, at), self.flow.model)
-                axes = [a for a in range(arrived.ndim) if arrived.shape[a] == size]
-                axis = next((a for a in reversed(axes) if _in_order(arrived, a, size)), None)
-                if axis is None:
-                    raise Stays(f"the features are mixed by {kind}")
-                yield user, axis
+            elif _is_move(user, kind):
+                yield user, self._after(node, user, at, size)
             else:
                 raise Stays(f"{kind} {UNNORMALIZED}")
+
+    def _require_norm(self, node: fx.Node, user: fx.Node) -> None:
+        """Refuse a module that reads the stream and is no norm of it."""
+        call = self.flow.by[user]
+        normalizes = call.site in self.norms and call.inputs == [node]
+        if not normalizes and user not in self.axis and self.flow.by.get(node) is not call:
+            raise Stays(f"{call.site} {UNNORMALIZED}")
+
+    def _after(self, node: fx.Node, user: fx.Node, at: int, size: int) -> int:
+        """The axis that the features have once they are moved."""
+        marks = moved(user, node, marked(node, at), self.flow.model)
+        for axis in reversed([a for a in range(marks.ndim) if marks.shape[a] == size]):
+            if _in_order(marks, axis, size):
+                return axis
+        raise Stays(f"the features are mixed by {word(user, self.flow.model)}")
 
     def _whole(self) -> None:
         """A writer, or a norm, that is called elsewhere too must not be changed."""
@@ -252,6 +257,14 @@ class Stream:
                 raise Stays(f"{call.site} writes to the residual stream, and elsewhere too")
             if call.site in self.read_by and call.inputs[0] not in self.axis:
                 raise Stays(f"{call.site} reads the residual stream, and elsewhere something else")
+
+
+def _is_sum(node: fx.Node, kind: str) -> bool:
+    return kind in SUMS or (kind in FACTORS and len(node.all_input_nodes) == 1)
+
+
+def _is_move(node: fx.Node, kind: str) -> bool:
+    return kind in MOVES | KEEPS and len(node.all_input_nodes) == 1
 
 
 def _joined(node: fx.Node, at: int, kind: str) -> Iterator[tuple[fx.Node, int]]:
@@ -321,7 +334,7 @@ class _Edits:
         return f"centred, not tied to {others[0]} any more" if others else "centred"
 
     def _put(self, name: str, old: nn.Module, new: nn.Module, became: str) -> None:
-        was = str(self.norms[name]).partition(": ")[2] if name in self.norms else type(old).__name__
+        was = norm_words(self.norms[name]) if name in self.norms else type(old).__name__
         self.modules[name] = new.train(old.training)
         self.changes[name] = Change(name, was, became)
 
@@ -363,13 +376,13 @@ class _Edits:
             self._put(name, model.get_submodule(name), CRMSNorm(wide, eps=own.eps), "crmsnorm")
 
 
-def _train_alike(model: nn.Module, made: Any) -> None:
+def _train_alike(model: nn.Module, edits: Any) -> None:
     """Let what is made be trained where what it takes the place of is, and be frozen where that is."""
-    for name, new in made.modules.items():
+    for name, new in edits.modules.items():
         old = list(model.get_submodule(name).parameters())
         if old and not any(parameter.requires_grad for parameter in old):
             new.requires_grad_(False)
-    for name, tensor in made.tensors.items():
+    for name, tensor in edits.tensors.items():
         path, _, last = name.rpartition(".")
         tensor.requires_grad_(getattr(model.get_submodule(path), last).requires_grad)
 

@@ -17,7 +17,7 @@ from normkit.activation.batch.membrane_batchnorm import MembraneBatchNorm
 from normkit.norm import Norm
 from normkit.surgery import proof
 from normkit.surgery.edits import replaced
-from normkit.surgery.edits.changes import Change, Report, tied
+from normkit.surgery.edits.changes import Change, Report, norm_words, tied
 from normkit.surgery.edits.layers import ThresholdNeuron, Zeros
 from normkit.surgery.exact.pairs import (
     fold_beside,
@@ -195,7 +195,7 @@ def _sites(model: nn.Module, example: Any, where: Where) -> tuple[dict[str, Site
         if not match:
             left[name] = Change(name, match.kind, why_not=f"not recognized: {match.why_not}")
         else:
-            was = str(match).partition(": ")[2]
+            was = norm_words(match)
             _enter(sites, left, name, was, _recognized, part, match)
     return sites, left
 
@@ -265,7 +265,7 @@ def _gain(name: str, match: Match, norm: nn.Module, axis: int) -> Site | None:
         return None
     with specimen.quiet():
         scale, offset = _between(bare, norm, theirs[next(iter(learned.values()))].numel(), axis)
-    return Site(name, str(match).partition(": ")[2], axis, scale, offset, bare, True, "without gain and shift")
+    return Site(name, norm_words(match), axis, scale, offset, bare, True, "without gain and shift")
 
 
 def _between(bare: nn.Module, norm: nn.Module, count: int, axis: int) -> tuple[Tensor, Tensor]:
@@ -342,15 +342,15 @@ def _into_readers(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Modul
     readers = flow.readers(output, marked(output, _of(output, site.axis)))
     if not readers:
         raise Stays("nobody reads it")
-    made: dict[str, nn.Module] = {}
+    modules: dict[str, nn.Module] = {}
     for reader, arrived in readers:
         layer = _layer(flow, reader.site, new)
         at = channels(arrived, _channel_axis(layer), len(site.scale))
         if len(at) != width(layer, "before"):
             raise Stays(f"{reader.site} reads other channels than it gives")
-        made[reader.site] = fold_scale(layer, site.scale[at], site.offset[at], "before")
+        modules[reader.site] = fold_scale(layer, site.scale[at], site.offset[at], "before")
     verb = "into" if not site.before_only else "without gain and shift, which are in"
-    return Folding({site.name: site.left, **made}, f"{verb} {', '.join(made)}")
+    return Folding({site.name: site.left, **modules}, f"{verb} {', '.join(modules)}")
 
 
 def _into_neighbour(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Module]) -> Folding | None:
@@ -361,9 +361,9 @@ def _into_neighbour(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Mod
         try:
             layer = _layer(flow, neighbour.site, new)
             if _of(call.inputs[0], site.axis) == _of(call.inputs[0], _channel_axis(layer)):
-                made = fold_beside(layer, sign * site.scale, sign * site.offset)
+                folded = fold_beside(layer, sign * site.scale, sign * site.offset)
                 return Folding(
-                    {site.name: Zeros().eval(), neighbour.site: made}, f"into {neighbour.site}, to which it was added"
+                    {site.name: Zeros().eval(), neighbour.site: folded}, f"into {neighbour.site}, to which it was added"
                 )
         except (Stays, ValueError):  # the next may fit
             continue

@@ -13,7 +13,7 @@ from torch import nn
 from normkit.norm import Norm
 from normkit.surgery import proof
 from normkit.surgery.edits import Edit, adding, forms, places, replaced, replay, rewriting, turning
-from normkit.surgery.edits.changes import Change, Report
+from normkit.surgery.edits.changes import Change, Report, norm_words
 from normkit.surgery.edits.renaming import rename
 from normkit.surgery.edits.source import Source
 from normkit.surgery.exact.racing import SURE, Outcome, race, race_addition, race_models, race_turn, takes
@@ -101,7 +101,7 @@ class _Plan:
             old = self.model.get_submodule(name)
             if not selects(where, name, old):
                 continue
-            was = str(match).partition(": ")[2]
+            was = norm_words(match)
             why, new = _replacement(old, match) if match else (f"not recognized: {match.why_not}", None)
             if new is None:
                 self.changes[name] = Change(name, was if match else match.kind, why_not=why)
@@ -141,17 +141,17 @@ class _Plan:
                 self.classes[name] = rewriting.derived(type(block), tuple(words))
 
     def _added(self, prefix: str, inner: Collection[str], source: Source) -> Iterator[rewriting.Word]:
-        taken: list[Any] = []
-        for own, made in adding.find_sums(source).items():
+        additions: list[Any] = []
+        for own, total in adding.find_sums(source).items():
             if own not in inner:  # its class has it, and this one may not
                 continue
             new, size = self._new(prefix + own), self.sizes.get(prefix + own)
-            if size is None or not hasattr(new, "add_norm") or made.addition in taken:
+            if size is None or not hasattr(new, "add_norm") or total.addition in additions:
                 continue
             now = self._now(prefix + own)
             race = functools.partial(race_addition, now, new, size, self.training)
             if self._faster([prefix + own], "the addition before it", race):
-                taken.append(made.addition)
+                additions.append(total.addition)
                 yield "add", own
 
     def _turned(self, prefix: str, inner: Collection[str], source: Source) -> Iterator[rewriting.Word]:
@@ -218,9 +218,9 @@ class _Plan:
 
     def _twins(self) -> tuple[nn.Module, nn.Module]:
         """A copy of the model, and a changed one that holds the same parameters."""
-        before, made = copy.deepcopy((self.model, self.made))
+        before, modules = copy.deepcopy((self.model, self.made))
         held = {id(p): p for p in before.parameters()}
-        after = replaced("fuse", *copy.deepcopy((before, made), held), False)
+        after = replaced("fuse", *copy.deepcopy((before, modules), held), False)
         return before, replay(after, self.calls())
 
     def calls(self) -> list[Edit]:

@@ -108,13 +108,13 @@ def kernelize(model: nn.Module, folder: str | Path, example: Any = None, *, comp
     mode = mode | hub.Mode.TORCH_COMPILE if compiled else mode
     sites, modules = layers(model, example), dict(model.named_modules())
     for layer in dict.fromkeys(site.layer for site in sites if site.layer):
-        chosen = [modules[site.name] for site in sites if site.layer == layer]
+        targets = [modules[site.name] for site in sites if site.layer == layer]
         place = hub.LocalLayerRepository(Path(folder), layer_name=layer)
         with (
             hub.use_kernel_mapping({layer: dict.fromkeys(DEVICES, place)}, inherit_mapping=False),
-            _extensible(hub, chosen, layer),
+            _extensible(hub, targets, layer),
         ):
-            for module in chosen:
+            for module in targets:
                 hub.kernelize(module, mode=mode, device=_device(module, model), use_fallback=False)
     return sites
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -137,10 +137,10 @@ def measure_affine(norm: Any) -> tuple[Tensor, Tensor]:
     return scale, shift
 
 
-def _same(got: Tensor, wanted: Tensor, tolerance: float) -> bool:
+def _same(got: Tensor, other: Tensor, tolerance: float) -> bool:
     """Tell whether two results agree relative to the largest number; NaN never does."""
-    largest = wanted.abs().max() if wanted.numel() else 0
-    return got.shape == wanted.shape and bool(((got - wanted).abs() <= tolerance * largest).all())
+    largest = other.abs().max() if other.numel() else 0
+    return got.shape == other.shape and bool(((got - other).abs() <= tolerance * largest).all())
 
 
 def _layout(norm: nn.Module) -> Layout:
@@ -159,10 +159,10 @@ class _Caught(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Let it be called."""
-        made = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if func in FUNCTIONS.values():
-            self.calls.append((func, (*args, *(kwargs or {}).values()), made))
-        return made
+            self.calls.append((func, (*args, *(kwargs or {}).values()), result))
+        return result
 
 
 @torch.no_grad()
@@ -172,26 +172,30 @@ def plain_layer(layer: nn.Module) -> nn.Module | None:
     own: Any = layer
     if kind is None or own._parameters.get("weight") is None or getattr(own, "padding_mode", "zeros") != "zeros":
         return None
-    exact, wide = copy.deepcopy(own).double().eval(), own.weight.shape[1] * getattr(own, "groups", 1)
-    weights = []
-    for seed, size in enumerate((32, 33)):
-        shape = (2, wide, *[size] * (own.weight.dim() - 2))
-        x = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(own.weight.device)
-        try:
-            with _Caught() as seen:
-                made = exact(x)
-        except Exception:  # it takes another input
-            return None
-        if len(seen.calls) != 1 or seen.calls[0][0] is not FUNCTIONS[kind] or seen.calls[0][2] is not made:
-            return None
-        given = seen.calls[0][1]
-        if given[0] is not x or any(isinstance(part, str) for part in given):
-            return None
-        weights.append(given)
-    (_, weight, bias, *numbers), (_, again, bias_again, *_) = weights
+    first, second = (_only_call(own, FUNCTIONS[kind], seed, size) for seed, size in enumerate((32, 33)))
+    if first is None or second is None:
+        return None
+    (weight, bias, *numbers), (again, bias_again, *_) = first, second
     if not torch.equal(weight, again) or (bias is not None and not torch.equal(bias, bias_again)):
         return None
     return _with(kind, own, weight, bias, numbers).train(layer.training)
+
+
+def _only_call(layer: Any, function: Callable[..., Tensor], seed: int, size: int) -> Sequence[Any] | None:
+    """What a layer calls a function with besides its own input, if it does nothing else; else None."""
+    exact, wide = copy.deepcopy(layer).double().eval(), layer.weight.shape[1] * getattr(layer, "groups", 1)
+    shape = (2, wide, *[size] * (layer.weight.dim() - 2))
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(layer.weight.device)
+    try:
+        with _Caught() as caught:
+            result = exact(x)
+    except Exception:  # it takes another input
+        return None
+    if len(caught.calls) != 1:
+        return None
+    called, (first, *rest), returned = caught.calls[0]
+    whole = called is function and first is x and returned is result
+    return rest if whole and not any(isinstance(part, str) for part in rest) else None
 
 
 def _with(kind: Any, own: nn.Module, weight: Tensor, bias: Tensor | None, numbers: Sequence[Any]) -> nn.Module:

@@ -206,14 +206,14 @@ def _clock(device: torch.device) -> Callable[[], float]:
 
 
 def _call(ways: Callable[..., Any], inputs: Sequence[Tensor], training: bool) -> Callable[[], None]:
-    given = [x.clone().requires_grad_(training) for x in inputs]
+    leaves = [x.clone().requires_grad_(training) for x in inputs]
     sent: list[Tensor] = []
 
     def call() -> None:
         with torch.set_grad_enabled(training):
-            y = ways(*given)
+            y = ways(*leaves)
             if training:
-                results = y if isinstance(y, tuple) and len(given) > 1 else y[:1] if isinstance(y, tuple) else (y,)
+                results = y if isinstance(y, tuple) and len(leaves) > 1 else y[:1] if isinstance(y, tuple) else (y,)
                 sent.extend(torch.ones_like(result) for result in results[len(sent) :])
                 torch.autograd.backward(results, sent)
 

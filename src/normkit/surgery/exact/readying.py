@@ -113,8 +113,8 @@ def ready(model: nn.Module, purpose: str, example: Any = None) -> Readiness:
         except ValueError:
             raise ValueError("ready: example must be given: the configuration does not tell its input") from None
     proof.ready("ready", model, example)
-    work, given = proof.doubled(model, example)
-    case = _Case(_plainly(work), given, model, example)
+    work, doubles = proof.doubled(model, example)
+    case = _Case(_plainly(work), doubles, model, example)
     try:
         return Readiness(purpose, list(PURPOSES[purpose](case)))
     except Untraced as error:
@@ -436,14 +436,14 @@ class _Repeated(nn.Module):
 
 def _absorption(case: _Case) -> Iterator[Need]:
     """Move the up-projection of keys into the queries, and that of values into the output."""
-    model, example, seen = case.model, case.example, False
+    model, example, latent = case.model, case.example, False
     needs = "keys and values read off what its cache keeps"
     for name, part in model.named_modules():
         forms = (form for form in LATENT if all(hasattr(part, word) for word in (form.up, form.key, form.value)))
         form = next(forms, None)
         if form is None or not isinstance(getattr(part, form.up), nn.Module):
             continue
-        seen = True
+        latent = True
         after = copy.deepcopy(model)
         try:
             _absorb(after.get_submodule(name), form)
@@ -452,7 +452,7 @@ def _absorption(case: _Case) -> Iterator[Need]:
             continue
         reason = "something else than linear layers stands between the latent features and the scores"
         yield _proven(name, needs, model, after, example, reason)
-    if not seen:
+    if not latent:
         yield Need("", needs, False, why_not="it has no latent attention as transformers or this library writes it")
 
 

@@ -107,19 +107,19 @@ def _lowered(
     old: Tensor,
     bits: int,
     batches: Sequence[Any],
-    wanted: Sequence[Tensor],
+    truth: Sequence[Tensor],
     rounded: Callable[[Tensor, int], Tensor],
 ) -> float:
     """The error with one linear lower than all others."""
     weight.copy_(rounded(old, bits))
-    error = _error(model, batches, wanted)
+    error = _error(model, batches, truth)
     weight.copy_(rounded(old, BASE))
     return error
 
 
-def _error(model: nn.Module, batches: Sequence[Any], wanted: Sequence[Tensor]) -> float:
-    apart = sum(float((_outputs(model, b) - w).square().sum()) for b, w in zip(batches, wanted, strict=True))
-    return apart / max(sum(float((w - w.mean()).square().sum()) for w in wanted), torch.finfo(torch.float32).tiny)
+def _error(model: nn.Module, batches: Sequence[Any], truth: Sequence[Tensor]) -> float:
+    apart = sum(float((_outputs(model, b) - w).square().sum()) for b, w in zip(batches, truth, strict=True))
+    return apart / max(sum(float((w - w.mean()).square().sum()) for w in truth), torch.finfo(torch.float32).tiny)
 
 
 def _outputs(model: nn.Module, batch: Any) -> Tensor:

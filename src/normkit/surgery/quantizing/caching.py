@@ -43,14 +43,14 @@ def codebook() -> Tensor:
     torch.Size([256, 8])
     """
     generator = torch.Generator().manual_seed(0)
-    drawn = torch.randn(DRAWN, WIDTH, generator=generator).abs()
-    words = torch.nn.functional.normalize(drawn[:WORDS], dim=1)
+    samples = torch.randn(DRAWN, WIDTH, generator=generator).abs()
+    words = torch.nn.functional.normalize(samples[:WORDS], dim=1)
     for _ in range(ROUNDS):
-        nearest = (drawn @ words.T).argmax(1)
+        nearest = (samples @ words.T).argmax(1)
         words = torch.nn.functional.normalize(
-            words * 1e-6 + torch.zeros_like(words).index_add(0, nearest, drawn), dim=1
+            words * 1e-6 + torch.zeros_like(words).index_add(0, nearest, samples), dim=1
         )
-    best = (drawn @ words.T).max(1)
+    best = (samples @ words.T).max(1)
     total = torch.zeros(WORDS).index_add(0, best.indices, best.values)
     return words * (total / torch.bincount(best.indices, minlength=WORDS).clamp(min=1)).unsqueeze(1)
 
@@ -83,9 +83,9 @@ def encode(x: Tensor) -> Codes:
 def decode(coded: Codes, dtype: torch.dtype) -> Tensor:
     """Turn a chunk back."""
     scales = (coded.scale1, coded.shift, coded.scale2)
-    made = codes.decoded(coded.signs, coded.words, codebook().to(coded.words.device), *scales)
-    if made is not None:
-        return made.to(dtype)
+    vectors = codes.decoded(coded.signs, coded.words, codebook().to(coded.words.device), *scales)
+    if vectors is not None:
+        return vectors.to(dtype)
     factors = (
         table.to(index.device).index_select(0, index.flatten().int())
         for table, index in ((codebook(), coded.words), (SIGNS, coded.signs))
@@ -153,7 +153,7 @@ class _Coded:
         """Add tokens, and return all."""
         super().update(key_states, value_states)  # type: ignore[misc]
         states = tuple(
-            torch.cat([*(decode(made, new.dtype) for made in coded), new], -2)
+            torch.cat([*(decode(one, new.dtype) for one in coded), new], -2)
             for coded, new in zip(self.coded, (self.keys, self.values), strict=True)
         )
         full = self.keys.shape[-2] // self.chunk * self.chunk
@@ -177,7 +177,7 @@ class _Coded:
         raise ValueError("nsnquant_cache: a cache in codes cannot be cropped, as assisted generation would do")
 
     def _rows(self, change):
-        self.coded = tuple([Codes(*map(change, made)) for made in coded] for coded in self.coded)
+        self.coded = tuple([Codes(*map(change, one)) for one in coded] for coded in self.coded)
         self.keys, self.values = change(self.keys), change(self.values)
 
     def reorder_cache(self, beam_idx):
@@ -209,7 +209,7 @@ class _Counted:
     def bytes(self) -> int:
         """What codes, scales and newest tokens take."""
         held = [t for layer in self.layers if layer.is_initialized for t in (layer.keys, layer.values)]
-        held += [t for layer in self.layers for coded in layer.coded for made in coded for t in made]
+        held += [t for layer in self.layers for coded in layer.coded for one in coded for t in one]
         return sum(math.prod(t.shape) * t.element_size() for t in held)
 
 

@@ -43,18 +43,18 @@ def run(options: argparse.Namespace) -> int:
     if options.out:
         saving.new_folder(options.out)  # before anything is learned
     model = saving.load(options.model).eval()
-    made = quantize(
+    report = quantize(
         model,
         () if options.data is None else batches(options.data),
         held=None if options.held is None else batches(options.held),
         **{name: getattr(options, name) for name in ("method", "bits", "budget", "group", "steps", "pack", "where")},
     )
-    say(json.dumps(plain(made), indent=2) if options.json else made)
+    say(json.dumps(plain(report), indent=2) if options.json else report)
     if options.out:
-        say(f"written to {saving.save(model, made.model, options.out)}", file=sys.stderr)
+        say(f"written to {saving.save(model, report.model, options.out)}", file=sys.stderr)
     return 0
 
 
-def plain(made: Quantized) -> dict[str, Any]:
+def plain(report: Quantized) -> dict[str, Any]:
     """Return all but the model, as JSON holds it."""
-    return {field.name: getattr(made, field.name) for field in fields(made) if field.name != "model"}
+    return {field.name: getattr(report, field.name) for field in fields(report) if field.name != "model"}

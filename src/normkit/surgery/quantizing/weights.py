@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.columns import number_of
 from normkit.optional import library
-from normkit.parameters import hooked
+from normkit.parameters import hooked, mode
 from normkit.quant.learned_rounding import LearnedRounding
 from normkit.quant.norm_tweaking_loss import NormTweakingLoss
 from normkit.quant.reconstruction_loss import ReconstructionLoss
@@ -144,51 +143,36 @@ def quantize(
     Improving Post Training Neural Quantization (2021), arXiv 2006.10518.
     """
     _check(method, bits, budget, group, pack)
-    auto = bits == AUTO
-    check.size("quantize", "steps", steps), check.size("quantize", "rows", rows)
-    check.number("quantize", "lr", lr, 0.0), check.number("quantize", "norm_lr", norm_lr, 0.0)
-    batches, held = _batches(data, held, f"method={method!r}" if method != "nearest" else "", auto)
+    _check_numbers(steps, rows, lr, norm_lr)
+    batches, held = _batches(data, held, method, bits)
     layers, notes = _linears(model, group, where)
     library("torchao")
-    sizes = {name: model.get_parameter(f"{name}.weight").numel() for name in layers}
-    mean = mean_bits(budget, list(sizes.values()), _rest(model, layers, group)) if auto else 0.0
+    mean = 0.0 if budget is None else _mean_bits(model, layers, group, budget)
     start = time.perf_counter()
     before = perplexity(model, held) if held else None
-    made = copy.deepcopy(model)
-    turned = _turn(made, layers)
-    generator = torch.Generator().manual_seed(seed)
-    learned = _Learning(method.partition("+")[0], steps, lr, rows, generator) if _learns(method) else None
+    work = copy.deepcopy(model)
+    turned = _turn(work, layers)
+    learned = _learning(method, steps, lr, rows, seed)
     tweaking = _Tweaking(norm_lr, norm_growth) if "norm-tweaking" in method else None
-    with _still(made), _still(model):
-        if auto:
-            widths = allocate(made, layers, batches, mean, lambda weight, width: _nearest(weight, width, group))
-        else:
-            widths = dict.fromkeys(layers, int(bits))
-        tweaked, as_nearest = _by_blocks(model, made, layers, batches, (widths, group), learned, tweaking)
-    notes |= as_nearest
-    width = _bytes(made) - sum(sizes[name] - math.ceil(sizes[name] * widths[name] / 8) for name in layers)
-    if pack:
-        notes |= _pack(made, layers)
+    widths = _widths(work, layers, batches, bits, mean, group)
+    tweaked, as_nearest = _by_blocks(model, work, layers, batches, (widths, group), learned, tweaking)
+    packed = _packed_bytes(work, widths)
+    notes |= as_nearest | (_pack(work, layers) if pack else {}) | dict.fromkeys(turned, "a Conv1D, now a Linear")
     size = _bytes(model)
-    if inplace:
-        _turn(model, layers)
-        _carry(made, model, layers)
-        made = model
-    note(made, [Edit(name, "bits", few.words_of(made.get_submodule(name)) or {}) for name in layers])
-    after = perplexity(made, held) if held else None
+    quantized = _carry(work, model, layers) if inplace else work
+    note(quantized, [Edit(name, "bits", few.words_of(quantized.get_submodule(name)) or {}) for name in layers])
+    measured = None if held is None or before is None else (before, perplexity(quantized, held))
     seconds = time.perf_counter() - start
-    measured = None if before is None or after is None else (before, after)
-    notes |= dict.fromkeys(turned, "a Conv1D, now a Linear")
-    return Quantized(made, layers, notes, (size, _bytes(made)), width, seconds, measured, tweaked, widths)
+    return Quantized(quantized, layers, notes, (size, _bytes(quantized)), packed, seconds, measured, tweaked, widths)
 
 
 def _batches(
-    data: Iterable[Any], held: Iterable[Any] | None, learning: str, auto: bool
+    data: Iterable[Any], held: Iterable[Any] | None, method: str, bits: int | str
 ) -> tuple[list[Any], list[Any] | None]:
     """The batches to learn from, which there must be where something is learned, and those that are held back."""
     batches, kept = _as_list("data", data), None if held is None else _as_list("held", held)
-    why = f'bits="{AUTO}"' if auto else learning
-    if why and not batches:
+    why = f'bits="{AUTO}"' if bits == AUTO else f"method={method!r}"
+    if (bits == AUTO or method != "nearest") and not batches:
         raise ValueError(f"quantize: data must hold at least one batch for {why}, but it is empty")
     if kept is not None and not kept:
         raise ValueError("quantize: held must hold at least one batch, but it is empty; None takes no perplexity")
@@ -216,6 +200,13 @@ def _check(method: str, bits: int | str, budget: str | None, group: int | None, 
         )
 
 
+def _check_numbers(steps: int, rows: int, lr: float, norm_lr: float) -> None:
+    for name, size in (("steps", steps), ("rows", rows)):
+        check.size("quantize", name, size)
+    for name, rate in (("lr", lr), ("norm_lr", norm_lr)):
+        check.number("quantize", name, rate, 0.0)
+
+
 @torch.no_grad()
 def perplexity(model: nn.Module, batches: Iterable[Any]) -> float:
     """Return a language model's perplexity: the exponential of the mean loss of the next token.
@@ -224,7 +215,7 @@ def perplexity(model: nn.Module, batches: Iterable[Any]) -> float:
     in what it returns.
     """
     total, count = 0.0, 0
-    with _still(model):
+    with mode(model, False):
         for batch in batches:
             tokens = batch["input_ids"] if isinstance(batch, Mapping) else batch
             tokens = tokens[0] if isinstance(tokens, tuple | list) else tokens
@@ -251,20 +242,13 @@ def _as_list(name: str, batches: Iterable[Any]) -> list[Any]:
 def _linears(model: nn.Module, group: int | None, where: Where) -> tuple[list[str], dict[str, str]]:
     """The linears to be quantized, and those left with the reason."""
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    names, left = [], {}
-    for name, layer in model.named_modules():
-        if not isinstance(as_linear(layer), nn.Linear) or not selects(where, name, layer):
-            continue
-        if id(layer.weight) in tables:
-            left[name] = "left, its weight is also an embedding's"
-        elif type(layer.weight) is not nn.Parameter:
-            left[name] = f"left, its weight is already of {type(layer.weight).__name__}"
-        elif group is not None and (inputs := as_linear(layer).weight.shape[1]) % group:  # type: ignore[index]
-            left[name] = f"left, groups of {group} do not divide its {inputs} inputs"
-        else:
-            names.append(name)
+    linears = {name: layer for name, layer in model.named_modules() if isinstance(as_linear(layer), nn.Linear)}
+    refusals = {name: _refusal(layer, tables, group) for name, layer in linears.items() if selects(where, name, layer)}
+    left = {name: f"left, {why}" for name, why in refusals.items() if why}
+    names = [name for name in refusals if name not in left]
     if not names:
-        reasons = "; ".join(f"{name}: {why}" for name, why in left.items()) or _none_there(model, where)
+        others = f"where={where!r} chooses none of {', '.join(linears)}" if linears else "there is no torch.nn.Linear"
+        reasons = "; ".join(f"{name}: {why}" for name, why in left.items()) or others
         raise ValueError(f"quantize: model has no linear to quantize ({reasons})")
     for name in names:
         if not model.get_parameter(f"{name}.weight").isfinite().all():
@@ -272,19 +256,26 @@ def _linears(model: nn.Module, group: int | None, where: Where) -> tuple[list[st
     return names, left
 
 
-def _none_there(model: nn.Module, where: Where) -> str:
-    linears = [name for name, layer in model.named_modules() if isinstance(as_linear(layer), nn.Linear)]
-    return f"where={where!r} chooses none of {', '.join(linears)}" if linears else "there is no torch.nn.Linear"
+def _refusal(layer: Any, tables: Collection[int], group: int | None) -> str:
+    """Why a linear stays as it is; empty where it does not."""
+    inputs = as_linear(layer).weight.shape[1]  # type: ignore[index]
+    if id(layer.weight) in tables:
+        return "its weight is also an embedding's"
+    if type(layer.weight) is not nn.Parameter:
+        return f"its weight is already of {type(layer.weight).__name__}"
+    if group is not None and inputs % group:
+        return f"groups of {group} do not divide its {inputs} inputs"
+    return ""
 
 
 def _turn(model: nn.Module, layers: Sequence[str]) -> list[str]:
     """Put linears in the place of GPT-2's, which keep their weights the other way round; return which these were."""
-    made: dict[str, Any] = {name: as_linear(model.get_submodule(name)) for name in layers}
-    turned = [name for name, linear in made.items() if linear is not model.get_submodule(name)]
+    linears: dict[str, Any] = {name: as_linear(model.get_submodule(name)) for name in layers}
+    turned = [name for name, linear in linears.items() if linear is not model.get_submodule(name)]
     for name in turned:
-        weight = made[name].weight
-        made[name].weight = nn.Parameter(weight.detach().contiguous(), weight.requires_grad)
-        model.set_submodule(name, made[name].train(model.get_submodule(name).training))
+        weight = linears[name].weight
+        linears[name].weight = nn.Parameter(weight.detach().contiguous(), weight.requires_grad)
+        model.set_submodule(name, linears[name].train(model.get_submodule(name).training))
     return turned
 
 
@@ -350,13 +341,14 @@ def _by_blocks(
     norms = list(recognize.table(model).found) if tweaking else []
     tweaked: dict[str, tuple[float, float]] = {}
     as_nearest: dict[str, str] = {}
-    for number, (block, names) in enumerate(_parts(layers, blocks).items()):
-        as_nearest |= _round(model, names, batches, *grid, learned)
-        own = [norm for norm in norms if norm.startswith(f"{block}.")]
-        free = [p for norm in own for p in model.get_submodule(norm).parameters()]
-        if tweaking and block and free:
-            rate = tweaking.lr * (1 + tweaking.growth * number / len(blocks))
-            tweaked[block] = _tweak(teacher, model, block, free, batches, rate)
+    with mode(model, False), mode(teacher, False):
+        for number, (block, names) in enumerate(_parts(layers, blocks).items()):
+            as_nearest |= _round(model, names, batches, *grid, learned)
+            own = [norm for norm in norms if norm.startswith(f"{block}.")]
+            free = [p for norm in own for p in model.get_submodule(norm).parameters()]
+            if tweaking and block and free:
+                rate = tweaking.lr * (1 + tweaking.growth * number / len(blocks))
+                tweaked[block] = _tweak(teacher, model, block, free, batches, rate)
     if tweaking and not tweaked:
         raise ValueError(
             "quantize: norm tweaking wants blocks, in a ModuleList of the model, that hold norms and linears"
@@ -373,28 +365,37 @@ def _round(
     learned: _Learning | None,
 ) -> dict[str, str]:
     """Quantize some linears, learning on what comes to them now; return those that were rounded to the nearest."""
-    seen = _inputs(model, names, batches, learned.rows, learned.generator) if learned and names else {}
-    made, notes = {}, {}
+    inputs = _inputs(model, names, batches, learned.rows, learned.generator) if learned and names else {}
+    tensors: dict[str, Tensor] = {}
+    notes: dict[str, str] = {}
     for name in names:
         weight = model.get_parameter(f"{name}.weight").detach()
         width = group or weight.shape[1]
         rounding = few.nearest(weight, bits[name], width)
-        if learned and name not in seen:
-            notes[name] = "rounded to the nearest: nothing came to it"
-        elif learned and learned.method == "adaquant":
-            layer: Any = model.get_submodule(name)
-            if not tune(rounding, layer, seen[name], learned.steps, learned.generator):
-                notes[name] = "rounded to the nearest: tuned, its outputs were no closer"
-        elif learned:
-            _learn(rounding, weight, seen[name], learned)
-        made[name] = few.rounded(rounding, weight, width)
-    for name, tensor in made.items():
+        why = _learn(rounding, model.get_submodule(name), inputs.get(name), learned) if learned else ""
+        notes |= {name: f"rounded to the nearest: {why}"} if why else {}
+        tensors[name] = few.rounded(rounding, weight, width)
+    for name, tensor in tensors.items():
         model.get_submodule(name).weight = nn.Parameter(tensor, requires_grad=False)
     return notes
 
 
-def _learns(method: str) -> bool:
-    return method.partition("+")[0] in ("learned-rounding", "adaquant")
+def _learn(rounding: LearnedRounding, layer: Any, x: Tensor | None, how: _Learning) -> str:
+    """Learn how one layer is rounded; return why it was not."""
+    if x is None:
+        return "nothing came to it"
+    if how.method == "adaquant":
+        return "" if tune(rounding, layer, x, how.steps, how.generator) else "tuned, its outputs were no closer"
+    _fit_rounding(rounding, layer.weight.detach(), x, how)
+    return ""
+
+
+def _learning(method: str, steps: int, lr: float, rows: int, seed: int) -> _Learning | None:
+    """How rounding is learned; None where it is to the nearest."""
+    first = method.partition("+")[0]
+    if first not in ("learned-rounding", "adaquant"):
+        return None
+    return _Learning(first, steps, lr, rows, torch.Generator().manual_seed(seed))
 
 
 @torch.no_grad()
@@ -402,6 +403,27 @@ def _nearest(weight: Tensor, bits: int, group: int | None) -> Tensor:
     """A weight rounded to the nearest point of its grid."""
     width = group or weight.shape[1]
     return few.nearest(weight, bits, width).eval()(weight.reshape(-1, width)).reshape(weight.shape)
+
+
+def _mean_bits(model: nn.Module, layers: Sequence[str], group: int | None, budget: str) -> float:
+    sizes = [model.get_parameter(f"{name}.weight").numel() for name in layers]
+    return mean_bits(budget, sizes, _rest(model, layers, group))
+
+
+def _widths(
+    model: nn.Module, layers: Sequence[str], batches: Sequence[Any], bits: int | str, mean: float, group: int | None
+) -> dict[str, int]:
+    """The bits of each linear: as many for all, or as they are allotted to have that mean."""
+    if bits != AUTO:
+        return dict.fromkeys(layers, int(bits))
+    with mode(model, False):
+        return allocate(model, layers, batches, mean, lambda weight, width: _nearest(weight, width, group))
+
+
+def _packed_bytes(model: nn.Module, bits: Mapping[str, int]) -> int:
+    """What a model takes if every number of a quantized weight, which takes a byte, took its bits alone."""
+    sizes = {name: model.get_parameter(f"{name}.weight").numel() for name in bits}
+    return _bytes(model) - sum(size - math.ceil(size * bits[name] / 8) for name, size in sizes.items())
 
 
 def _rest(model: nn.Module, layers: Sequence[str], group: int | None) -> int:
@@ -414,7 +436,7 @@ def _rest(model: nn.Module, layers: Sequence[str], group: int | None) -> int:
     return total
 
 
-def _learn(rounding: LearnedRounding, weight: Tensor, x: Tensor, how: _Learning) -> None:
+def _fit_rounding(rounding: LearnedRounding, weight: Tensor, x: Tensor, how: _Learning) -> None:
     """Set the rounding of one layer by its outputs."""
     regularizer, loss, flat = RoundingRegularizer(), ReconstructionLoss(), weight.float().reshape(rounding.shape)
     optimizer = torch.optim.Adam([rounding.alpha], lr=how.lr)
@@ -454,24 +476,24 @@ def _tweak(
 ) -> tuple[float, float]:
     """Train parameters of one block for a pass; return the mean loss of the first and of the last quarter."""
     teacher_block, here = teacher.get_submodule(block), model.get_submodule(block)
-    loss, optimizer, seen = NormTweakingLoss(), torch.optim.Adam(free, lr=lr), []
+    loss, optimizer, losses = NormTweakingLoss(), torch.optim.Adam(free, lr=lr), []
     flags = {p: p.requires_grad for p in free}
     for parameter in free:
         parameter.requires_grad_(True)
     for batch in batches:
         with torch.no_grad():
-            target, given = _call(teacher, teacher_block, batch)[1], _call(model, here, batch)[0]
+            target, call = _call(teacher, teacher_block, batch)[1], _call(model, here, batch)[0]
         optimizer.zero_grad()
         with torch.enable_grad():
-            value = loss(target, _first(here(*given[0], **given[1])))
+            value = loss(target, _first(here(*call[0], **call[1])))
             value.backward(inputs=list(free))  # the block's other weights are learned by nobody here
         optimizer.step()
-        seen.append(float(value))
+        losses.append(float(value))
     for parameter, flag in flags.items():
         parameter.grad = None
         parameter.requires_grad_(flag)
-    quarter = max(1, len(seen) // 4)
-    return sum(seen[:quarter]) / quarter, sum(seen[-quarter:]) / quarter
+    quarter = max(1, len(losses) // 4)
+    return sum(losses[:quarter]) / quarter, sum(losses[-quarter:]) / quarter
 
 
 class _Reached(Exception):
@@ -498,36 +520,26 @@ def _first(returned: Any) -> Tensor:
     return returned[0] if isinstance(returned, tuple | list) else returned
 
 
-@contextmanager
-def _still(model: nn.Module) -> Iterator[None]:
-    """In evaluation, and back."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
 @torch.no_grad()
-def _carry(made: nn.Module, model: nn.Module, layers: Sequence[str]) -> None:
+def _carry(work: nn.Module, model: nn.Module, layers: Sequence[str]) -> nn.Module:
     """Let a model have the quantized weights of its copy, and the numbers of what else was changed."""
+    _turn(model, layers)
     quantized = {f"{name}.weight" for name in layers}
-    for name, parameter in made.named_parameters():
+    for name, parameter in work.named_parameters():
         if name in quantized:
             model.get_submodule(name.rpartition(".")[0]).weight = parameter
         else:
             model.get_parameter(name).copy_(parameter)
+    return model
 
 
 def _bytes(model: nn.Module) -> int:
     """What parameters and buffers take, shared ones once."""
-    total, seen = 0, set()
+    total, pointers = 0, set()
     for tensor in (*model.parameters(), *model.buffers()):
         for part in _stored_parts(tensor):
-            if part.data_ptr() not in seen:
-                seen.add(part.data_ptr())
+            if part.data_ptr() not in pointers:
+                pointers.add(part.data_ptr())
                 total += part.numel() * part.element_size()
     return total
 

@@ -30,8 +30,8 @@ class Tokens:
         return model.register_forward_pre_hook(self._look, with_kwargs=True)
 
     def _look(self, model: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        given = [t for t in (*args, *named.values()) if torch.is_tensor(t) and t.dtype == torch.long and t.ndim == 2]
-        self.seen = given[0] if given else None
+        tokens = [t for t in (*args, *named.values()) if torch.is_tensor(t) and t.dtype == torch.long and t.ndim == 2]
+        self.seen = tokens[0] if tokens else None
 
     def kinds(self, x: Tensor) -> Tensor | None:
         """Of each position of (B, T, C) the number of its kind; None where the input has no positions."""
@@ -74,13 +74,13 @@ class Fading(nn.Module):
     def of(cls, match: Match, tokens: Tokens, splits: bool) -> Fading:
         """From a layer norm that was recognized, with its numbers."""
         own: Any = match.module
-        made = cls(match.kwargs["dim"], tokens, eps=own.eps, bias=own.bias is not None, splits=splits)
-        made = made.to(next(own.parameters(), made.weight))  # its device and type
+        new = cls(match.kwargs["dim"], tokens, eps=own.eps, bias=own.bias is not None, splits=splits)
+        new = new.to(next(own.parameters(), new.weight))  # its device and type
         if own.weight is not None:
-            made.weight.copy_(own.weight + getattr(own, "offset", 0.0))
+            new.weight.copy_(own.weight + getattr(own, "offset", 0.0))
         if own.bias is not None:
-            made.bias.copy_(own.bias)  # type: ignore[union-attr]
-        return made
+            new.bias.copy_(own.bias)  # type: ignore[union-attr]
+        return new
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize, truly or not."""
@@ -171,12 +171,12 @@ class Fixed(nn.Module):
     def into(self, layer: nn.Module) -> nn.Module:
         """A linear layer that does what this map and then ``layer`` do; in float64, rounded once."""
         new: Any = as_linear(layer)
-        made = nn.Linear(new.in_features, new.out_features, device="meta").train(layer.training)
+        linear = nn.Linear(new.in_features, new.out_features, device="meta").train(layer.training)
         exact = new.weight.double()
         weight = exact * self.weight.double()
         weight = weight - weight.mean(1, keepdim=True)
         shift = 0 if self.bias is None else exact @ self.bias.double()
         bias = shift if new.bias is None else new.bias.double() + shift
-        made.weight = nn.Parameter(weight.to(new.weight.dtype))
-        made.register_parameter("bias", nn.Parameter(bias.to(new.weight.dtype)) if torch.is_tensor(bias) else None)
-        return like(layer, made)
+        linear.weight = nn.Parameter(weight.to(new.weight.dtype))
+        linear.register_parameter("bias", nn.Parameter(bias.to(new.weight.dtype)) if torch.is_tensor(bias) else None)
+        return like(layer, linear)

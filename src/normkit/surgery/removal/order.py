@@ -89,25 +89,25 @@ def timetable(order: Collection[Part], start: int, gaps: tuple[int, int, int]) -
 
 def _downstream(call: Call, other: Call) -> bool:
     """Whether a call comes after another in what is computed of it."""
-    seen, todo = set(call.outputs), list(call.outputs)
+    nodes, todo = set(call.outputs), list(call.outputs)
     while todo:
         for user in todo.pop().users:
             if user in other.own:
                 return True
-            if user not in seen:
-                seen.add(user)
+            if user not in nodes:
+                nodes.add(user)
                 todo.append(user)
     return False
 
 
 def _between(flow: Flow, nodes: Collection[fx.Node], forward: bool) -> Iterator[fx.Node]:
     """What is computed from some results, or what they are computed from, as far as the next layers."""
-    seen, todo = set(nodes), list(nodes)
+    between, todo = set(nodes), list(nodes)
     while todo:
         node = todo.pop()
         for other in node.users if forward else node.all_input_nodes:
-            if other not in seen and other not in flow.by:
-                seen.add(other)
+            if other not in between and other not in flow.by:
+                between.add(other)
                 todo.append(other)
                 yield other
 
@@ -137,8 +137,8 @@ def _averaged(flow: Flow, node: fx.Node, marks: Any) -> Iterator[Tensor]:
         if user in flow.by:
             continue
         kind = word(user, flow.model)
-        taken = user.args[2:3] if kind == ATTENTION else user.args[1:2] if kind in PRODUCTS else ()
-        if node in taken and (kind == ATTENTION or _of_softmax(flow, user.args[0])):
+        sources = user.args[2:3] if kind == ATTENTION else user.args[1:2] if kind in PRODUCTS else ()
+        if node in sources and (kind == ATTENTION or _of_softmax(flow, user.args[0])):
             yield marks
         else:
             try:

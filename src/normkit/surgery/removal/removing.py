@@ -17,7 +17,7 @@ from normkit.columns import number_of
 from normkit.safe import say
 from normkit.surgery import proof
 from normkit.surgery.edits import replaced
-from normkit.surgery.edits.changes import Change, Report, take_over, tied, unrecognized, untie
+from normkit.surgery.edits.changes import Change, Report, norm_words, take_over, tied, unrecognized, untie
 from normkit.surgery.exact.pairs import is_plain
 from normkit.surgery.flow import Flow, Stays
 from normkit.surgery.recognition.match import Match
@@ -115,23 +115,21 @@ def remove(
     measured, example = _batches(data, val)
     was = copy.deepcopy(model).eval()
     proof.ready("remove", was, example)
-    norms = _layer_norms(was, example, where)
-    order = _call_order(was, example, norms)
-    wean = replace(plan, table=timetable(order, start, gaps))
+    norms, order = _norms_in_order(was, example, where)
     how: dict[str, Any] = {"loss": loss or next_token, "log": log or _tell}
     work = copy.deepcopy(was)
     fading, release = _faded(work, order, norms, Tokens(separator))
     last = [fading[part.site] for part in order if part.role == FINAL]
-    run = Run(work, wean, **how, norms=fading, last=last, place=Path(folder, SAVED) if folder else None)
-    losses = run.through(data)
+    wean = replace(plan, table=timetable(order, start, gaps))
+    place = Path(folder, SAVED) if folder else None
+    losses = Run(work, wean, **how, norms=fading, last=last, place=place).through(data)
     release()
     changed = _folded(work.eval(), order, fading)
     after = _put(copy.deepcopy(work), copy.deepcopy(changed))
     far = proof.proven("remove", work, after, example)
     costs = mean_loss(was, measured, how["loss"]), mean_loss(after, measured, how["loss"])
     kept = _loss_with_all(was, plan, how, data, measured) if compare else None
-    named = {site: str(match).partition(": ")[2] for site, match in norms.items()}
-    rows = [Change(part.site, named[part.site], f"into {', '.join(part.readers)}", (), far) for part in order]
+    rows = [Change(p.site, norm_words(norms[p.site]), f"into {', '.join(p.readers)}", (), far) for p in order]
     if inplace:
         take_over(model, work)
         after = _put(model, changed)
@@ -180,11 +178,12 @@ def _is_layer_norm(match: Match) -> bool:
     return match.name == "layernorm" and plain and isinstance(match.kwargs["dim"], int)
 
 
-def _call_order(model: nn.Module, example: Any, norms: Mapping[str, Match]) -> list[Part]:
-    """The norms in the order of their calls; refused where anything but layers reads one."""
+def _norms_in_order(model: nn.Module, example: Any, where: Where) -> tuple[dict[str, Match], list[Part]]:
+    """The norms, and their parts in the order of their calls; refused where anything but layers reads one."""
+    norms = _layer_norms(model, example, where)
     layers = [name for name, part in model.named_modules() if is_plain(part)]
     try:
-        return parts(Flow(model, example, [*norms, *layers]), norms)
+        return norms, parts(Flow(model, example, [*norms, *layers]), norms)
     except Stays as error:
         raise ValueError(f"remove: refused, and the model is as it was: {error}") from error
 

@@ -66,13 +66,13 @@ class Plan:
 
 def next_token(model: nn.Module, batch: Any) -> Tensor:
     """The loss that a model returns, or that of predicting each token of (B, T) from those before."""
-    given = feed(model, batch)
+    output = feed(model, batch)
     if isinstance(batch, Mapping):
-        if getattr(given, "loss", None) is None:
+        if getattr(output, "loss", None) is None:
             raise ValueError("remove: the model returns no loss of such a batch: give it labels, or pass loss=")
-        return given.loss
+        return output.loss
     tokens = batch[0] if isinstance(batch, tuple | list) else batch
-    scores = getattr(given, "logits", given)
+    scores = getattr(output, "logits", output)
     if tokens.ndim != 2 or tokens.dtype != torch.long or not torch.is_tensor(scores) or scores.ndim != 3:
         raise ValueError("remove: only of tokens (B, T) and scores (B, T, words) the loss is known; pass loss=")
     return functional.cross_entropy(scores[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())

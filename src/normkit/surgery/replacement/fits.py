@@ -46,11 +46,11 @@ class Laid(nn.Module):
         return self.norm(x.movedim(1, -1)).movedim(-1, 1)
 
 
-def build(chosen: catalog.Choice, way: str, width: int) -> nn.Module:
+def build(choice: catalog.Choice, way: str, width: int) -> nn.Module:
     """Build a norm as it stands in a place; its random numbers are drawn apart from those of the layers around it."""
     with torch.random.fork_rng(devices=[]):
-        made = chosen.create(*[width] * takes_width(chosen.card))
-    return made if way == PLAIN else Laid(made, way)
+        norm = choice.create(*[width] * takes_width(choice.card))
+    return norm if way == PLAIN else Laid(norm, way)
 
 
 def maker(norm: str, channels_first: bool = False) -> Callable[[int], nn.Module]:
@@ -58,20 +58,22 @@ def maker(norm: str, channels_first: bool = False) -> Callable[[int], nn.Module]
 
     The norm's own random numbers are drawn apart, so that those of the layers around it stay the same for every norm.
     """
-    chosen = catalog.find(norm)
-    way = require(chosen, Place(IMAGES if channels_first else STREAM))
-    return functools.partial(build, chosen, way)
+    choice = catalog.find(norm)
+    way = require(choice, Place(IMAGES if channels_first else STREAM))
+    return functools.partial(build, choice, way)
 
 
-def way_of(card: Card, inputs: str, given: Collection[str] = ()) -> str | None:
-    """Return how a norm stands in a place if its width and the arguments ``given`` build it; None if it does not."""
+def way_of(card: Card, inputs: str, names: Collection[str] = ()) -> str | None:
+    """Return how a norm stands in a place, built from its width and the arguments ``names``; None if it does not."""
     needs_more = any(not layout.optional for layout in card.inputs.values())
-    if card.kind is not NORM or needs_more or lacking(card, given):
+    if card.kind is not NORM or needs_more or lacking(card, names):
         return None
     if inputs == MATRICES or card.room == "manifold":
         return PLAIN if inputs == MATRICES and card.shape == "N C C : definite" else None
+    if inputs == IMAGES and card.shape != "... C":
+        return PLAIN if card.shape.image else None
     if inputs == IMAGES:
-        return CHANNELS_LAST if card.shape == "... C" else PLAIN if card.shape.image else None
+        return CHANNELS_LAST
     one_number = card.shape == "N C *" and card.over == "*"  # over space alone, of which a token has none
     return None if one_number else IN_A_STREAM.get(card.shape)
 
@@ -82,11 +84,11 @@ def takes_width(card: Card) -> bool:
     return first is not None and first.default is first.empty and first.kind is first.POSITIONAL_OR_KEYWORD
 
 
-def lacking(card: Card, given: Collection[str]) -> list[str]:
+def lacking(card: Card, names: Collection[str]) -> list[str]:
     """Return the arguments that must be given beside the width and are not."""
     others: list[Any] = [*card.signature.parameters.values()][takes_width(card) :]
     required = [p for p in others if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
-    return [p.name for p in required if p.name not in given]
+    return [p.name for p in required if p.name not in names]
 
 
 def leaks(card: Card) -> bool:
@@ -104,22 +106,22 @@ def stands(card: Card, place: Place, allow_leak: bool = False) -> bool:
     return way_of(card, place.inputs) is not None and (allow_leak or not place.causal or not leaks(card))
 
 
-def require(chosen: catalog.Choice, place: Place, allow_leak: bool = True, remedy: str = "") -> str:
+def require(choice: catalog.Choice, place: Place, allow_leak: bool = True, remedy: str = "") -> str:
     """Return how a norm stands in a place; refuse one that does not, or that sees a future it must not see.
 
     remedy: ends the refusal of the latter.
     """
-    card, given = chosen.card, tuple(chosen.arguments)
-    way = way_of(card, place.inputs, given)
+    card, names = choice.card, tuple(choice.arguments)
+    way = way_of(card, place.inputs, names)
     if way is None:
-        missing = lacking(card, given) if card.kind is NORM else []
+        missing = lacking(card, names) if card.kind is NORM else []
         reason = f"it needs {card.name}:{missing[0]}=..." if missing else f"its input is {card.shape}"
         reason = reason if card.kind is NORM else f"it is no norm, but a {card.kind.name}"
         usable = ", ".join(other.name for other in fitting(norms(place.inputs), [place], allow_leak))
         raise ValueError(f"norm {card.name!r} does not fit {place.inputs}: {reason}; those that do: {usable}")
     if place.causal and not allow_leak:
         require_causal(card, remedy)
-    over_tokens = "N" in card.over.axes and chosen.arguments.get("channels_last", False)  # takes them as they are
+    over_tokens = "N" in card.over.axes and choice.arguments.get("channels_last", False)  # takes them as they are
     return PLAIN if way == TOKENS and over_tokens else way
 
 

@@ -31,17 +31,17 @@ def record_sites(model: nn.Module, example: Any, sites: Collection[str]) -> dict
     return records
 
 
-def match(new: nn.Module, x: Tensor, wanted: Tensor) -> float:
+def match(new: nn.Module, x: Tensor, y: Tensor) -> float:
     """Fit a norm's parameters to the results that are wanted, in float64; return how far off it is left, relatively."""
     exact: Any = copy.deepcopy(new).double().train()
-    x, wanted = x.double(), wanted.double()
+    x, y = x.double(), y.double()
     learned = [p.requires_grad_() for p in exact.parameters()]
     optimizer = torch.optim.LBFGS(learned, max_iter=STEPS, line_search_fn="strong_wolfe") if learned else None
-    scale = wanted.square().mean().clamp(min=1e-30)
+    scale = y.square().mean().clamp(min=1e-30)
 
     def loss() -> Tensor:
         exact.zero_grad()
-        far = (exact(x) - wanted).square().mean() / scale
+        far = (exact(x) - y).square().mean() / scale
         far.backward()
         return far
 
@@ -49,7 +49,7 @@ def match(new: nn.Module, x: Tensor, wanted: Tensor) -> float:
         if optimizer is not None:
             optimizer.step(loss)
         with torch.no_grad():
-            left = float(((exact(x) - wanted).square().mean() / scale).sqrt())
+            left = float(((exact(x) - y).square().mean() / scale).sqrt())
     kept = new.state_dict()
     for name, tensor in exact.state_dict().items():
         kept[name].copy_(tensor)

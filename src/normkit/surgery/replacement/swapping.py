@@ -15,7 +15,7 @@ from normkit.catalog import Card
 from normkit.norm import Norm
 from normkit.surgery import proof
 from normkit.surgery.edits import Edit, forms, replaced
-from normkit.surgery.edits.changes import Change, Report, unrecognized
+from normkit.surgery.edits.changes import Change, Report, norm_words, unrecognized
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.match import Followed, Match, Recognized
 from normkit.surgery.recognition.recognize import sized_table
@@ -61,21 +61,21 @@ def swap(
     model = model if inplace else copy.deepcopy(model)
     findings = sized_table(model, sizes)
     edits = edits_for(model, findings, norms, where)
-    made = {edit.site: edit.make(model.get_submodule(edit.site)) for edit in edits}
+    new = {edit.site: edit.make(model.get_submodule(edit.site)) for edit in edits}
     far: dict[str, float] = {}
-    for name, (x, y) in (matching.record_sites(model, example, made) if match else {}).items():
-        far[name] = matching.match(made[name], x, y)
+    for name, (x, y) in (matching.record_sites(model, example, new) if match else {}).items():
+        far[name] = matching.match(new[name], x, y)
     changes = [
         Change(
             edit.site,
-            str(findings[edit.site]).partition(": ")[2],
-            _describe(made[edit.site]),
+            norm_words(findings[edit.site]),
+            _describe(new[edit.site]),
             tuple(edit.words.get("carried", {}).values()),
             far.get(edit.site),
         )
         for edit in edits
     ]
-    return Report(replaced("swap", model, made, inplace, edits=edits), changes)
+    return Report(replaced("swap", model, new, inplace, edits=edits), changes)
 
 
 def edits_for(model: nn.Module, sites: Recognized, norms: str | Mapping[str, str], where: Where = None) -> list[Edit]:
@@ -99,10 +99,10 @@ def edits_for(model: nn.Module, sites: Recognized, norms: str | Mapping[str, str
     return [_edit(model, name, match, replacements.get(match.name, norms)) for name, match in matches.items()]
 
 
-def _list_layers(model: nn.Module, found: Recognized) -> str:
-    names = sorted({match.name for match in found.found.values() if match.name})
-    if names or found.rest:
-        return f" there; it has {', '.join(names) or 'none'}{unrecognized(found.rest)}"
+def _list_layers(model: nn.Module, sites: Recognized) -> str:
+    names = sorted({match.name for match in sites.found.values() if match.name})
+    if names or sites.rest:
+        return f" there; it has {', '.join(names) or 'none'}{unrecognized(sites.rest)}"
     kinds = sorted({type(part).__name__ for part in model.modules() if not list(part.children())})
     return f"; nothing in it was recognized as one; its layers are {', '.join(kinds)}"
 

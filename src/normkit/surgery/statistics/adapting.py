@@ -15,7 +15,7 @@ from normkit.activation.batch.alpha_batchnorm import AlphaBatchNorm
 from normkit.kinds.adapter import ADAPTER, Adapter
 from normkit.kinds.arguments import bind
 from normkit.surgery.edits import replaced
-from normkit.surgery.edits.changes import Change, Report
+from normkit.surgery.edits.changes import Change, Report, norm_words
 from normkit.surgery.recognition.match import Followed, Match
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
@@ -75,18 +75,18 @@ def adapt(
         return takes_batch_statistics(part) and selects(where, name, part)
 
     matches = sized_table(model, {}, asked)
-    changes, made = [], {}
+    changes, new = [], {}
     for name, match in matches.items():
-        was = str(match).partition(": ")[2]
+        was = norm_words(match)
         why = _refusal(match)
         if why is None:
-            made[name] = _mixing(model.get_submodule(name), match, weight)
+            new[name] = _mixing(model.get_submodule(name), match, weight)
             changes.append(Change(name, was, f"alpha-batchnorm, {weight:g} of it the batch's", tuple(match.carried)))
         else:
             changes.append(Change(name, was, why_not=why))
-    if not made:
+    if not new:
         raise ValueError("adapt: the model has no batch norm with running statistics there")
-    return Report(replaced("adapt", model, made, inplace), changes)
+    return Report(replaced("adapt", model, new, inplace), changes)
 
 
 def _around(model: nn.Module, method: str, where: Where, options: dict[str, Any]) -> Adapter:
@@ -143,5 +143,5 @@ def _mixing(old: nn.Module, match: Match, weight: float) -> nn.Module:
     new.load_state_dict(state)
     for name, parameter in new.named_parameters():
         parameter.requires_grad_(getattr(own, name).requires_grad)
-    made = Followed(new, list(match.module.layers)) if isinstance(match.module, Followed) else new
-    return made.train(old.training)
+    mixing = Followed(new, list(match.module.layers)) if isinstance(match.module, Followed) else new
+    return mixing.train(old.training)

@@ -46,13 +46,13 @@ def train_only(
     """
     check.choice("train_only", "selection", selection, ("batchnorm", "norm"))
     predicate = takes_batch_statistics if selection == "batchnorm" else _normalizes
-    chosen = {id(p) for m in model.modules() if predicate(m) for p in (_own(m, "weight"), _own(m, "bias"))}
+    trained = {id(p) for m in model.modules() if predicate(m) for p in (_own(m, "weight"), _own(m, "bias"))}
     linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
     if output and linears:
-        chosen |= {id(p) for p in linears[-1].parameters()}
+        trained |= {id(p) for p in linears[-1].parameters()}
     names = []
     for name, parameter in model.named_parameters():
-        trains = id(parameter) in chosen or any(fnmatch.fnmatchcase(name, e) for e in exceptions)
+        trains = id(parameter) in trained or any(fnmatch.fnmatchcase(name, e) for e in exceptions)
         parameter.requires_grad_(trains)
         names += [name] if trains else []
     return names

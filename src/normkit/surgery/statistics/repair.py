@@ -146,19 +146,19 @@ def average(
     weights = _weights("average", models, weights)
     merged = interpolate(models, weights)
     rows: list[Change] = []
-    made: dict[str, nn.Module] = {}
+    modules: dict[str, nn.Module] = {}
     if data is not None and repair is not None:
-        made, rows = _repaired(merged, models, data, weights, _layers(merged, layers), repair, uniform, factor, eps)
+        modules, rows = _repaired(merged, models, data, weights, _layers(merged, layers), repair, uniform, factor, eps)
         if folded:
-            made = {name: fold_pair(*pair) for name, pair in made.items()}  # type: ignore[misc]
-        merged = replaced("average", merged, made, False, edits=edits_of(models[0], made))
+            modules = {name: fold_pair(*pair) for name, pair in modules.items()}  # type: ignore[misc]
+        merged = replaced("average", merged, modules, False, edits=edits_of(models[0], modules))
     elif data is not None and batch_norms(merged):
         rows = recalibrate(merged, data).changes
     merged.eval()
     rows = rows or [Change("", type(merged).__name__, f"the average of {len(models)}")]
     if inplace:
         take_over(models[0], merged)
-        merged = replaced("average", models[0], made, True).eval()
+        merged = replaced("average", models[0], modules, True).eval()
     return Report(merged, rows)
 
 

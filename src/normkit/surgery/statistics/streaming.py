@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,22 +66,10 @@ def run_stream(source: nn.Module, adapter: Adapter, batches: Iterable[Any], meth
 
     Where the data end with an error, the stream ends there, and ``broken`` says so.
     """
-    stream, rest = Stream(method), enumerate(batches)
-    while True:
-        try:
-            number, batch = next(rest)
-        except StopIteration:
-            break
-        except Exception as error:  # a loader's own, whatever it may be
-            stream.broken = f"data ended with an error at batch {len(stream.samples)}: {type(error).__name__}: {error}"
-            if not stream.samples:
-                raise ValueError(f"adapt: {stream.broken}") from error
-            break
+    stream = Stream(method)
+    for number, batch in enumerate(_until_broken(iter(batches), stream)):
         x, y = parts(batch)
-        if y is not None and len(y) != len(x):
-            raise ValueError(f"adapt: batch {number} of data has {len(y)} labels for {len(x)} inputs")
-        if number and (y is None) is bool(stream.right_before):
-            raise ValueError(f"adapt: batch {number} of data has {'no ' * (y is None)}labels, unlike those before it")
+        _require_labels(stream, number, x, y)
         try:
             with torch.no_grad():
                 before = adapter.logits(source, x).argmax(-1)
@@ -99,6 +87,24 @@ def run_stream(source: nn.Module, adapter: Adapter, batches: Iterable[Any], meth
         raise ValueError("adapt: data has no batch")
     stream.alarms = None if adapter.guard is None else list(adapter.guard.alarms)
     return stream
+
+
+def _until_broken(batches: Iterator[Any], stream: Stream) -> Iterator[Any]:
+    """Go over batches; an error of theirs ends them, and is noted, unless it is the first that fails."""
+    try:
+        yield from batches
+    except Exception as error:  # a loader's own, whatever it may be
+        stream.broken = f"data ended with an error at batch {len(stream.samples)}: {type(error).__name__}: {error}"
+        if not stream.samples:
+            raise ValueError(f"adapt: {stream.broken}") from error
+
+
+def _require_labels(stream: Stream, number: int, x: Tensor, y: Tensor | None) -> None:
+    """Refuse a batch whose labels do not fit its inputs, or the batches before it."""
+    if y is not None and len(y) != len(x):
+        raise ValueError(f"adapt: batch {number} of data has {len(y)} labels for {len(x)} inputs")
+    if number and (y is None) is bool(stream.right_before):
+        raise ValueError(f"adapt: batch {number} of data has {'no ' * (y is None)}labels, unlike those before it")
 
 
 def parts(batch: Any) -> tuple[Tensor, Tensor | None]:

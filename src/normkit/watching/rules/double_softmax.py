@@ -15,9 +15,9 @@ TIMES = 2  # samples: at equal probabilities both have the same gradient
 def find(history: History) -> Iterator[Finding]:
     """Look at the gradient that the output gets, which is that of two softmaxes."""
     twice = history.series(LOSS, "softmax_twice")
-    seen = twice == 1
+    doubled = twice == 1
     late = late_median(twice)
-    if seen.sum() >= TIMES and late > 0.5:
+    if doubled.sum() >= TIMES and late > 0.5:
         classes = float(np.nanmax(history.series(LOSS, "classes")))
         least = np.log(np.e + classes - 1) - 1
         yield Finding(
@@ -26,7 +26,7 @@ def find(history: History) -> Iterator[Finding]:
             (LOSS,),
             "the gradient of the output is that of a softmax upon a softmax: cross entropy has one of its own. So it "
             f"cannot fall below {number(least)} with {classes:.0f} classes.",
-            since=history.steps[int(np.argmax(seen))],
+            since=history.steps[int(np.argmax(doubled))],
             leads="small gradients and a loss that stands far above zero",
             otherwise="the gradient of the output would be that of one softmax",
             remedies=_remedies(history),

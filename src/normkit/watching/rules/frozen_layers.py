@@ -16,12 +16,12 @@ def find(history: History) -> Iterator[Finding]:
     """Look at the matrices of layers."""
     frozen = history.facts.get("frozen", [])
     trained = [name for name, shape in history.facts["shapes"].items() if len(shape) > 1]
-    drawn = [name for name, even in frozen if even]
+    at_random = [name for name, even in frozen if even]
     few = len(frozen) < SHARE * (len(frozen) + len(trained))
-    names = [name for name, _ in frozen] if few else drawn
+    names = [name for name, _ in frozen] if few else at_random
     if names:
         layer = names[0].rpartition(".")[0]
-        fresh = f"; {len(drawn)} are as torch draws them, so that nothing has trained them" if drawn else ""
+        fresh = f"; {len(at_random)} are as torch draws them, so that nothing has trained them" if at_random else ""
         yield Finding(
             "layers are frozen",
             3.4,

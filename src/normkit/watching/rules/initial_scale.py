@@ -45,14 +45,15 @@ def find(history: History) -> Iterator[Finding]:
     if large and any(finding.since == history.steps[0] for finding in saturated_function.find(history)):
         return  # which says it of the place where it does harm
     order = sorted(gains, key=lambda name: -gains[name] if large else gains[name])
+    size, more, signals = ("large", "more", "explode") if large else ("small", "less", "vanish")
     yield Finding(
-        f"weights are drawn too {'large' if large else 'small'}",
+        f"weights are drawn too {size}",
         4.9,
         tuple(order),
         f"at the first step half of {len(gains)} matrices multiply the size of what they are fed by {number(middle)} "
-        f"or {'more' if large else 'less'}, {order[0]} by {number(gains[order[0]])}; usual is 0.5 to 2.",
+        f"or {more}, {order[0]} by {number(gains[order[0]])}; usual is 0.5 to 2.",
         since=history.steps[0],
-        leads=f"signals and gradients that {'explode' if large else 'vanish'} with depth",
+        leads=f"signals and gradients that {signals} with depth",
         otherwise=f"a factor of {SMALL:g} to {LARGE:g}",
         margin=middle / LARGE if large else SMALL / middle,
         remedies=(

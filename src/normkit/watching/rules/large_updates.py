@@ -63,8 +63,8 @@ def learns(history: History) -> bool:
 def ratios(history: History, times: int = TIMES) -> dict[str, float]:
     """Return what the ratio of each matrix reaches at so many samples; one that started at zero has 0."""
     shapes = history.facts["shapes"]
-    drawn = {n: series for n, series in history.of("update").items() if len(shapes.get(n, [])) > 1}
-    return {n: 0.0 if _from_zero(history, n) else _often(series, times) for n, series in drawn.items()}
+    updates = {n: series for n, series in history.of("update").items() if len(shapes.get(n, [])) > 1}
+    return {n: 0.0 if _from_zero(history, n) else _often(series, times) for n, series in updates.items()}
 
 
 def first_step(history: History, name: str) -> int:

@@ -56,14 +56,14 @@ def scores_of_torchs_module(*args: Any, **kwargs: Any) -> Tensor | None:
     """Return the scores of ``nn.MultiheadAttention``, whose inner calls a mode does not see; None where it has its
     keys of other widths, biases or padding, of which no account is taken here.
     """
-    given = _MULTIHEAD.bind(*args, **kwargs).arguments
-    weight, heads = given["in_proj_weight"], given["num_heads"]
-    if weight is None or given.get("bias_k") is not None or given.get("key_padding_mask") is not None:
+    arguments = _MULTIHEAD.bind(*args, **kwargs).arguments
+    weight, heads = arguments["in_proj_weight"], arguments["num_heads"]
+    if weight is None or arguments.get("bias_k") is not None or arguments.get("key_padding_mask") is not None:
         return None
-    bias = given["in_proj_bias"]
+    bias = arguments["in_proj_bias"]
     q, k = (
         F.linear(
-            given[name][:, :SAMPLES].detach().float(), w.detach().float(), None if b is None else b.detach().float()
+            arguments[name][:, :SAMPLES].detach().float(), w.detach().float(), None if b is None else b.detach().float()
         )
         .unflatten(-1, (heads, -1))
         .permute(1, 2, 0, 3)
@@ -71,12 +71,12 @@ def scores_of_torchs_module(*args: Any, **kwargs: Any) -> Tensor | None:
             ("query", "key"), weight.chunk(3), (None,) * 3 if bias is None else bias.chunk(3), strict=False
         )
     )
-    mask = given.get("attn_mask")
+    mask = arguments.get("attn_mask")
     if mask is not None:
         mask = mask.unflatten(0, (-1, heads))[:SAMPLES] if mask.dim() == 3 else mask
         mask = ~mask if mask.dtype == torch.bool else mask  # here True hides a key
         return scores(q, k, k, mask)
-    return scores(q, k, k, is_causal=given.get("is_causal", False))
+    return scores(q, k, k, is_causal=arguments.get("is_causal", False))
 
 
 _MULTIHEAD = inspect.signature(F.multi_head_attention_forward)
@@ -90,9 +90,9 @@ def read(scores: Tensor) -> Tensor:
     Rows that see one key or none have no entropy to tell of, and are left out.
     """
     weights = scores.softmax(-1)
-    seen = (scores > -1e4).sum(-1)
-    mask = seen > 1
-    entropy = attention_entropy(weights, reduce=False) / seen.clamp(min=2).log()
+    visible = (scores > -1e4).sum(-1)
+    mask = visible > 1
+    entropy = attention_entropy(weights, reduce=False) / visible.clamp(min=2).log()
     rows = mask.sum((0, 2)).clamp(min=1)
     by_head = torch.where(mask, entropy, 0).sum((0, 2)) / rows
     by_key, keys = (torch.where(mask[..., None], weights, 0).sum((0, 2)) / rows[:, None]).max(-1)

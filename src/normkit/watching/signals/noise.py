@@ -77,9 +77,9 @@ class Noise:
         if isinstance(shift, nn.Parameter) and shift.shape == y.shape[-1:]:
             self._add(module, "shift", slope.sum(1))
 
-    def _add(self, module: nn.Module, name: str, found: Tensor) -> None:
+    def _add(self, module: nn.Module, name: str, square: Tensor) -> None:
         key = (self.call, id(module), name)
-        self.gathered[key] = self.gathered[key] + found if key in self.gathered else found
+        self.gathered[key] = self.gathered[key] + square if key in self.gathered else square
 
     def values(self) -> Tensor | None:
         """Return the mean of |G_b|², |G_B|² and B; None where no norm was heard, or one example."""

@@ -102,9 +102,9 @@ def rows_of(x: Tensor, axis: int, count: int) -> Tensor:
     return rows[:: -(-len(rows) // count)]
 
 
-def share_of(found: Tensor) -> Tensor:
+def share_of(truth: Tensor) -> Tensor:
     """Return how many of some truth values are true."""
-    return found.float().mean()
+    return truth.float().mean()
 
 
 def vector(*numbers: Tensor) -> Tensor:
