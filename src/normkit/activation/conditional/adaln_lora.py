@@ -48,9 +48,9 @@ class AdaLNLoRA(Norm):
         gated: make the gate too; the last norm of a model has none.
         eps: added to the biased variance under the root.
 
-    ``norm(x, condition, shared)``: x (N, L, C), condition (N, condition_features), shared (N, 3 C), which may be left
-    out -> (y, gate), and (y,) where there is no gate, whose part of shared is not used. The gate is (N, C). Condition
-    and shared of each token, (N, L, condition_features) and (N, L, 3 C), give a gate of each, (N, L, C).
+    ``norm(x, condition, shared)``: x (N, L, C), condition (N, condition_features), shared (N, 3 C) -> (y, gate). Shared
+    may be left out. Without a gate (y,) is returned, and shared's part for it is not used. The gate is (N, C).
+    Condition and shared of each token, (N, L, condition_features) and (N, L, 3 C), give a gate of each, (N, L, C).
 
     Photorealistic Video Generation with Diffusion Models (Gupta et al., 2023), arXiv 2312.06662, in the form of Cosmos,
     as in diffusers.

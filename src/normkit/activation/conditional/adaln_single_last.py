@@ -32,7 +32,9 @@ class AdaLNSingleLast(Norm):
     """Give each token zero mean and unit variance, then a gain and a shift: a table's rows, plus the time.
 
     In front of the last layer of PixArt-alpha, Sana, Wan and Helios. It needs no matrix, since both rows of the table
-    get the same vector, the embedding of the time:
+    get the same vector, the embedding of the time. Within the blocks take ``adaln-single``; where the condition is more
+    than a time, ``adaln-continuous``.
+
 
         shift = table[0] + time,        scale = table[1] + time
         y = norm(x) * (1 + scale) + shift
@@ -43,8 +45,8 @@ class AdaLNSingleLast(Norm):
         affine: learn ``weight`` and ``bias`` of the norm.
         eps: added to the biased variance under the root.
 
-    ``norm(x, time)``: x (N, L, C); time (N, C) for both rows or (N, 2 C) for one after the other, of each sample, or
-    with an axis of tokens, as (N, L, C), of each token. The table starts as normal numbers over sqrt(C).
+    ``norm(x, time)``: x (N, L, C). The time of a sample is (N, C) for both rows, or (N, 2 C) for one after the other;
+    that of each token has an axis more, as (N, L, C). The table starts as normal numbers over sqrt(C).
 
     PixArt-alpha: Fast Training of Diffusion Transformer for Photorealistic Text-to-Image Synthesis (Chen et al., ICLR
     2024), arXiv 2310.00426.
