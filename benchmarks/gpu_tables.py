@@ -1,7 +1,8 @@
 """Write the tables of the GPU's kernels from what is on file: ``python benchmarks/gpu_tables.py``.
 
-Beside `results/gpu-static*.json` and `results/h100*.json` their Markdown, and in docs/gpu.md what is between its marks. ``--compile sm_90``
-compiles one kernel of each rule, function and form instead, and counts those that keep numbers outside of registers.
+Beside `results/gpu-static*.json` and `h100-*.json` their Markdown, and in docs/gpu.md what is between its marks.
+``--compile sm_90`` compiles one kernel of each rule, function and form instead, and counts those that keep numbers
+outside of registers.
 """
 
 from __future__ import annotations

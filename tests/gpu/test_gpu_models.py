@@ -198,5 +198,4 @@ def test_a_decoder_of_ours_gives_llamas_logits():
 
 def test_a_comparison_trains_there(tmp_path):
     result = nk.compare(norms=["layernorm", "derf"], device="cuda", steps=20, seeds=2, out=tmp_path / "runs")
-    assert len(result.rows) == 2
-    assert "derf" in result.headline
+    assert {row.variant for row in result.rows} == {"layernorm", "derf"}

@@ -34,8 +34,9 @@ from normkit.statistics import accurate
 class SpatialNorm(Norm):
     """Normalize an image, then give every pixel a gain and a shift made from a map, of any size.
 
-    For decoders of quantized images, whose repeated vectors leave repeated patches. For a map of classes take ``spade``;
-    where one vector conditions a whole image, ``adaptive-groupnorm``. With p the map resized to the nearest entry,
+    For decoders of quantized images, whose repeated vectors leave repeated patches. For a map of classes take
+    ``spade``; where one vector conditions a whole image, ``adaptive-groupnorm``. With p the map resized to the nearest
+    entry,
 
         y = norm(x) * gain(p) + shift(p)
 
