@@ -122,6 +122,8 @@ def may_be(module: nn.Module) -> bool:
         return False
     tensors = specimen.tensors(module).values()
     matrices = [t for t in tensors if _is_matrix(t)]
+    if not matrices and next(module.buffers(), None) is not None:  # as rotary angles
+        return False
     if any(t.is_meta or t.numel() > MOST for t in matrices):
         return False
     rows = max(len(_flat(t)) for t in matrices) if matrices else MOST
