@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from normkit.ops.paths import formula_only, watch
-from place import placed
 
 from .cases import Case, Tensors, drawn
 from .draw import HUGE
 from .families import Found, Given
 from .near import Near, Unit
+from .placed import placed
 
 THREADS, GRAIN = (2, 8), 32768  # below that many entries one thread does it all: GRAIN of `memory.h`
 SINGLE, DOUBLE = (2.0**-24, 2.0**-149, 3e38), (2.0**-53, 2.0**-1074, 1e308)
