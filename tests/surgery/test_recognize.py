@@ -23,7 +23,9 @@ from normkit.optional import library
 from normkit.surgery import saving
 from normkit.surgery.exact import fusing
 from normkit.surgery.exact.racing import Outcome
+from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.recognize import examine
+from normkit.surgery.statistics.batch_statistics import feed
 
 LISTS = (
     *(near_misses_values, near_misses_shapes, near_misses_types, near_misses_state),
@@ -31,6 +33,30 @@ LISTS = (
 )
 NEAR = {name: cls for one in LISTS for name, cls in one.NEAR.items()}
 TRUE = norms_in_other_words.TRUE | near_misses_series.TRUE
+
+
+@pytest.mark.parametrize("prove", [False, True])
+def test_a_module_that_lies_elsewhere_is_probed_as_a_copy_and_keeps_its_numbers(prove, monkeypatch):
+    """As one on a GPU is; what the match holds is the module's own, where the copy's numbers are others."""
+    module = nn.LayerNorm(8, eps=1e-3).double()
+    module.weight.data.normal_()
+
+    def elsewhere(given):
+        copied = copy.deepcopy(given)
+        copied.weight.data.fill_(7.0)
+        return copied
+
+    monkeypatch.setattr(specimen, "on_processor", elsewhere)
+    match = nk.recognize(module, prove=prove)
+    assert str(match) == "LayerNorm: layernorm(dim=8, eps=0.001)"
+    x = torch.randn(3, 8, dtype=torch.float64)
+    torch.testing.assert_close(match.module(x), module(x))
+
+
+def test_batches_go_to_where_a_model_is():
+    model = nn.Linear(2, 2, device="meta")
+    for batch in (torch.ones(1, 2), (torch.ones(1, 2), torch.ones(1)), {"input": torch.ones(1, 2)}):
+        assert feed(model, batch).is_meta
 
 
 @pytest.mark.parametrize("name", NEAR)
