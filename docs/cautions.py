@@ -169,31 +169,31 @@ def largest(card: Card, batch: int, named: dict[str, int]) -> tuple[int, int]:
 # Batches, tokens, types.
 
 
+def reaches(card: Card, how: str, *axes: str) -> bool:
+    """Whether an entry reaches so far along one of the axes, in a method that mixes entries."""
+    reach = reference.reach(card.name) or {}
+    return card.kind.name in MIXING and how in map(reach.get, axes)
+
+
 @rule
 def batch(card: Card) -> str:
     """Whether a sample's result depends on its batch."""
-    moved = reference.reach(card.name) or {}
-    if card.kind.name in MIXING and moved.get("N") == "whole":
-        return "a sample's result depends on the others of its batch, in training: not for batches of one or two"
-    return ""
+    text = "a sample's result depends on the others of its batch, in training: not for batches of one or two"
+    return text if reaches(card, "whole", "N") else ""
 
 
 @rule
 def order(card: Card) -> str:
     """Whether the order of samples counts."""
-    moved = reference.reach(card.name) or {}
-    if card.kind.name in MIXING and moved.get("N") == "later":
-        return "a sample's result depends on those before it: another order of the same samples gives other numbers"
-    return ""
+    text = "a sample's result depends on those before it: another order of the same samples gives other numbers"
+    return text if reaches(card, "later", "N") else ""
 
 
 @rule
 def later_tokens(card: Card) -> str:
     """Whether a token sees what comes after it."""
-    moved = reference.reach(card.name) or {}
-    if card.kind.name in MIXING and "whole" in (moved.get("T"), moved.get("L")):
-        return "a token's result depends on later tokens: not in a causal decoder"
-    return ""
+    later = reaches(card, "whole", "T", "L")
+    return "a token's result depends on later tokens: not in a causal decoder" if later else ""
 
 
 @rule

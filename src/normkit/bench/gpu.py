@@ -174,14 +174,14 @@ def measure(options: argparse.Namespace, clock: timing.Clock = time.perf_counter
         )
     if device.type == "cpu" and (reason := machine.absent()) is not None:
         raise ValueError(f"--device interpreter: {reason}")
-    asked, kinds = _asked(options), _types(options)
+    names, kinds = _ops(options), _types(options)
     sizes = cases.sizes(options.sizes or SIZES[options.device])
     rows: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     with paths.interpreted() if device.type == "cpu" else nullcontext():
         for size in sizes:
             for kind in kinds:
-                for op in asked:
+                for op in names:
                     where = f"{op} {'x'.join(map(str, size))} {kind}"
                     print(where, file=sys.stderr)
                     try:
@@ -191,7 +191,7 @@ def measure(options: argparse.Namespace, clock: timing.Clock = time.perf_counter
     return {"rows": rows, "failed": failed, "notes": [] if device.type == "cuda" else [INTERPRETED]}
 
 
-def _asked(options: argparse.Namespace) -> list[str]:
+def _ops(options: argparse.Namespace) -> list[str]:
     """The ops that are named, or all."""
     for name in options.names:
         if name not in OPS:

@@ -10,6 +10,10 @@ from normkit import check, ops, statistics
 from normkit.norm import Norm
 from normkit.running import Running
 
+BY_ROWS = dict.fromkeys(
+    ("batches rows", "batches order"), "the order of sums in a linear layer's product follows the number of its rows"
+)
+
 
 class FreeNorm(Running, Norm):
     """Normalize each channel without parameters, by the sample's own moments or by the batch's.

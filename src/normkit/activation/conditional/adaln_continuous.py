@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from normkit import check, ops
+from normkit.activation.conditional._map import BY_ROWS
 from normkit.activation.conditional._modulation import ModulatedNorm, modulate, of_tokens
 from normkit.catalog import method
 
@@ -22,10 +23,7 @@ from normkit.catalog import method
         "diffusers' AdaLayerNormContinuous": "embedding_dim=dim conditioning_embedding_dim=condition_features "
         "elementwise_affine=affine eps bias",
     },
-    exempt={
-        "batches rows": "the order of sums in a linear layer's product follows the number of its rows",
-        "batches order": "the order of sums in a linear layer's product follows the number of its rows",
-    },
+    exempt=BY_ROWS,
 )
 class AdaLNContinuous(ModulatedNorm):
     """Normalize each token by layer norm or RMS norm, then scale and shift it by numbers made from a condition.

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import check, ops
-from normkit.activation.conditional._map import run
+from normkit.activation.conditional._map import BY_ROWS, run
 from normkit.activation.conditional._modulation import modulate
 from normkit.catalog import method
 from normkit.norm import Norm
@@ -25,10 +25,7 @@ from normkit.statistics import accurate
     aliases={"CosmosAdaLayerNormZero": {}, "CosmosAdaLayerNorm": {"gated": False}},
     called={"diffusers' CosmosAdaLayerNormZero": "in_features=dim hidden_features=rank"},
     provenance="diffusers' modules of Cosmos",
-    exempt={
-        "batches rows": "the order of sums in a linear layer's product follows the number of its rows",
-        "batches order": "the order of sums in a linear layer's product follows the number of its rows",
-    },
+    exempt=BY_ROWS,
 )
 class AdaLNLoRA(Norm):
     """Give each token zero mean and unit variance, then a gain, a shift and a gate made by two thin matrices.

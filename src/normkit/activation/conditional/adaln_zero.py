@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import check, ops, statistics
-from normkit.activation.conditional._map import run
+from normkit.activation.conditional._map import BY_ROWS, run
 from normkit.catalog import method
 from normkit.norm import Norm
 
@@ -24,10 +24,7 @@ from normkit.norm import Norm
     aliases={"AdaLayerNormZero": {}, "AdaLayerNormZeroSingle": {"sublayers": 1}},
     called={"diffusers' AdaLayerNormZero": "embedding_dim=num_features"},
     provenance="diffusers' equations in float64 in tests/activation/test_conditional_neighbours.py",
-    exempt={
-        "batches rows": "the order of sums in a linear layer's product follows the number of its rows",
-        "batches order": "the order of sums in a linear layer's product follows the number of its rows",
-    },
+    exempt=BY_ROWS,
 )
 class AdaLNZero(Norm):
     """Give each token zero mean and unit variance, then a gain, a shift and a gate that start at nothing.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from normkit import check, ops
+from normkit.activation.conditional._map import BY_ROWS
 from normkit.activation.conditional._modulation import ModulatedNorm, modulate
 from normkit.catalog import method
 
@@ -19,10 +20,7 @@ from normkit.catalog import method
     replaces=("adaln-zero",),
     aliases=("SD35AdaLayerNormZeroX",),
     called={"diffusers' SD35AdaLayerNormZeroX": "embedding_dim=dim"},
-    exempt={
-        "batches rows": "the order of sums in a linear layer's product follows the number of its rows",
-        "batches order": "the order of sums in a linear layer's product follows the number of its rows",
-    },
+    exempt=BY_ROWS,
 )
 class AdaLNZeroDual(ModulatedNorm):
     """Give each token zero mean and unit variance, then two gains and shifts, and gates, that start at nothing.

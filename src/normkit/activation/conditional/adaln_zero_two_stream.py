@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from normkit import check, ops
+from normkit.activation.conditional._map import BY_ROWS
 from normkit.activation.conditional._modulation import ModulatedNorm, modulate
 from normkit.catalog import method
 
@@ -24,10 +25,7 @@ from normkit.catalog import method
         "elementwise_affine=affine eps",
         "diffusers' CogView3PlusAdaLayerNormZeroTextImage": "embedding_dim=condition_features dim",
     },
-    exempt={
-        "batches rows": "the order of sums in a linear layer's product follows the number of its rows",
-        "batches order": "the order of sums in a linear layer's product follows the number of its rows",
-    },
+    exempt=BY_ROWS,
 )
 class AdaLNZeroTwoStream(ModulatedNorm):
     """Layer-normalize the tokens of two streams alike, then give each stream a gain, a shift and a gate of its own.

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import check, ops, statistics
-from normkit.activation.conditional._map import run
+from normkit.activation.conditional._map import BY_ROWS, run
 from normkit.catalog import method
 from normkit.norm import Norm
 
@@ -24,10 +24,7 @@ from normkit.norm import Norm
     aliases={"adagn": {}, "scale-shift-groupnorm": {}, "AdaGroupNorm": {"affine": False, "activation": False}},
     invariant=("shift", "scale"),
     provenance="the authors' and diffusers' equations in float64 in tests/activation/test_conditional_neighbours.py",
-    exempt={
-        "batches rows": "the order of sums in a linear layer's product follows the number of its rows",
-        "batches order": "the order of sums in a linear layer's product follows the number of its rows",
-    },
+    exempt=BY_ROWS,
 )
 class AdaptiveGroupNorm(Norm):
     """Group-normalize an image, then scale and shift its channels by the time step and the class.

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normkit import check, ops, statistics
-from normkit.activation.conditional._map import run
+from normkit.activation.conditional._map import BY_ROWS, run
 from normkit.catalog import method
 from normkit.norm import Norm
 
@@ -29,10 +29,7 @@ from normkit.norm import Norm
         "elementwise_affine=affine eps",
     },
     invariant=("shift", "scale"),
-    exempt={
-        "batches rows": "the order of sums in a linear layer's product follows the number of its rows",
-        "batches order": "the order of sums in a linear layer's product follows the number of its rows",
-    },
+    exempt=BY_ROWS,
 )
 class AdaptiveLayerNorm(Norm):
     """Give each token zero mean and unit variance, then a gain and a shift made from the sample's condition.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from normkit import check, ops
+from normkit.activation.conditional._map import BY_ROWS
 from normkit.activation.conditional._modulation import ModulatedNorm
 from normkit.catalog import method
 
@@ -21,10 +22,7 @@ MOST = 1024  # features of a condition
     example={"condition_features": 6},
     replaces=("adaln-zero",),
     aliases={"LuminaRMSNormZero": {}, "MochiRMSNormZero": {"affine": False}},
-    exempt={
-        "batches rows": "the order of sums in a linear layer's product follows the number of its rows",
-        "batches order": "the order of sums in a linear layer's product follows the number of its rows",
-    },
+    exempt=BY_ROWS,
 )
 class AdaptiveRMSNormZero(ModulatedNorm):
     """Divide each token by its root mean square, scale it by numbers made from a condition, and make gates.

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from normkit import kernels
 from normkit.kernels.cuda import settings
-from normkit.kernels.cuda.launch import add_partials, launch, partial, processors
+from normkit.kernels.cuda.launch import add_all, launch, partial, processors
 
 GIVEN, DEVIATION, RESPONSE, SHARE, POSITION, ONLINE = range(6)
 BLOCK = 256  # channels at a time of what is worked out per channel
@@ -276,14 +276,14 @@ class Channels:
         dgains, dbiases = (partial(x, samples * blocks, p.channels, gradient) for gradient in (dweight, dbias))
         args = x, grad, weight, dx, dgains, dbiases, p.channels, p.space, blocks, p.eps
         self._launch(position.backward, samples * blocks, args, {"ROWS": s.rows, "BLOCK": s.block}, s.warps)
-        self._add_up(x, dgains, dweight, dbiases, dbias)
+        self._add_up(dgains, dweight, dbiases, dbias)
 
-    def _add_up(self, x, gains, dweight, biases, dbias) -> None:
+    def _add_up(self, gains, dweight, biases, dbias) -> None:
         """The programs' shares in the gradients of gain and bias, in their order; `dweight` of one entry takes all."""
         from normkit.kernels.cuda.templates import sums
 
         if gains is not None and dweight is not None and dweight.numel() == 1:
-            add_partials(gains, dweight)
+            add_all(gains, dweight)
             gains = None
         first = biases if gains is None else gains
         if first is None:

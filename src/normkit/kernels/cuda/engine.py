@@ -11,7 +11,7 @@ from normkit import kernels
 from normkit.kernels import special
 from normkit.kernels.cuda import settings
 from normkit.kernels.cuda.channels import Channels
-from normkit.kernels.cuda.launch import Call, add_partials, fixed, partial, processors, start
+from normkit.kernels.cuda.launch import Call, add_all, fixed, partial, processors, start
 
 SQUARE, ZERO_SUM = 0, 3  # statistics, as the templates number them
 ELN = 6  # the function whose parameter is not a factor
@@ -174,7 +174,7 @@ class Engine(Channels):
         dbiases = partial(x, programs, p.dim, dbias)
         tensors = x, grad, more, weight, stats, dx, dgains, dbiases
         start(call, programs, tensors, (rows, chunk), self.interpreted)
-        self._add_up(x, dgains, dweight, dbiases, dbias)
+        self._add_up(dgains, dweight, dbiases, dbias)
 
     def _gains_long(self, p: RowPlan, rows: int, x, grad, stats, dweight, dbias) -> None:
         from normkit.kernels.cuda.templates import row
@@ -193,7 +193,7 @@ class Engine(Channels):
             {**p.kind, **p.shape(s)},
             s.warps,
         )
-        self._add_up(x, dgains, dweight, dbiases, dbias)
+        self._add_up(dgains, dweight, dbiases, dbias)
 
     def rotate_forward(self, plan: bytes, turned: bytes, x, weight, bias, cos, sin, y, stats) -> None:
         """As the C library's."""
@@ -230,7 +230,7 @@ class Engine(Channels):
             {**kind, "ROWS": s.rows, "BLOCK": s.block},
             s.warps,
         )
-        self._add_up(x, dgains, dweight, dbiases, dbias)
+        self._add_up(dgains, dweight, dbiases, dbias)
 
     def sinkhorn(self, plan: bytes, count: int, x, y) -> None:
         """As the C library's."""
@@ -303,8 +303,8 @@ class Engine(Channels):
         )
         if dalphas is not None and p.function == ELN:
             dalphas *= -0.5
-        add_partials(dalphas, dalpha)
-        add_partials(dshifts, dshift)
+        add_all(dalphas, dalpha)
+        add_all(dshifts, dshift)
         if p.by_row:
             dgains, dbiases = (None if sums is None else sums.sum(1).view(-1, p.dim) for sums in (dgains, dbiases))
-        self._add_up(x, dgains, dweight, dbiases, dbias)
+        self._add_up(dgains, dweight, dbiases, dbias)

@@ -137,7 +137,7 @@ def partial(x: Tensor, programs: int, width: int, wanted: Tensor | None) -> Tens
     return None if wanted is None else torch.empty(programs, width, dtype=torch.float32, device=x.device)
 
 
-def add_partials(sums: Tensor | None, to: Tensor | None) -> None:
-    """Adds up the programs' sums, always in the same order; `to` of one entry takes all of it."""
+def add_all(sums: Tensor | None, to: Tensor | None) -> None:
+    """Adds up all of the programs' sums, always in the same order."""
     if sums is not None and to is not None:
-        to.copy_(sums.sum().view(to.shape) if to.numel() == 1 else sums.sum(0).view(to.shape))
+        to.copy_(sums.sum().view(to.shape))

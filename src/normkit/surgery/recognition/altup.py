@@ -107,14 +107,14 @@ class Layer(nn.Module):
     def forward(self, streams: Tensor) -> list[Tensor]:
         """Predict, correct by what a sublayer may have made, and scale that, if it does."""
         predict, correct = (getattr(self.module, name) for name in self.names)
-        first, active = streams.movedim(-2, 0), made_of(streams)
+        first, active = streams.movedim(-2, 0), sublayer(streams)
         both = [predict(first.clone()), correct(first.clone(), active.clone())]
         scaled = [] if self.scale is None else [self.module(active)]
         return [*(part.movedim(0, -2) for part in both), *scaled]
 
 
-def made_of(streams: Tensor) -> Tensor:
-    """What may have become of the first stream."""
+def sublayer(streams: Tensor) -> Tensor:
+    """What a sublayer may make of the first stream."""
     return streams[..., 0, :].flip(-1) - 0.3 * streams[..., -1, :]
 
 
@@ -129,8 +129,8 @@ def _altup(module: nn.Module, work: nn.Module, norm: Within, matrices: Mapping[s
     kwargs = {"dim": dim, "streams": n, "norm": norm.words}
     ours = _built(kwargs, "altup", carried, work)
 
-    def made(ours: Any, streams: Tensor) -> list[Tensor]:
-        active = made_of(streams)
+    def steps(ours: Any, streams: Tensor) -> list[Tensor]:
+        active = sublayer(streams)
         both = [ours.predict(streams), ours.correct(streams, active)]
         held = {} if scale is None else specimen.tensors(work)
         return [*both, *(active * one.to(active.dtype) for name, one in held.items() if name == scale)]
@@ -139,7 +139,7 @@ def _altup(module: nn.Module, work: nn.Module, norm: Within, matrices: Mapping[s
         return made if all(part.shape == streams.shape for part in made[:2]) else None
 
     for predict, correct in itertools.product(_methods(module, 1), _methods(module, 2)):
-        error = agree(Layer(work, predict, correct, scale), ours, made, read, (n, dim))
+        error = agree(Layer(work, predict, correct, scale), ours, steps, read, (n, dim))
         if error:
             how = f"by its {predict} and {correct}"
             return match_of(module, "altup", kwargs, carried, error, _built(kwargs, "altup", carried, module), how)
