@@ -11,6 +11,7 @@ import torch
 
 from normkit import cli, ops
 from normkit.bench import gpu, report
+from normkit.contract import asked
 from normkit.kernels import cuda
 from normkit.ops import paths
 
@@ -78,6 +79,20 @@ def test_the_interpreters_times_are_said_to_tell_nothing(capsys, monkeypatch):
     options = cli.parser().parse_args(["bench", "--device", "interpreter", "--dtypes", "float64"])
     with pytest.raises(ValueError, match="no 'float64'"):
         gpu.measure(options)
+
+
+def test_an_op_that_is_named_runs_alone_and_a_wrong_name_is_named(capsys):
+    assert cli.main(["bench", "dyt", *TINY[1:], "--forward"]) == 0
+    assert "rms_norm" not in capsys.readouterr().out
+    options = cli.parser().parse_args(["bench", "rms_nrm", *TINY[1:]])
+    with pytest.raises(ValueError, match="no op 'rms_nrm'; there are rms_norm, layer_norm"):
+        gpu.measure(options)
+
+
+def test_a_device_that_is_not_here_is_named(monkeypatch):
+    monkeypatch.setenv("NORMKIT_DEVICE", "cpux")
+    with pytest.raises(ValueError, match="NORMKIT_DEVICE must be a device of this machine, not 'cpux'"):
+        asked.device()
 
 
 def variant(name, width, kind="bf16"):

@@ -459,6 +459,14 @@ def test_a_path_is_what_ran(monkeypatch):
     assert str(taken[4]) == "formula: its derivative may be wanted too"
 
 
+def test_within_a_watch_backward_passes_stay_on_its_thread():
+    """Autograd has a thread of its own for each GPU, which the watch is not of."""
+    assert torch._C._is_multithreading_enabled()
+    with paths.watch(), paths.formula_only():
+        assert not torch._C._is_multithreading_enabled()
+    assert torch._C._is_multithreading_enabled()
+
+
 @live
 def test_watching_is_of_one_thread_and_may_be_nested():
     x = torch.ones(2, 4)
