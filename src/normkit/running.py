@@ -94,10 +94,11 @@ class Running(nn.Module):
             if running is not None:
                 track(running, value, rate)
 
-    def follow(self, found: Moments) -> None:
-        """Move the mean, and the variance by its unbiased estimate, where they are kept."""
+    def follow(self, moments: Moments, unbiased: bool = True) -> None:
+        """Move the mean, and the variance by its unbiased estimate or the biased one, where they are kept."""
         if getattr(self, "running_mean", None) is not None:
-            self.move(found.count, running_mean=found.mean, running_var=found.unbiased())
+            var = moments.unbiased() if unbiased else moments.var
+            self.move(moments.count, running_mean=moments.mean, running_var=var)
 
 
 def recomputing() -> bool:

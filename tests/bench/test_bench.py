@@ -432,7 +432,7 @@ def test_placements_train_by_name_in_any_type(dtype, monkeypatch, capsys):
 def test_the_processors_time_is_taken_on_one_thread():
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
-    with timing.one_thread():
+    with threads(1):
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 2
     torch.set_num_threads(threads)

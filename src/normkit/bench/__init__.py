@@ -35,6 +35,7 @@ from normkit import catalog
 from normkit.bench import cases, cost, report, timing
 from normkit.bench.cases import Case
 from normkit.catalog import Card
+from normkit.threads import threads
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -106,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
         if not file.parent.is_dir():
             raise ValueError(f"{file}: there is no folder {file.parent}")
     study = studied(options)
-    with timing.one_thread() if options.cpu_time else contextlib.nullcontext():
+    with threads(1) if options.cpu_time else contextlib.nullcontext():
         record = measured(options, study)
     if options.json:
         options.json.write_text(json.dumps(record, indent=1) + "\n")

@@ -15,6 +15,7 @@ from normkit import catalog
 from normkit.bench import cases, goals, timing
 from normkit.bench.goals import COLUMNS
 from normkit.inference.retrieval import BANKS
+from normkit.threads import threads
 
 __all__ = ["COLUMNS", "LEGEND", "measure"]
 
@@ -31,7 +32,7 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
     """Race every normalization of scores, or those named."""
     names = options.names or [name for name in BANKS if name is not None]
     rows: list[goals.Row] = []
-    with timing.one_thread():
+    with threads(1):
         for size in cases.sizes(options.sizes) if options.sizes else SIZES:
             rows += race(size, names, options.repeats, clock)
     return {"rows": rows, "failed": {}}

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-import torch
-
 SHORTEST = 1e-3  # seconds: the clock and the loop are lost in a sample of this length
 LONG = 0.3  # seconds: after a second call of this length there is nothing to warm up
 LONGEST = 2.0  # seconds of a race: after it the rounds end early, once there are FEWEST
@@ -72,17 +70,6 @@ def race(
             for name, entrant in orders.sample(list(entrants.items()), len(entrants)):
                 samples[name].append(_sample(entrant, counts[name], clock))
     return {name: _summary(times) for name, times in samples.items()}
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Within it torch computes on one thread, so that the processor's time is the time that a call takes."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _count(entrant: Entrant, clock: Clock) -> int:

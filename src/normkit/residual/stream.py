@@ -126,8 +126,7 @@ class Stream(Method):
                     f"{type(self).__name__}: this placement starts the norm's gain at {start:.3g}, "
                     f"but norm={norm!r} has no weight"
                 )
-            offset = getattr(getattr(made, "rule", None), "offset", 0.0)
-            nn.init.constant_(weight, start - offset)
+            nn.init.constant_(weight, start - getattr(made, "offset", 0.0))
         return made
 
     def own(self, name: str, part: str) -> Any:

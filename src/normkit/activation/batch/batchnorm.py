@@ -30,6 +30,7 @@ from normkit.running import Running
         "torch.nn.BatchNorm2d": "num_features eps momentum affine track_running_stats device dtype",
         "torch.nn.SyncBatchNorm": "num_features eps momentum affine track_running_stats process_group device dtype",
     },
+    dialects={"unbiased": (True, False)},
     invariant=("shift", "scale"),
     peer=lambda features: nn.BatchNorm2d(features),
 )
@@ -44,8 +45,6 @@ class BatchNorm(Running, Norm, _BatchNorm):
         y = weight * (x - mean) / sqrt(var + eps) + bias
 
     with the biased variance. Evaluation uses the running moments, or the batch's own without ``track_running_stats``.
-    The running variance is the unbiased one, divided by n - 1.
-
     Args:
         num_features: C, the number of channels.
         eps: added to the variance under the root.
@@ -56,6 +55,8 @@ class BatchNorm(Running, Norm, _BatchNorm):
         sync: join the moments over the processes of ``process_group``, as SyncBatchNorm does.
         process_group: the processes to join, default all.
         channels_last: the channels are the last axis of ``x``, not axis 1: tokens, as PatchTST has them.
+        unbiased: the running variance takes each batch's divided by n - 1, as torch's; without, divided by n, as those
+            of flax, Keras and Paddle, and most that are written by hand.
 
     Input ``(N, C)`` or ``(N, C, *space)`` with any number of axes, or ``(N, *space, C)`` with ``channels_last``. In
     training a channel needs more than one value.
@@ -71,6 +72,7 @@ class BatchNorm(Running, Norm, _BatchNorm):
 
     running_mean: Tensor | None
     running_var: Tensor | None
+    unbiased = True  # of those pickled before there was a choice
 
     def __init__(
         self,
@@ -84,6 +86,7 @@ class BatchNorm(Running, Norm, _BatchNorm):
         sync: bool = False,
         process_group=None,
         channels_last: bool = False,
+        unbiased: bool = True,
     ):
         super().__init__(
             check.size(self, "num_features", num_features),
@@ -93,7 +96,7 @@ class BatchNorm(Running, Norm, _BatchNorm):
             bool(track_running_stats),
         )
         self.sync, self.process_group = sync, process_group
-        self.channels_last = bool(channels_last)
+        self.channels_last, self.unbiased = bool(channels_last), bool(unbiased)
         if not bias:
             self.register_parameter("bias", None)
 
@@ -114,5 +117,5 @@ class BatchNorm(Running, Norm, _BatchNorm):
             x, self.weight, self.bias, eps=self.eps, sync=self.sync and self.training, group=self.process_group
         )
         if self.training:
-            self.follow(moments)
+            self.follow(moments, self.unbiased)
         return y

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,13 +12,15 @@ from torch import Tensor, nn
 from normkit import check, ops
 from normkit.norm import Norm
 from normkit.ops.rope import Turns
+from normkit.statistics import accurate
 
 
 class RowNorm(Norm):
     """Normalize each vector by a statistic of its own; the numbers are :func:`normkit.ops.row_norm`'s.
 
     ``dim`` is the size of the last axis, or the sizes of the trailing axes that are normalized together. With ``heads``
-    a further axis stands before them, each entry of which has a gain and a shift of its own.
+    a further axis stands before them, each entry of which has a gain and a shift of its own. ``factor`` multiplies what
+    the rule gives, before the shift: another unit of length.
     """
 
     weight: nn.Parameter | None
@@ -31,17 +34,28 @@ class RowNorm(Norm):
         gain: float | None = 1.0,
         bias: bool = False,
         heads: int | None = None,
+        factor: float = 1.0,
     ):
         super().__init__()
-        several = isinstance(dim, Sequence) and not isinstance(dim, str)
-        self.shape = tuple(check.size(self, "dim", d) for d in (dim if several else [dim]))  # type: ignore[union-attr]
-        if not self.shape:
-            raise ValueError(f"{type(self).__name__}: dim must name at least one axis, not {dim!r}")
-        self.rule = rule
+        self.shape = self.sizes(dim)
+        self.rule = rule if factor == 1 else replace(rule, offset=rule.offset * factor, scale=factor)
+        self.factor, self.offset = factor, rule.offset
         sizes = self.shape if heads is None else (check.size(self, "heads", heads), *self.shape)
         weight = None if gain is None else nn.Parameter(torch.full(sizes, gain))
         self.register_parameter("weight", weight)
         self.register_parameter("bias", nn.Parameter(torch.zeros(sizes)) if bias else None)
+
+    def sizes(self, dim: int | Sequence[int]) -> tuple[int, ...]:
+        """The sizes of the axes that are normalized together."""
+        several = isinstance(dim, Sequence) and not isinstance(dim, str)
+        sizes = tuple(check.size(self, "dim", d) for d in (dim if several else [dim]))  # type: ignore[union-attr]
+        if not sizes:
+            raise ValueError(f"{type(self).__name__}: dim must name at least one axis, not {dim!r}")
+        return sizes
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        factor = state.get("root", 1.0)  # as it was pickled before
+        super().__setstate__({"factor": factor, "offset": state["rule"].offset / factor, **state})
 
     @property
     def normalized_shape(self) -> tuple[int, ...]:
@@ -62,13 +76,18 @@ class RowNorm(Norm):
     def eps(self, value: float) -> None:
         self.rule = replace(self.rule, eps=check.eps(self, value))
 
+    @property
+    def _gain(self) -> Tensor | None:
+        """The gain of what the rule gives."""
+        return self.weight if self.factor == 1 or self.weight is None else accurate(self.weight) * self.factor
+
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``, whose trailing axes have the sizes ``dim``."""
-        return ops.row_norm(x, self.weight, self.bias, self.rule, self.shape, self)
+        return ops.row_norm(x, self._gain, self.bias, self.rule, self.shape, self)
 
     def add_norm(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``norm(x + residual)`` and ``x + residual`` in one pass over memory, forward and backward."""
-        return ops.add_row_norm(x, residual, self.weight, self.bias, self.rule, self.shape, self)
+        return ops.add_row_norm(x, residual, self._gain, self.bias, self.rule, self.shape, self)
 
     def norm_rotate(self, x: Tensor, angles: Turns, pairing: str = "halves") -> Tensor:
         """Normalize the last axis of ``x`` (..., T, dim), then turn it by ``angles``, in one pass over memory.
@@ -76,4 +95,4 @@ class RowNorm(Norm):
         For queries and keys, head by head; half precision is rounded once, at the end.
         """
         check.ends_in(self, x, self.shape)
-        return ops.norm_rotate(x, self.weight, self.bias, angles, rule=self.rule, pairing=pairing)
+        return ops.norm_rotate(x, self._gain, self.bias, angles, rule=self.rule, pairing=pairing)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -29,7 +32,7 @@ from normkit.ops.row import row_values
         "torch.nn.LayerNorm": "normalized_shape=dim eps elementwise_affine=affine bias device dtype",
         "timm.layers.LayerNorm": "num_channels=dim eps affine",
     },
-    dialects={"offset": (0.0, 1.0)},
+    dialects={"offset": (0.0, 1.0), "unbiased": (False, True), "eps_inside": (True, False)},
     invariant=("shift", "scale"),
     peer=lambda dim: nn.LayerNorm(dim),
 )
@@ -52,6 +55,9 @@ class LayerNorm(RowNorm):
         offset: the gain is ``offset + weight``; 1 is Nemotron's dialect, whose ``weight`` starts at 0.
         heads: learn a gain and a shift for each of so many heads, ``(heads, dim)``, for queries and keys
             ``(..., heads, dim)``, as in Cohere's and Chameleon's attention. No kernel has it.
+        unbiased: divide the variance by n - 1 of n entries, as written by hand with ``x.var(-1)`` or ``x.std(-1)``.
+        eps_inside: eps under the root, or added to the root: with ``unbiased``, and eps=1e-6, The Annotated
+            Transformer's ``(x - mean) / (std + eps)``.
 
     Layer Normalization (Ba, Kiros, Hinton, 2016), arXiv 1607.06450.
     """
@@ -65,18 +71,45 @@ class LayerNorm(RowNorm):
         bias: bool = True,
         offset: float = 0.0,
         heads: int | None = None,
+        unbiased: bool = False,
+        eps_inside: bool = True,
     ):
         offset = check.number(self, "offset", offset)
-        rule = ops.Row(center=True, eps=check.eps(self, eps), offset=offset)
-        super().__init__(dim, rule, gain=1.0 - offset if affine else None, bias=affine and bias, heads=heads)
+        rule = ops.Row(center=True, offset=offset, eps_place="inside" if eps_inside else "outside")
+        factor = self._biased(dim) if unbiased else 1.0
+        gain = 1.0 - offset if affine else None
+        super().__init__(dim, rule, gain=gain, bias=affine and bias, heads=heads, factor=factor)
         self.heads = heads
+        self.eps = eps
+
+    @property
+    def eps(self) -> float:
+        """The stabilizer; it may be set."""
+        return self._eps
+
+    @eps.setter
+    def eps(self, value: float) -> None:
+        # c z / (biased root + c eps) = z / (unbiased root + eps), with c the biased root over the unbiased one
+        self._eps = check.eps(self, value)
+        self.rule = replace(self.rule, eps=value * self.factor ** (2 if self.rule.eps_place == "inside" else 1))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({"_eps": state["rule"].eps, **state})  # which was not pickled before
+
+    def _biased(self, dim: int | Sequence[int]) -> float:
+        """The biased root of a variance over the unbiased one."""
+        count = math.prod(self.sizes(dim))
+        if count < 2:
+            raise ValueError(f"LayerNorm: unbiased=True divides by n - 1; dim is {dim}, and must be at least 2")
+        return math.sqrt((count - 1) / count)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``, whose trailing axes have the sizes ``dim``, with the heads before them where there are."""
         if self.heads is None:  # said again here: a call less, which small inputs feel
-            return ops.row_norm(x, self.weight, self.bias, self.rule, self.shape, self)
+            weight = self.weight if self.factor == 1 else self._gain
+            return ops.row_norm(x, weight, self.bias, self.rule, self.shape, self)
         check.ends_in(self, x, (self.heads, *self.shape))
-        return row_values(x, self.weight, self.bias, self.rule, len(self.shape)).to(x.dtype)
+        return row_values(x, self._gain, self.bias, self.rule, len(self.shape)).to(x.dtype)
 
     def add_norm(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``norm(x + residual)`` and ``x + residual``; without heads in one pass, forward and backward."""
@@ -91,5 +124,5 @@ class LayerNorm(RowNorm):
         if self.heads is None:
             return super().norm_rotate(x, angles, pairing)
         check.ends_in(self, x.transpose(-2, -3) if x.dim() > 2 else x, (self.heads, *self.shape))
-        weight, bias = (None if t is None else t.unsqueeze(-2) for t in (self.weight, self.bias))
+        weight, bias = (None if t is None else t.unsqueeze(-2) for t in (self._gain, self.bias))
         return ops.rotate(row_values(x, weight, bias, self.rule), angles, pairing).to(x.dtype)

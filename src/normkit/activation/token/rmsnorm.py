@@ -120,11 +120,9 @@ class RMSNorm(RowNorm):
             offset=check.number(self, "offset", offset),
             cast=("late" if offset else "early") if cast == "auto" else cast,
         )
-        super().__init__(dim, rule, gain=1.0 - offset if affine else None, bias=affine and bias)
+        root = math.sqrt(math.prod(self.sizes(dim))) if eps_floor else 1.0  # a length is so many root mean squares
+        super().__init__(dim, rule, gain=1.0 - offset if affine else None, bias=affine and bias, factor=root)
         self.gain_first = bool(gain_first and affine)
-        self.root = math.sqrt(math.prod(self.shape)) if eps_floor else 1.0  # a length is so many root mean squares
-        if eps_floor:
-            self.rule = replace(rule, offset=offset * self.root, scale=self.root)
         self.eps = eps
 
     @property
@@ -136,7 +134,7 @@ class RMSNorm(RowNorm):
     def eps(self, value: float | None) -> None:
         self.rule = replace(self.rule, eps=0.0 if value is None else check.eps(self, value))
         self.follows_type = value is None
-        self.direct = not (self.follows_type or self.gain_first or self.root != 1)  # one look less in each small call
+        self.direct = not (self.follows_type or self.gain_first or self.factor != 1)  # one look less in each small call
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``, whose trailing axes have the sizes ``dim``."""
@@ -163,11 +161,6 @@ class RMSNorm(RowNorm):
         if self.gain_first:
             return ops.norm_rotate(self._gained(x), None, self.bias, angles, rule=rule, pairing=pairing)
         return ops.norm_rotate(x, self._gain, self.bias, angles, rule=rule, pairing=pairing)
-
-    @property
-    def _gain(self) -> Tensor | None:
-        """The gain of what the rule gives: of a vector of length 1, where that is what it makes."""
-        return self.weight if self.root == 1 or self.weight is None else accurate(self.weight) * self.root
 
     def _gained(self, x: Tensor) -> Tensor:
         """An input times the gain, rounded where the model rounds that has it so: the gain, then the product."""

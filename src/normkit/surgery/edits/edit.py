@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from normkit.norm import Norm
 from normkit.surgery.edits import bits, forms
+from normkit.surgery.recognition.match import is_layer_norm
 
 SAME = ("fuse", "recognize")  # what leaves a model one that its library may open as what it was
 RECORD = "_normkit_edits"  # where a model carries its edits
@@ -271,8 +272,7 @@ def _readable(norm: nn.Module) -> bool:
     if not isinstance(norm, Norm):
         return isinstance(norm, nn.LayerNorm)
     vectors = dict(norm.named_parameters())
-    plain = not norm.arguments.get("offset") and norm.arguments.get("heads") is None
-    return norm.card.name == "layernorm" and {"weight", "bias"} <= set(vectors) and plain
+    return is_layer_norm(norm.card.name, norm.arguments) and not norm.offset and {"weight", "bias"} <= set(vectors)
 
 
 def places(model: nn.Module, module: nn.Module) -> list[str]:

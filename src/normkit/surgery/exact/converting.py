@@ -19,7 +19,7 @@ from normkit.surgery.edits.changes import Change, Report, norm_words, tied, unre
 from normkit.surgery.edits.layers import Centred, as_linear, like
 from normkit.surgery.exact.pairs import fold_scale, is_plain, width
 from normkit.surgery.flow import KEEPS, MOVES, Flow, Stays, channels, marked, moved, word
-from normkit.surgery.recognition.match import Match
+from normkit.surgery.recognition.match import Match, is_layer_norm
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.specimen import inputs_of
 
@@ -61,7 +61,8 @@ def convert(model: nn.Module, to: str, example: Any, *, inplace: bool = True) ->
     proof.ready("convert", model, example)
     sites = sized_table(model, inputs_of(model, example))
     matches = sites.found
-    norms = {name: match for name, match in matches.items() if _is_layer_norm(match)}
+    plain = {name: match for name, match in matches.items() if is_layer_norm(match.name, match.kwargs)}
+    norms = {name: match for name, match in plain.items() if not match.behind}
     if not norms:
         names = sorted({str(match.name) for match in matches.values()})
         raise ValueError(
@@ -408,10 +409,6 @@ def _centred(layer: nn.Module) -> nn.Module:
             exact = old.double()
             setattr(new, name, nn.Parameter((exact - exact.mean(0, keepdim=True)).to(old.dtype), old.requires_grad))
     return like(layer, new)
-
-
-def _is_layer_norm(match: Match) -> bool:
-    return match.name == "layernorm" and not match.behind and "heads" not in match.kwargs
 
 
 def _rms(match: Match) -> nn.Module:

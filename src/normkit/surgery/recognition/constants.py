@@ -32,16 +32,23 @@ def find_constants(probe: Probe, candidate: Candidate, carried: Mapping[str, str
 
     for name in candidate.constants:
         sure = next((value for value in held if isinstance(value, float) and far(name, value, SURE) < SURE), None)
-        fits[name] = _written(functools.partial(far, name)) if sure is None else sure
+        fits[name] = _written(functools.partial(far, name), _units(candidate, probe)) if sure is None else sure
     if probe.far(candidate, carried, fits, SMALL, LIKELY) > LIKELY:
         raise Differs("no constants explain what it makes of small numbers")
     return fits
 
 
-def _written(far: Callable[[float, float], float]) -> float:
+def _units(candidate: Candidate, probe: Probe) -> tuple[float, ...]:
+    """What a person may have written a constant in: a least length also as a least root mean square."""
+    entries = math.prod(probe.there[0].extent)
+    return (1.0, math.sqrt(entries)) if candidate.arguments.get("eps_floor") else (1.0,)
+
+
+def _written(far: Callable[[float, float], float], units: Sequence[float]) -> float:
     at = solve.smallest(far)
     limit = max(2 * far(at, math.inf), SURE)
-    return next(value for value in [*solve.plain_numbers(at), at] if far(value, limit) <= limit)
+    plain = [number * unit for unit in units for number in solve.plain_numbers(at / unit)]
+    return next(value for value in [*plain, at] if far(value, limit) <= limit)
 
 
 def momentum(
@@ -67,7 +74,8 @@ def momentum(
     if not 0 <= share <= 1:
         raise Differs(f"{source} moves by {share:.3g} of a batch")
     averages = getattr(probe.module, "momentum", 0) is None
-    return {"momentum": None if averages else next(solve.plain_numbers(share))}
+    near = [number for number in solve.plain_numbers(share) if math.isclose(number, share, rel_tol=1e-4)]
+    return {"momentum": None if averages else [*near, share][0]}
 
 
 def choose_rounding(

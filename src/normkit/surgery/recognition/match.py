@@ -57,6 +57,12 @@ class Match:
         return f"{self.kind}: {' + '.join([f'{self.name}({written})', *self.behind])}"
 
 
+def is_layer_norm(name: str | None, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a method is layer norm as torch has it, but for its gain: eps and the biased variance under the root."""
+    otherwise = kwargs.get("unbiased") or kwargs.get("heads") or not kwargs.get("eps_inside", True)
+    return name == "layernorm" and not otherwise
+
+
 class Recognized(Mapping[str, Match]):
     """The sites of a model by their modules' names: what is recognized, and what looks like a norm and is not."""
 

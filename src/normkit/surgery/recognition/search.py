@@ -21,6 +21,7 @@ from normkit.surgery.recognition.pair import UNIT, Differs, Final, final
 from normkit.surgery.recognition.probe import Probe, accepted_shapes
 from normkit.surgery.recognition.specimen import Specimen, carry, quiet
 from normkit.surgery.recognition.verify import verify
+from normkit.threads import threads
 
 SMALL_MOVE = 1e-10  # that no float32 holds
 CONSTANT = 2.0**-28  # units of what is exact but for constants that were rounded to float32
@@ -51,7 +52,7 @@ def examine(module: nn.Module, width: int | None = None, prove: bool = False) ->
     if match is not None:
         return again(match, module)
     try:
-        with quiet(), effects.undone(module):
+        with quiet(), threads(1), effects.undone(module):
             if other := effects.differs_as_copy(module, Specimen(here, torch.float64, drawn=False).module):
                 raise Differs(f"a copy is not the same: {other}")
             match = _explained_with(here, width)

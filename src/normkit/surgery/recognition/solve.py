@@ -54,4 +54,4 @@ def plain_numbers(value: float) -> Iterator[float]:
         return
     near = [known for known in WRITTEN if abs(math.log(value / known)) < 1e-3]
     plain = [float(f"{value:.{digits}g}") for digits in (1, 2, 3)]
-    yield from dict.fromkeys([*plain[:1], *near, *plain[1:], value])
+    yield from dict.fromkeys([*plain[:1], *near, *plain[1:]])

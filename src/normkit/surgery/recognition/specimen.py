@@ -92,6 +92,7 @@ class Specimen:
 
     def _hold(self, module: nn.Module) -> None:
         self.module, self.tensors = module, tensors(module)
+        self._keeps = next(module.buffers(), None) is not None
         for parameter in module.parameters():
             parameter.requires_grad_(True)
 
@@ -108,6 +109,8 @@ class Specimen:
     def __call__(self, *inputs: Tensor) -> Tensor:
         """Return what the module makes of the inputs, which must be one tensor: who calls a norm unpacks nothing."""
         made = self.module(*inputs)
+        if self._keeps:  # it may have put new tensors in their place
+            self.tensors = tensors(self.module)
         if not torch.is_tensor(made):
             raise TypeError(f"it returns a {type(made).__name__}")
         return made

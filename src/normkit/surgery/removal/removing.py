@@ -20,7 +20,7 @@ from normkit.surgery.edits import replaced
 from normkit.surgery.edits.changes import Change, Report, norm_words, take_over, tied, unrecognized, untie
 from normkit.surgery.exact.pairs import is_plain
 from normkit.surgery.flow import Flow, Stays
-from normkit.surgery.recognition.match import Match
+from normkit.surgery.recognition.match import Match, is_layer_norm
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.specimen import inputs_of
 from normkit.surgery.removal.fading import Fading, Tokens
@@ -163,7 +163,7 @@ def _layer_norms(model: nn.Module, example: Any, where: Where) -> dict[str, Matc
     sites = sized_table(model, inputs_of(model, example))
     matches = sites.found
     asked = {name: match for name, match in matches.items() if selects(where, name, model.get_submodule(name))}
-    norms = {name: match for name, match in asked.items() if _is_layer_norm(match)}
+    norms = {name: match for name, match in asked.items() if _is_removable(match)}
     if not norms:
         names = sorted({str(match.name) for match in asked.values()})
         raise ValueError(
@@ -173,9 +173,8 @@ def _layer_norms(model: nn.Module, example: Any, where: Where) -> dict[str, Matc
     return norms
 
 
-def _is_layer_norm(match: Match) -> bool:
-    plain = not match.behind and "heads" not in match.kwargs
-    return match.name == "layernorm" and plain and isinstance(match.kwargs["dim"], int)
+def _is_removable(match: Match) -> bool:
+    return is_layer_norm(match.name, match.kwargs) and not match.behind and isinstance(match.kwargs["dim"], int)
 
 
 def _norms_in_order(model: nn.Module, example: Any, where: Where) -> tuple[dict[str, Match], list[Part]]:
