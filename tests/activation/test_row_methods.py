@@ -228,3 +228,37 @@ def test_channels_have_a_shift_and_a_least_length_as_rows_do(floor):
     x = torch.randn(2, WIDTH, 3, 4, dtype=D)
     x[0, :, 0, 0] = 1e-6
     torch.testing.assert_close(norm(x), rows(x.movedim(1, -1)).movedim(-1, 1))
+
+
+def test_a_layer_norm_of_unbiased_deviations_keeps_its_eps_where_it_is_set_anew():
+    x = torch.randn(5, 6, generator=torch.Generator().manual_seed(0)) * 1e-3
+    norm = nk.LayerNorm(6, unbiased=True, eps_inside=False, affine=False)
+    norm.eps = 1e-2
+    torch.testing.assert_close(norm(x), (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-2))
+    assert norm.eps == 1e-2
+
+
+@pytest.mark.parametrize("dim", [1, [1, 1]])
+def test_a_single_number_has_no_unbiased_variance(dim):
+    with pytest.raises(ValueError, match=r"LayerNorm: unbiased=True divides by n - 1; dim is .*1.*at least 2"):
+        nk.LayerNorm(dim, unbiased=True)
+
+
+@pytest.mark.parametrize(
+    ("norm", "missing"),
+    [
+        (nk.LayerNorm(6, eps=1e-3, offset=1.0), ("factor", "offset", "_eps")),
+        (nk.RMSNorm(6, eps=1e-3, offset=1.0), ("factor", "offset")),
+        (nk.RMSNorm(6, eps=1e-3, offset=1.0, eps_floor=True), ("factor", "offset")),
+    ],
+)
+def test_a_norm_that_was_pickled_before_is_what_it_was(norm, missing):
+    """Then its state held no factor, but the root of the number of entries, where an eps is a least length."""
+    state = {name: value for name, value in vars(norm).items() if name not in missing}
+    if norm.factor != 1:
+        state["root"] = norm.factor
+    old = type(norm).__new__(type(norm))
+    old.__setstate__(state)
+    x = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(old(x), norm(x))
+    assert (old.eps, old.offset, old.factor) == (1e-3, 1.0, norm.factor)

@@ -47,14 +47,49 @@ class BlendWithBuffer(Layer):
 
 
 @near
-class UnbiasedVariance(Layer):
+class TwoFewer(Layer):
     def forward(self, x):
         z = x - x.mean(-1, keepdim=True)
-        return z * torch.rsqrt(x.var(-1, keepdim=True) + self.eps) * self.weight + self.bias
+        return z * torch.rsqrt(x.var(-1, keepdim=True, correction=2) + self.eps) * self.weight + self.bias
+
+
+@near
+class UnbiasedInTraining(Layer):
+    def forward(self, x):
+        z = x - x.mean(-1, keepdim=True)
+        return z * torch.rsqrt(x.var(-1, keepdim=True, unbiased=self.training) + self.eps) * self.weight + self.bias
+
+
+@near
+class UnbiasedSquares(Rms):
+    def unit(self, x):
+        return x * torch.rsqrt(x.square().sum(-1, keepdim=True) / (x.shape[-1] - 1) + self.eps)
+
+
+@near
+class EpsInsideAndOutside(Layer):
+    def forward(self, x):
+        z = x - x.mean(-1, keepdim=True)
+        return z / ((x.var(-1, keepdim=True) + self.eps).sqrt() + self.eps) * self.weight + self.bias
+
+
+@near
+class LeastDeviation(Layer):
+    def forward(self, x):
+        z = x - x.mean(-1, keepdim=True)
+        return z / x.std(-1, keepdim=True).clamp(min=self.eps) * self.weight + self.bias
+
+
+@near
+class DeviationOfTheWholeTensor(Layer):
+    def forward(self, x):
+        return (x - x.mean(-1, keepdim=True)) / (x.std() + self.eps) * self.weight + self.bias
 
 
 @near
 class DeviationPlusEps(Layer):
+    """Of equal numbers its gradient is none."""
+
     def forward(self, x):
         z = x - x.mean(-1, keepdim=True)
         return z / (z.square().mean(-1, keepdim=True).sqrt() + self.eps) * self.weight + self.bias

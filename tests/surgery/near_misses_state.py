@@ -89,22 +89,43 @@ class NoiseAlways(Rms):
         return super().forward(x) * (1 + 1e-4 * torch.randn(1, dtype=x.dtype))
 
 
-@near
-class RunningVarianceBiased(nn.BatchNorm1d):
+class MovesByHand(nn.BatchNorm1d):
+    """Running estimates that are put anew in the place of the old ones."""
+
     def __init__(self):
         super().__init__(12)
 
-    def forward(self, x):
-        if self.training:
-            with torch.no_grad():
-                self.running_mean.lerp_(x.mean(0).to(self.running_mean.dtype), 0.1)
-                self.running_var.lerp_(x.var(0, unbiased=False).to(self.running_var.dtype), 0.1)
-            return F.batch_norm(x, None, None, self.weight, self.bias, True)
-        return super().forward(x)
+    def values(self, x):
+        return x.mean(0), x.var(0, unbiased=False)
 
-    def _check_input_dim(self, x):
+    def forward(self, x):
         if x.ndim != 2:
             raise ValueError
+        if not self.training:
+            return super().forward(x)
+        with torch.no_grad():
+            mean, var = self.values(x)
+            self.running_mean = torch.lerp(self.running_mean, mean.to(self.running_mean.dtype), 0.1)
+            self.running_var = torch.lerp(self.running_var, var.to(self.running_var.dtype), 0.1)
+        return F.batch_norm(x, None, None, self.weight, self.bias, True)
+
+
+@near
+class RunningVarianceOfTwoFewer(MovesByHand):
+    def values(self, x):
+        return x.mean(0), x.var(0, correction=2)
+
+
+@near
+class RunningMeanAlone(MovesByHand):
+    def values(self, x):
+        return x.mean(0), self.running_var
+
+
+@near
+class RunningDeviation(MovesByHand):
+    def values(self, x):
+        return x.mean(0), x.std(0, unbiased=False)
 
 
 @near

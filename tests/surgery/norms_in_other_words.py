@@ -3,6 +3,7 @@
 import torch
 from near_misses import Layer, Rms, lists
 from near_misses_gradients import SlopesOfContiguousOnes
+from near_misses_state import MovesByHand
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -646,3 +647,53 @@ class GroupsAsLayers(nn.Module):
         y = F.layer_norm(x.reshape(len(x), 4, -1), (x[0].numel() // 4,)).reshape(x.shape)
         shape = -1, *[1] * (x.ndim - 2)
         return y * self.scale.view(shape) + self.shift.view(shape)
+
+
+@true("layernorm", unbiased=True, eps_inside=False, eps=1e-6)
+class OfTheAnnotatedTransformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a_2, self.b_2 = nn.Parameter(torch.ones(12)), nn.Parameter(torch.zeros(12))
+
+    def forward(self, x):
+        return self.a_2 * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6) + self.b_2
+
+
+@true("layernorm", unbiased=True, eps_inside=True, eps=1e-5)
+class UnbiasedVariance(Layer):
+    def forward(self, x):
+        z = x - x.mean(-1, keepdim=True)
+        return z * torch.rsqrt(x.var(-1, keepdim=True) + self.eps) * self.weight + self.bias
+
+
+@true("layernorm", unbiased=False, eps_inside=False, eps=1e-5)
+class BiasedDeviationPlusEps(Layer):
+    def forward(self, x):
+        z = x - x.mean(-1, keepdim=True)
+        return z / (x.std(-1, keepdim=True, unbiased=False) + self.eps) * self.weight + self.bias
+
+
+@true("rmsnorm", eps_floor=True)
+class LeastRootMeanSquare(Rms):
+    def unit(self, x):
+        return x / (x.norm(dim=-1, keepdim=True) * x.shape[-1] ** -0.5).clamp(min=1e-8)
+
+
+@true("batchnorm", unbiased=False, momentum=0.1, eps=1e-5)
+class RunningVarianceBiased(MovesByHand):
+    pass
+
+
+@true("batchnorm", unbiased=True, momentum=0.1, eps=1e-5)
+class NewRunningEstimates(MovesByHand):
+    def values(self, x):
+        return x.mean(0), x.var(0)
+
+
+@true("batchnorm", momentum=0.25)
+class MovesByAQuarter(nn.BatchNorm1d):
+    def __init__(self):
+        super().__init__(12, momentum=0.25)
+
+    def forward(self, x):
+        return super().forward(x)

@@ -175,6 +175,14 @@ def fading(tokens=None, splits=True):
     return norm
 
 
+def test_a_norm_that_fades_begins_with_the_gain_of_an_offset():
+    norm = nk.LayerNorm(DIM, offset=1.0)
+    nn.init.normal_(norm.weight)
+    fading = Fading.of(nk.recognize(norm), Tokens(), splits=False)
+    x = torch.randn(3, DIM)
+    torch.testing.assert_close(fading(x), norm(x))
+
+
 def test_each_kind_of_position_has_its_deviation_until_that_is_dropped():
     tokens = Tokens(separator=7)
     norm = fading(tokens, splits=False)
