@@ -16,9 +16,9 @@ told. Where `traced.py` has written down what tests run, those that run the func
 Mistakes are another comparison, operator, number, truth value or default, arguments that change places, and a check, a
 call, a keyword or a ``not`` left out.
 
-What a card says of a method is data for the tests and is left alone, and so are texts, looks, types, whether `zip` is
-strict, which only speaks where other code is wrong, and all that runs at import but numbers with a name. Tests that
-compile, export or start processes are left out, for their time.
+What a card says of a method is data for the tests and is left alone, and so are texts, looks, types, seeds, whether
+`zip` is strict, which only speaks where other code is wrong, and all that runs at import but numbers with a name.
+Tests that compile, export or start processes are left out, for their time.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ import json
 import linecache
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
-import time
 import traceback
 import types
 from collections import Counter, defaultdict
@@ -77,6 +77,7 @@ SWAPS = {
 COMMUTE = {"max", "min", "maximum", "minimum", "logaddexp", "isclose", "hypot", "gcd"}
 TURNS = {"transpose", "swapaxes"}
 DROPPED = {"detach", "double", "float", "abs", "square", "sqrt", "clamp", "unsqueeze"}
+SEEDED = {"manual_seed", "default_rng", "Random"}
 LOOKS = {"help", "metavar", "cmap", "interpolation", "fontsize", "dpi"}  # what a user sees in them, no test can judge
 Change = tuple[ast.AST, "ast.AST | None", str]  # what stands there, what shall, the function's qualified name
 
@@ -173,6 +174,8 @@ def _inside(node: ast.AST, scope: str) -> Iterator[Change]:
         return
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip":
         node = _with(node, keywords=[])
+    if isinstance(node, ast.Call) and _begins_chance(node):
+        node = _with(node, args=[])
     for new in _wrong(node):
         yield node, new, scope
     for name, value in ast.iter_fields(node):
@@ -209,6 +212,12 @@ def _wrong_call(node: ast.Call) -> Iterator[ast.AST]:
             yield _with(node, keywords=[k for k in node.keywords if k is not keyword])
     if isinstance(node.func, ast.Attribute) and node.func.attr in DROPPED and ast.unparse(node.func.value) != "torch":
         yield node.func.value
+
+
+def _begins_chance(call: ast.Call) -> bool:
+    """Whether a call sets a seed that is a number: any other is as good."""
+    name = ast.unparse(call.func).rpartition(".")[2]
+    return name in SEEDED and len(call.args) == 1 and isinstance(call.args[0], ast.Constant)
 
 
 def _refuses(node: ast.AST) -> bool:
@@ -451,6 +460,17 @@ def callers(tree: ast.Module, scope: str) -> set[str]:
 
 
 @functools.cache
+def _id(item: pytest.Item) -> str:
+    """The name of a test's case, to look for a file's name in."""
+    return _dashed(item.callspec.id) if hasattr(item, "callspec") else ""
+
+
+def _dashed(text: str) -> str:
+    """Words with a dash on each side."""
+    return f"-{re.sub(r'[^a-z0-9]+', '-', text.lower()).strip('-')}-"
+
+
+@functools.cache
 def _words(item: pytest.Item) -> set[str]:
     """What a test's own text has; the name of a rule or a method counts as that of its file."""
     function = getattr(item, "function", None)
@@ -546,12 +566,13 @@ class Hunt:
         """The tests that reach a mutant: near and cheap ones first, and of each function two before two more.
 
         A test whose own text has the file's name, or one of what is called on the way to the mistake, is nearer than
-        its file, one that was seen to run the function, or has its method as a case, is nearest, and one of which no
-        case does is far.
+        its file, one that was seen to run the function, or has its method or its file as a case, is nearest, and one of
+        which no case does is far.
         Before all comes the one that knows the defaults of methods, where such a default is mistaken.
         """
-        far, turns, ranked = self.reach.distances(mutant.path), Counter[str](), []
+        far, turns, ranked = self.reach.distances(mutant.path), Counter[tuple[str, int]](), []
         called = callers(ast.parse(mutant.original), mutant.scope) | {mutant.path.stem}
+        names = [_dashed(path.stem) for path, distance in far.items() if distance <= mutant.path.stem.startswith("_")]
         here = f"{mutant.path.relative_to(ROOT)}:{mutant.scope}"
         seen = any(here in ran for ran in self.traced.values())
         cases = Counter(function_of(item) for item, _ in files)
@@ -564,12 +585,13 @@ class Hunt:
                 ranked.append((0.0, item))
             elif away or runs:
                 near = min(away, default=0) - 2 * bool(called & _words(item))
-                if runs or mutant.path in self.reach.of_case(item):
+                if runs or mutant.path in self.reach.of_case(item) or any(name in _id(item) for name in names):
                     near -= 4
                 elif ran is not None and seen and self.cases[function] >= cases[function]:
                     near += 4
-                turns[function] += 1
-                ranked.append((max(self.costs.get(function, 0.1), 0.05) * 3**near * ((turns[function] + 1) // 2), item))
+                turns[function, near] += 1
+                turn = (turns[function, near] + 1) // 2
+                ranked.append((max(self.costs.get(function, 0.1), 0.05) * 3**near * turn, item))
         return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
 
     def finder(self, mutant: Mutant, items: list[pytest.Item]) -> str | None:
@@ -628,19 +650,19 @@ class Hunt:
         subprocess.Popen.__init__ = _unless_python(subprocess.Popen.__init__)
         popen_forkserver.Popen._launch = popen_spawn_posix.Popen._launch = _elsewhere
         gc.freeze()  # what is shared with the parent stays shared
-        start, known = time.process_time(), set(sys.modules)
+        start, known = _spent(), set(sys.modules)
         for item, following in itertools.zip_longest(items, items[1:]):
-            before = time.process_time()
+            before = _spent()
             if before - start > seconds:
                 return 0
             signal.setitimer(signal.ITIMER_PROF, self.seconds / 2)  # kills what never ends
-            signal.alarm(int(10 * self.seconds))  # and what waits for ever
+            signal.alarm(int(30 * self.seconds))  # and what waits for ever, on a busy machine too
             if any(report.failed for report in runtestprotocol(item, nextitem=following, log=False)):
                 return 1
             new, known = [name for name in list(sys.modules) if name not in known], set(sys.modules)
             if any(name.partition(".")[0] not in UNFORKED for name in new):
-                start += time.process_time() - before  # the next process has them from the beginning
-            os.write(writer, f"{time.process_time() - before:.4f} {' '.join(new)}\n".encode())
+                start += _spent() - before  # the next process has them from the beginning
+            os.write(writer, f"{_spent() - before:.4f} {' '.join(new)}\n".encode())
         return 0
 
 
@@ -685,8 +707,9 @@ def function_of(item: pytest.Item) -> str:
 
 
 def _spent() -> float:
-    """Seconds of a processor, of the processes that have ended too."""
-    return sum(os.times()[:4])
+    """Seconds of a processor, of the processes that have ended too: a busy machine changes no verdict."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(part.ru_utime + part.ru_stime for part in used)
 
 
 def verdicts() -> dict[str, str]:
