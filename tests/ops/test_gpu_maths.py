@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
+from test_pointwise_ops import NAMES, call, core
 
 from normkit import ops
 from normkit.kernels import cuda
 from normkit.ops import paths
 from place import DEVICE, KERNEL, kernels
-from test_pointwise_ops import NAMES, call, core
 
 pytestmark = pytest.mark.skipif(cuda.absent() is not None, reason=str(cuda.absent()))
 WIDTH = 256
