@@ -576,15 +576,19 @@ class Hunt:
         here = f"{mutant.path.relative_to(ROOT)}:{mutant.scope}"
         seen = any(here in ran for ran in self.traced.values())
         cases = Counter(function_of(item) for item, _ in files)
+
+        @functools.cache
+        def away(named: frozenset[Path], test: Path) -> int | None:
+            return min([far[path] for path in named if path in far] + _beside(mutant.path, test), default=None)
+
         for item, named in files:
-            away = [far[path] for path in named if path in far] + _beside(mutant.path, item.path)
-            function = function_of(item)
+            function, nearest = function_of(item), away(named, item.path)
             ran = self.traced.get(function)
             runs = ran is not None and here in ran
             if mutant.of_default and function == DEFAULTS and mutant.path in self.reach.of_case(item):
                 ranked.append((0.0, item))
-            elif away or runs:
-                near = min(away, default=0) - 2 * bool(called & _words(item))
+            elif nearest is not None or runs:
+                near = (nearest or 0) - 2 * bool(called & _words(item))
                 if runs or mutant.path in self.reach.of_case(item) or any(name in _id(item) for name in names):
                     near -= 4
                 elif ran is not None and seen and self.cases[function] >= cases[function]:
@@ -701,6 +705,7 @@ def goes_over_methods(item: pytest.Item) -> bool:
     return item.path.is_relative_to(SOURCE) or item.path.name == "test_goldens.py"
 
 
+@functools.cache
 def function_of(item: pytest.Item) -> str:
     """A test without its case."""
     return item.nodeid.partition("[")[0]
