@@ -9,10 +9,11 @@
 A mistake is drawn by its text and the function it is in, not by its line, so that the rest of the draw stays as it is
 when a file changes; what was said of a mistake holds until its file changes. One that cannot be made makes room for the
 next.
-Tests are collected once. For each mistake a process forks, swaps the code of what is loaded, and runs the tests that
-reach the file until one fails or its time is up: near and cheap ones first, by who imports what, whom a test names and
-where it lies. That is read off, not run, so that a test may be missed, and the share that is seen is at least what is
-told. Where `traced.py` has written down what tests run, those that run the function come first.
+Tests are collected once, by a process that forks into some that try mistakes. For each mistake one of these forks,
+swaps the code of what is loaded, and runs the tests that reach the file until one fails or its time is up: near and
+cheap ones first, by who imports what, whom a test names and where it lies. That is read off, not run, so that a test
+may be missed, and the share that is seen is at least what is told. Where `traced.py` has written down what tests run,
+those that run the function come first.
 Mistakes are another comparison, operator, number, truth value or default, arguments that change places, and a check, a
 call, a keyword or a ``not`` left out.
 
@@ -45,7 +46,8 @@ import traceback
 import types
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from multiprocessing import popen_forkserver, popen_spawn_posix
+from multiprocessing import Pipe, popen_forkserver, popen_spawn_posix
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import pytest
@@ -519,8 +521,9 @@ def _methods(tree: ast.Module) -> list[str]:
 class Hunt:
     """Collect the tests once; for each mutant fork, make the mistake, and run what reaches it until something fails."""
 
-    def __init__(self, mutants: Iterable[Mutant], number: int, said: dict[str, str], reach: Reach, seconds: float):
-        self.mutants, self.number, self.said, self.reach, self.seconds = mutants, number, said, reach, seconds
+    def __init__(self, mutants: Iterator[Mutant], number: int, said: dict[str, str], reach: Reach, options):
+        self.mutants, self.number, self.said, self.reach = mutants, number, said, reach
+        self.seconds, self.processes = options.seconds, options.processes
         self.told: list[tuple[Mutant, str]] = []  # of each mistake that was drawn
         self.sound, self.unsound = set[str](), set[str]()
         self.traced, costs, self.cases = traces()
@@ -531,38 +534,66 @@ class Hunt:
         items[:] = [item for item in items if not left_out(item)]
 
     def pytest_runtestloop(self, session):
-        """Try one mutant after the other, until as many were made as are wanted."""
-        files = [(item, self.reach.files(item)) for item in session.items]
+        """Hand one mutant after the other to the processes that try them, until as many were made as are wanted."""
+        self.files = [(item, self.reach.files(item)) for item in session.items]
         gc.unfreeze()  # what the tests' configuration sets aside, where functions are looked for
         gc.collect()
-        for mutant in self.mutants:
-            if self.made() == self.number:
-                break
-            before, said = _spent(), self.said.get(mutant.name)
-            self.told.append((mutant, said or self.verdict(mutant, files)))
-            if said is None:
-                told = self.told[-1][1]
-                print(f"{self.made()}/{self.number} {mutant}\n    {told}, {_spent() - before:.0f} s", flush=True)
-                with VERDICTS.open("a") as verdicts:
-                    verdicts.write(f"{told}\t{mutant.name}\t{mutant}\n")
-                COSTS.write_text(json.dumps(self.costs))
-        return True
+        idle, busy = [self.hunter() for _ in range(self.processes)], dict[Connection, Mutant]()
+        while True:
+            while idle and self.made() + len(busy) < self.number and (mutant := next(self.mutants, None)) is not None:
+                if mutant.name in self.said:
+                    self.told.append((mutant, self.said[mutant.name]))
+                else:
+                    busy[idle[-1]] = mutant
+                    idle.pop().send(mutant)
+            if not busy:
+                return True
+            for connection in wait(list(busy)):
+                self.note(busy.pop(connection), *connection.recv())
+                idle.append(connection)
+
+    def hunter(self) -> Connection:
+        """Start a process that says of each mutant it is sent who finds it; it ends when nobody sends any more."""
+        here, there = Pipe()
+        if os.fork() == 0:
+            here.close()
+            with contextlib.suppress(EOFError, KeyboardInterrupt):
+                while True:
+                    there.send(self.tried(there.recv()))
+            os._exit(0)
+        there.close()
+        return here
+
+    def tried(self, mutant: Mutant) -> tuple[str, float, dict[str, float]]:
+        """The verdict, the seconds that it took, and what tests took of which that was not known."""
+        before, costs = _spent(), dict(self.costs)
+        told = self.verdict(mutant)
+        return told, _spent() - before, {test: cost for test, cost in self.costs.items() if costs.get(test) != cost}
+
+    def note(self, mutant: Mutant, told: str, seconds: float, costs: dict[str, float]) -> None:
+        """Print and keep what was said of a mutant."""
+        self.told.append((mutant, told))
+        self.costs |= costs
+        print(f"{self.made()}/{self.number} {mutant}\n    {told}, {seconds:.0f} s", flush=True)
+        with VERDICTS.open("a") as verdicts:
+            verdicts.write(f"{told}\t{mutant.name}\t{mutant}\n")
+        COSTS.write_text(json.dumps(self.costs))
 
     def made(self) -> int:
         """How many of the mistakes that were drawn could be made."""
         return sum(told != ABSENT for _, told in self.told)
 
-    def verdict(self, mutant: Mutant, files: list[tuple[pytest.Item, frozenset[Path]]]) -> str:
+    def verdict(self, mutant: Mutant) -> str:
         """Who finds a mutant, or that nobody does; what cannot be swapped in a process that runs is told apart."""
         name = ".".join(mutant.path.relative_to(SOURCE.parent).with_suffix("").parts)
         _import([name.removesuffix(".__init__")])
         try:
-            finder = self.finder(mutant, self.ranked(mutant, files))
+            finder = self.finder(mutant, self.ranked(mutant))
         except LookupError:
             return ABSENT
         return f"found by {finder}" if finder else UNSEEN
 
-    def ranked(self, mutant: Mutant, files: list[tuple[pytest.Item, frozenset[Path]]]) -> list[pytest.Item]:
+    def ranked(self, mutant: Mutant) -> list[pytest.Item]:
         """The tests that reach a mutant: near and cheap ones first, and of each function two before two more.
 
         A test whose own text has the file's name, or one of what is called on the way to the mistake, is nearer than
@@ -575,13 +606,13 @@ class Hunt:
         names = [_dashed(path.stem) for path, distance in far.items() if distance <= mutant.path.stem.startswith("_")]
         here = f"{mutant.path.relative_to(ROOT)}:{mutant.scope}"
         seen = any(here in ran for ran in self.traced.values())
-        cases = Counter(function_of(item) for item, _ in files)
+        cases = Counter(function_of(item) for item, _ in self.files)
 
         @functools.cache
         def away(named: frozenset[Path], test: Path) -> int | None:
             return min([far[path] for path in named if path in far] + _beside(mutant.path, test), default=None)
 
-        for item, named in files:
+        for item, named in self.files:
             function, nearest = function_of(item), away(named, item.path)
             ran = self.traced.get(function)
             runs = ran is not None and here in ran
@@ -764,6 +795,7 @@ def main() -> int:
     parser.add_argument("--mutants", type=int, default=100, help="how many mistakes, drawn by seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=20.0, help="of a processor, for the tests of one mistake")
+    parser.add_argument("--processes", type=int, default=2, help="of the tests, each with one mistake at a time")
     parser.add_argument("--again", action="store_true", help="only those that were not tried yet or not seen")
     parser.add_argument("--go-on", action="store_true", help="only those that were not tried yet")
     options = parser.parse_args()
@@ -771,7 +803,7 @@ def main() -> int:
         VERDICTS.unlink(missing_ok=True)
     said = {name: told for name, told in verdicts().items() if told != UNSEEN or not options.again}
     mutants, count = drawn(whole() if options.all else options.files or changed(), options.seed)
-    told = hunt(mutants, options.mutants, said, options.seconds)
+    told = hunt(mutants, said, options)
     survivors = [mutant for mutant, verdict in told if verdict == UNSEEN]
     made = sum(verdict != ABSENT for _, verdict in told)
     share = 1 - len(survivors) / max(1, made)
@@ -781,13 +813,13 @@ def main() -> int:
     return int(share < GOOD)
 
 
-def hunt(mutants: Iterator[Mutant], number: int, said: dict[str, str], seconds: float) -> list[tuple[Mutant, str]]:
+def hunt(mutants: Iterator[Mutant], said: dict[str, str], options: argparse.Namespace) -> list[tuple[Mutant, str]]:
     """Let pytest collect the tests, and try the mutants on them instead of running them."""
-    reach = Reach(whole())
+    reach, number = Reach(whole()), options.mutants
     first = list(itertools.islice(mutants, number + number // 4))  # some more than asked for: not each can be made
     os.environ["OMP_NUM_THREADS"] = "1"  # a fork has no threads, and would wait for those of its parent for ever
     os.environ[ASKED] = ",".join(asked({mutant.path for mutant in first if mutant.name not in said}, reach))
-    hunt = Hunt(itertools.chain(first, mutants), number, said, reach, seconds)
+    hunt = Hunt(itertools.chain(first, mutants), number, said, reach, options)
     with contextlib.suppress(KeyboardInterrupt):
         pytest.main(
             [str(ROOT / "tests"), str(SOURCE / "contract"), "-q", "-p", "no:cacheprovider", "-s"], plugins=[hunt]
