@@ -527,7 +527,7 @@ class Hunt:
         self.told: list[tuple[Mutant, str]] = []  # of each mistake that was drawn
         self.sound, self.unsound = set[str](), set[str]()
         self.traced, costs, self.cases = traces()
-        self.costs = costs | (json.loads(COSTS.read_text()) if COSTS.exists() else {})  # of a test function
+        self.costs = costs | (json.loads(COSTS.read_text()) if COSTS.exists() else {})  # of a test and of its cases
 
     def pytest_collection_modifyitems(self, items):
         """Leave out what takes long, or would not see a mistake."""
@@ -626,7 +626,8 @@ class Hunt:
                     near += 4
                 turns[function, near] += 1
                 turn = (turns[function, near] + 1) // 2
-                ranked.append((max(self.costs.get(function, 0.1), 0.05) * 3**near * turn, item))
+                cost = self.costs.get(item.nodeid, self.costs.get(function, 0.1))
+                ranked.append((max(cost, 0.05) * 3**near * turn, item))
         return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
 
     def finder(self, mutant: Mutant, items: list[pytest.Item]) -> str | None:
@@ -665,7 +666,7 @@ class Hunt:
             raise LookupError(f"nothing that is loaded has {mutant}")
         for item, (seconds, *names) in zip(items, lines, strict=False):
             if not names:  # else it has waited for them, this once
-                self.costs[function_of(item)] = float(seconds)
+                self.costs[item.nodeid] = self.costs[function_of(item)] = float(seconds)
             _import(names)
         late = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM)
         return (items[len(lines)], not late) if status and len(lines) < len(items) else None
