@@ -557,10 +557,14 @@ class Hunt:
         here, there = Pipe()
         if os.fork() == 0:
             here.close()
-            with contextlib.suppress(EOFError, KeyboardInterrupt):
-                while True:
-                    there.send(self.tried(there.recv()))
-            os._exit(0)
+            try:
+                with contextlib.suppress(EOFError, KeyboardInterrupt):
+                    while True:
+                        there.send(self.tried(there.recv()))
+            except BaseException:
+                traceback.print_exc(file=sys.__stderr__)
+            finally:
+                os._exit(0)
         there.close()
         return here
 

@@ -21,7 +21,7 @@ from normkit.watching.history import BAD, DATA, LOSS, History
 from normkit.watching.store import MEAN, Store
 
 RECORD = Path(__file__).with_name("findings.jsonl")
-DRAWS, SAMPLES, SHOWN = 120, 24, 3
+DRAWS, SAMPLES, SHOWN = 120, 16, 3
 BLOCKS = [f"blocks.{number}" for number in range(4)]
 KINDS = {
     "linear": "Linear",
@@ -58,6 +58,7 @@ SHARES = {
     "carried",
     "accuracy",
 }
+NEAR_ONE = {"variance_ratio", "mean_shift"}
 SMALL = {"radial", "update", "carried", "lr", "data_mean", "bias_spread"}
 
 
@@ -130,6 +131,8 @@ def way(chance, what):
     if what in SHARES:
         size = chance.choice([chance.random(), 1 - 10 ** chance.uniform(-5, -1), 10 ** chance.uniform(-4, -1)])
         return size, 1.0, chance.choice([0.0, 0.0, -0.1]), chance.choice([0.0, 0.01])
+    if what in NEAR_ONE:
+        return 10 ** chance.uniform(-1, 1), chance.choice([1.0, 1.5]), 0.0, 0.02
     small = what in SMALL
     size = 10 ** (chance.uniform(-8, 0) if small else chance.choice([0, chance.uniform(-2, 2), chance.uniform(-8, 6)]))
     grows, noise = chance.choice([0.1, 0.5, 1.0, 1.1, 2.0, 12.0]), chance.choice([0.0, 0.02, 0.5])
@@ -140,14 +143,17 @@ def series(chance, where, what, size, grows, slope, noise):
     """One signal at one place."""
     block = int(where.split(".")[1]) if where.startswith("blocks") else 0
     start = size * grows**block * math.exp(noise * chance.gauss(0, 1))
+    hole = chance.randrange(100 * SAMPLES)  # mostly beyond the end
     for at in range(SAMPLES):
-        value = start * math.exp(max(min(slope * at, 12), -12) + noise * chance.gauss(0, 0.3))
+        value = start * math.exp(max(min(slope * at, 12), -12) + (noise and noise * chance.gauss(0, 0.3)))
         if what in WHOLE:
-            yield float(int(value) % 8 + 2)
+            yield float(int(value) % (40 if what == "count" else 8) + 2)
+        elif what == "softmax_twice":
+            yield float(value > 1)
         elif what.startswith("bad"):
             yield float(1 + 6 * int(value) if value < at else 0)
         else:
-            yield math.nan if chance.random() < 0.0005 else value * (50 if noise and chance.random() < 0.03 else 1)
+            yield math.nan if at == hole else value * (50 if noise and chance.random() < 0.03 else 1)
 
 
 def training(number):
