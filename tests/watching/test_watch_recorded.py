@@ -163,6 +163,9 @@ def training(number):
     if number % 10 == 9:  # long steps and a loss that jumps at first, and both fall
         ways |= {"update": (0.5, 1.0, -0.2, 0.0), "loss": (2.0, 1.0, -0.1, 0.0), "loss_peak": (4.0, 1.0, -0.1, 0.0)}
         ways |= {"lr": (0.01, 1.0, 0.0, 0.0)}
+    if number % 10 == 7:  # a loss and a share of right answers about those of guessing
+        ways |= {"cross_entropy": (chance.uniform(1, 4), 1.0, 0.0, 0.02), "accuracy": (chance.random(), 1.0, 0.0, 0.02)}
+        ways |= {"classes": (float(chance.randrange(8)), 1.0, 0.0, 0.0), "update": (0.01, 1.0, 0.0, 0.02)}
     lost = {name for name in weights() if number % 10 == 8 and chance.random() < 0.2}
     ways |= {what: (0.0, 1.0, 0.0, 0.0) for what in ("gradient",) if number % 20 == 17}
     names = [(where, what) for where, what in names if where not in lost or what != "gradient"]
