@@ -127,5 +127,28 @@ def test_a_call_is_shared_out_as_it_was(kind):
             assert launched(call) == recorded()[name], name
 
 
+def tabled(found):
+    """What the table of machine code compiles: of each kernel its types, constants, warps and sizes."""
+    for one in found:
+        if not one.name.startswith("Liger"):
+            kept = [one.name, one.type, one.width, one.types, one.constants, one.warps, one.entries, one.known]
+            yield [*kept, sorted(one.large), round(one.used, 6)]
+
+
+def tables():
+    from normkit.kernels.cuda import variants
+
+    return {
+        "the table": [*tabled(variants.variants(("bf16", "fp32"), (64, 5120, 40000)))],
+        "all that is compiled": [*tabled(variants.everything())],
+    }
+
+
+@pytest.mark.parametrize("name", ["the table", "all that is compiled"])
+def test_the_table_of_machine_code_has_the_kernels_that_it_had(name):
+    assert json.loads(json.dumps(tables()[name])) == recorded()[name]
+
+
 if __name__ == "__main__":
-    RECORD.write_text("".join(f"{json.dumps([name, launched(call)])}\n" for name, call in calls()))
+    lines = [*tables().items(), *((name, launched(call)) for name, call in calls())]
+    RECORD.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
