@@ -44,7 +44,7 @@ import subprocess
 import sys
 import traceback
 import types
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from multiprocessing import Pipe, popen_forkserver, popen_spawn_posix
 from multiprocessing.connection import Connection, wait
@@ -539,18 +539,28 @@ class Hunt:
         gc.unfreeze()  # what the tests' configuration sets aside, where functions are looked for
         gc.collect()
         idle, busy = [self.hunter() for _ in range(self.processes)], dict[Connection, Mutant]()
+        drawn, done = deque[Mutant](), dict[str, tuple[str, float, dict[str, float]]]()
         while True:
-            while idle and self.made() + len(busy) < self.number and (mutant := next(self.mutants, None)) is not None:
-                if mutant.name in self.said:
-                    self.told.append((mutant, self.said[mutant.name]))
-                else:
+            self.keep(drawn, done)
+            while idle and self.made() + len(drawn) < self.number and (mutant := next(self.mutants, None)) is not None:
+                drawn.append(mutant)
+                if mutant.name not in self.said:
                     busy[idle[-1]] = mutant
                     idle.pop().send(mutant)
-            if not busy:
+            if not drawn:
                 return True
-            for connection in wait(list(busy)):
-                self.note(busy.pop(connection), *connection.recv())
+            for connection in wait(list(busy)) if busy else ():
+                done[busy.pop(connection).name] = connection.recv()
                 idle.append(connection)
+
+    def keep(self, drawn: deque[Mutant], done: dict[str, tuple[str, float, dict[str, float]]]) -> None:
+        """Keep what was said in the order of the draw: where that is broken off, the quick ones are not too many."""
+        while drawn and (drawn[0].name in done or drawn[0].name in self.said):
+            mutant = drawn.popleft()
+            if mutant.name in done:
+                self.note(mutant, *done[mutant.name])
+            else:
+                self.told.append((mutant, self.said[mutant.name]))
 
     def hunter(self) -> Connection:
         """Start a process that says of each mutant it is sent who finds it; it ends when nobody sends any more."""
