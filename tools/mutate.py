@@ -9,16 +9,17 @@
 A mistake is drawn by its text and the function it is in, not by its line, so that the rest of the draw stays as it is
 when a file changes; what was said of a mistake holds until its file changes. One that cannot be made makes room for the
 next.
-Tests are collected once. For each mistake a process forks, swaps the code of what is loaded, and runs the tests that
-reach the file until one fails or its time is up: near and cheap ones first, by who imports what, whom a test names and
-where it lies. That is read off, not run, so that a test may be missed, and the share that is seen is at least what is
-told. Where `traced.py` has written down what tests run, those that run the function come first.
+Tests are collected once, by a process that forks into some that try mistakes. For each mistake one of these forks,
+swaps the code of what is loaded, and runs the tests that reach the file until one fails or its time is up: near and
+cheap ones first, by who imports what, whom a test names and where it lies. That is read off, not run, so that a test
+may be missed, and the share that is seen is at least what is told. Where `traced.py` has written down what tests run,
+those that run the function come first.
 Mistakes are another comparison, operator, number, truth value or default, arguments that change places, and a check, a
 call, a keyword or a ``not`` left out.
 
-What a card says of a method is data for the tests and is left alone, and so are texts, looks, types, whether `zip` is
-strict, which only speaks where other code is wrong, and all that runs at import but numbers with a name. Tests that
-compile, export or start processes are left out, for their time.
+What a card says of a method is data for the tests and is left alone, and so are texts, looks, types, seeds, whether
+`zip` is strict, which only speaks where other code is wrong, and all that runs at import but numbers with a name.
+Tests that compile, export or start processes are left out, for their time.
 """
 
 from __future__ import annotations
@@ -37,15 +38,16 @@ import json
 import linecache
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
-import time
 import traceback
 import types
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
-from multiprocessing import popen_forkserver, popen_spawn_posix
+from multiprocessing import Pipe, popen_forkserver, popen_spawn_posix
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,7 @@ SWAPS = {
 COMMUTE = {"max", "min", "maximum", "minimum", "logaddexp", "isclose", "hypot", "gcd"}
 TURNS = {"transpose", "swapaxes"}
 DROPPED = {"detach", "double", "float", "abs", "square", "sqrt", "clamp", "unsqueeze"}
+SEEDED = {"manual_seed", "default_rng", "Random"}
 LOOKS = {"help", "metavar", "cmap", "interpolation", "fontsize", "dpi"}  # what a user sees in them, no test can judge
 Change = tuple[ast.AST, "ast.AST | None", str]  # what stands there, what shall, the function's qualified name
 
@@ -173,6 +176,8 @@ def _inside(node: ast.AST, scope: str) -> Iterator[Change]:
         return
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip":
         node = _with(node, keywords=[])
+    if isinstance(node, ast.Call) and _begins_chance(node):
+        node = _with(node, args=[])
     for new in _wrong(node):
         yield node, new, scope
     for name, value in ast.iter_fields(node):
@@ -209,6 +214,12 @@ def _wrong_call(node: ast.Call) -> Iterator[ast.AST]:
             yield _with(node, keywords=[k for k in node.keywords if k is not keyword])
     if isinstance(node.func, ast.Attribute) and node.func.attr in DROPPED and ast.unparse(node.func.value) != "torch":
         yield node.func.value
+
+
+def _begins_chance(call: ast.Call) -> bool:
+    """Whether a call sets a seed that is a number: any other is as good."""
+    name = ast.unparse(call.func).rpartition(".")[2]
+    return name in SEEDED and len(call.args) == 1 and isinstance(call.args[0], ast.Constant)
 
 
 def _refuses(node: ast.AST) -> bool:
@@ -451,6 +462,17 @@ def callers(tree: ast.Module, scope: str) -> set[str]:
 
 
 @functools.cache
+def _id(item: pytest.Item) -> str:
+    """The name of a test's case, to look for a file's name in."""
+    return _dashed(item.callspec.id) if hasattr(item, "callspec") else ""
+
+
+def _dashed(text: str) -> str:
+    """Words with a dash on each side."""
+    return f"-{re.sub(r'[^a-z0-9]+', '-', text.lower()).strip('-')}-"
+
+
+@functools.cache
 def _words(item: pytest.Item) -> set[str]:
     """What a test's own text has; the name of a rule or a method counts as that of its file."""
     function = getattr(item, "function", None)
@@ -499,77 +521,127 @@ def _methods(tree: ast.Module) -> list[str]:
 class Hunt:
     """Collect the tests once; for each mutant fork, make the mistake, and run what reaches it until something fails."""
 
-    def __init__(self, mutants: Iterable[Mutant], number: int, said: dict[str, str], reach: Reach, seconds: float):
-        self.mutants, self.number, self.said, self.reach, self.seconds = mutants, number, said, reach, seconds
+    def __init__(self, mutants: Iterator[Mutant], number: int, said: dict[str, str], reach: Reach, options):
+        self.mutants, self.number, self.said, self.reach = mutants, number, said, reach
+        self.seconds, self.processes = options.seconds, options.processes
         self.told: list[tuple[Mutant, str]] = []  # of each mistake that was drawn
         self.sound, self.unsound = set[str](), set[str]()
         self.traced, costs, self.cases = traces()
-        self.costs = costs | (json.loads(COSTS.read_text()) if COSTS.exists() else {})  # of a test function
+        self.costs = costs | (json.loads(COSTS.read_text()) if COSTS.exists() else {})  # of a test and of its cases
 
     def pytest_collection_modifyitems(self, items):
         """Leave out what takes long, or would not see a mistake."""
         items[:] = [item for item in items if not left_out(item)]
 
     def pytest_runtestloop(self, session):
-        """Try one mutant after the other, until as many were made as are wanted."""
-        files = [(item, self.reach.files(item)) for item in session.items]
+        """Hand one mutant after the other to the processes that try them, until as many were made as are wanted."""
+        self.files = [(item, self.reach.files(item)) for item in session.items]
         gc.unfreeze()  # what the tests' configuration sets aside, where functions are looked for
         gc.collect()
-        for mutant in self.mutants:
-            if self.made() == self.number:
-                break
-            before, said = _spent(), self.said.get(mutant.name)
-            self.told.append((mutant, said or self.verdict(mutant, files)))
-            if said is None:
-                told = self.told[-1][1]
-                print(f"{self.made()}/{self.number} {mutant}\n    {told}, {_spent() - before:.0f} s", flush=True)
-                with VERDICTS.open("a") as verdicts:
-                    verdicts.write(f"{told}\t{mutant.name}\t{mutant}\n")
-                COSTS.write_text(json.dumps(self.costs))
-        return True
+        idle, busy = [self.hunter() for _ in range(self.processes)], dict[Connection, Mutant]()
+        drawn, done = deque[Mutant](), dict[str, tuple[str, float, dict[str, float]]]()
+        while True:
+            self.keep(drawn, done)
+            while idle and self.made() + len(drawn) < self.number and (mutant := next(self.mutants, None)) is not None:
+                drawn.append(mutant)
+                if mutant.name not in self.said:
+                    busy[idle[-1]] = mutant
+                    idle.pop().send(mutant)
+            if not drawn:
+                return True
+            for connection in wait(list(busy)) if busy else ():
+                done[busy.pop(connection).name] = connection.recv()
+                idle.append(connection)
+
+    def keep(self, drawn: deque[Mutant], done: dict[str, tuple[str, float, dict[str, float]]]) -> None:
+        """Keep what was said in the order of the draw: where that is broken off, the quick ones are not too many."""
+        while drawn and (drawn[0].name in done or drawn[0].name in self.said):
+            mutant = drawn.popleft()
+            if mutant.name in done:
+                self.note(mutant, *done[mutant.name])
+            else:
+                self.told.append((mutant, self.said[mutant.name]))
+
+    def hunter(self) -> Connection:
+        """Start a process that says of each mutant it is sent who finds it; it ends when nobody sends any more."""
+        here, there = Pipe()
+        if os.fork() == 0:
+            here.close()
+            try:
+                with contextlib.suppress(EOFError, KeyboardInterrupt):
+                    while True:
+                        there.send(self.tried(there.recv()))
+            except BaseException:
+                traceback.print_exc(file=sys.__stderr__)
+            finally:
+                os._exit(0)
+        there.close()
+        return here
+
+    def tried(self, mutant: Mutant) -> tuple[str, float, dict[str, float]]:
+        """The verdict, the seconds that it took, and what tests took of which that was not known."""
+        before, costs = _spent(), dict(self.costs)
+        told = self.verdict(mutant)
+        return told, _spent() - before, {test: cost for test, cost in self.costs.items() if costs.get(test) != cost}
+
+    def note(self, mutant: Mutant, told: str, seconds: float, costs: dict[str, float]) -> None:
+        """Print and keep what was said of a mutant."""
+        self.told.append((mutant, told))
+        self.costs |= costs
+        print(f"{self.made()}/{self.number} {mutant}\n    {told}, {seconds:.0f} s", flush=True)
+        with VERDICTS.open("a") as verdicts:
+            verdicts.write(f"{told}\t{mutant.name}\t{mutant}\n")
+        COSTS.write_text(json.dumps(self.costs))
 
     def made(self) -> int:
         """How many of the mistakes that were drawn could be made."""
         return sum(told != ABSENT for _, told in self.told)
 
-    def verdict(self, mutant: Mutant, files: list[tuple[pytest.Item, frozenset[Path]]]) -> str:
+    def verdict(self, mutant: Mutant) -> str:
         """Who finds a mutant, or that nobody does; what cannot be swapped in a process that runs is told apart."""
         name = ".".join(mutant.path.relative_to(SOURCE.parent).with_suffix("").parts)
         _import([name.removesuffix(".__init__")])
         try:
-            finder = self.finder(mutant, self.ranked(mutant, files))
+            finder = self.finder(mutant, self.ranked(mutant))
         except LookupError:
             return ABSENT
         return f"found by {finder}" if finder else UNSEEN
 
-    def ranked(self, mutant: Mutant, files: list[tuple[pytest.Item, frozenset[Path]]]) -> list[pytest.Item]:
+    def ranked(self, mutant: Mutant) -> list[pytest.Item]:
         """The tests that reach a mutant: near and cheap ones first, and of each function two before two more.
 
         A test whose own text has the file's name, or one of what is called on the way to the mistake, is nearer than
-        its file, one that was seen to run the function, or has its method as a case, is nearest, and one of which no
-        case does is far.
+        its file, one that was seen to run the function, or has its method or its file as a case, is nearest, and one of
+        which no case does is far.
         Before all comes the one that knows the defaults of methods, where such a default is mistaken.
         """
-        far, turns, ranked = self.reach.distances(mutant.path), Counter[str](), []
+        far, turns, ranked = self.reach.distances(mutant.path), Counter[tuple[str, int]](), []
         called = callers(ast.parse(mutant.original), mutant.scope) | {mutant.path.stem}
+        names = [_dashed(path.stem) for path, distance in far.items() if distance <= mutant.path.stem.startswith("_")]
         here = f"{mutant.path.relative_to(ROOT)}:{mutant.scope}"
         seen = any(here in ran for ran in self.traced.values())
-        cases = Counter(function_of(item) for item, _ in files)
-        for item, named in files:
-            away = [far[path] for path in named if path in far] + _beside(mutant.path, item.path)
-            function = function_of(item)
+        cases = Counter(function_of(item) for item, _ in self.files)
+
+        @functools.cache
+        def away(named: frozenset[Path], test: Path) -> int | None:
+            return min([far[path] for path in named if path in far] + _beside(mutant.path, test), default=None)
+
+        for item, named in self.files:
+            function, nearest = function_of(item), away(named, item.path)
             ran = self.traced.get(function)
             runs = ran is not None and here in ran
             if mutant.of_default and function == DEFAULTS and mutant.path in self.reach.of_case(item):
                 ranked.append((0.0, item))
-            elif away or runs:
-                near = min(away, default=0) - 2 * bool(called & _words(item))
-                if runs or mutant.path in self.reach.of_case(item):
+            elif nearest is not None or runs:
+                near = (nearest or 0) - 2 * bool(called & _words(item))
+                if runs or mutant.path in self.reach.of_case(item) or any(name in _id(item) for name in names):
                     near -= 4
                 elif ran is not None and seen and self.cases[function] >= cases[function]:
                     near += 4
-                turns[function] += 1
-                ranked.append((max(self.costs.get(function, 0.1), 0.05) * 3**near * ((turns[function] + 1) // 2), item))
+                turns[function, near] += 1
+                turn = (turns[function, near] + 1) // 2
+                cost = self.costs.get(item.nodeid, self.costs.get(function, 0.1))
+                ranked.append((max(cost, 0.05) * 3**near * turn, item))
         return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
 
     def finder(self, mutant: Mutant, items: list[pytest.Item]) -> str | None:
@@ -608,7 +680,7 @@ class Hunt:
             raise LookupError(f"nothing that is loaded has {mutant}")
         for item, (seconds, *names) in zip(items, lines, strict=False):
             if not names:  # else it has waited for them, this once
-                self.costs[function_of(item)] = float(seconds)
+                self.costs[item.nodeid] = self.costs[function_of(item)] = float(seconds)
             _import(names)
         late = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM)
         return (items[len(lines)], not late) if status and len(lines) < len(items) else None
@@ -628,19 +700,19 @@ class Hunt:
         subprocess.Popen.__init__ = _unless_python(subprocess.Popen.__init__)
         popen_forkserver.Popen._launch = popen_spawn_posix.Popen._launch = _elsewhere
         gc.freeze()  # what is shared with the parent stays shared
-        start, known = time.process_time(), set(sys.modules)
+        start, known = _spent(), set(sys.modules)
         for item, following in itertools.zip_longest(items, items[1:]):
-            before = time.process_time()
+            before = _spent()
             if before - start > seconds:
                 return 0
             signal.setitimer(signal.ITIMER_PROF, self.seconds / 2)  # kills what never ends
-            signal.alarm(int(10 * self.seconds))  # and what waits for ever
+            signal.alarm(int(30 * self.seconds))  # and what waits for ever, on a busy machine too
             if any(report.failed for report in runtestprotocol(item, nextitem=following, log=False)):
                 return 1
             new, known = [name for name in list(sys.modules) if name not in known], set(sys.modules)
             if any(name.partition(".")[0] not in UNFORKED for name in new):
-                start += time.process_time() - before  # the next process has them from the beginning
-            os.write(writer, f"{time.process_time() - before:.4f} {' '.join(new)}\n".encode())
+                start += _spent() - before  # the next process has them from the beginning
+            os.write(writer, f"{_spent() - before:.4f} {' '.join(new)}\n".encode())
         return 0
 
 
@@ -679,14 +751,16 @@ def goes_over_methods(item: pytest.Item) -> bool:
     return item.path.is_relative_to(SOURCE) or item.path.name == "test_goldens.py"
 
 
+@functools.cache
 def function_of(item: pytest.Item) -> str:
     """A test without its case."""
     return item.nodeid.partition("[")[0]
 
 
 def _spent() -> float:
-    """Seconds of a processor, of the processes that have ended too."""
-    return sum(os.times()[:4])
+    """Seconds of a processor, of the processes that have ended too: a busy machine changes no verdict."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(part.ru_utime + part.ru_stime for part in used)
 
 
 def verdicts() -> dict[str, str]:
@@ -736,6 +810,7 @@ def main() -> int:
     parser.add_argument("--mutants", type=int, default=100, help="how many mistakes, drawn by seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=20.0, help="of a processor, for the tests of one mistake")
+    parser.add_argument("--processes", type=int, default=2, help="of the tests, each with one mistake at a time")
     parser.add_argument("--again", action="store_true", help="only those that were not tried yet or not seen")
     parser.add_argument("--go-on", action="store_true", help="only those that were not tried yet")
     options = parser.parse_args()
@@ -743,7 +818,7 @@ def main() -> int:
         VERDICTS.unlink(missing_ok=True)
     said = {name: told for name, told in verdicts().items() if told != UNSEEN or not options.again}
     mutants, count = drawn(whole() if options.all else options.files or changed(), options.seed)
-    told = hunt(mutants, options.mutants, said, options.seconds)
+    told = hunt(mutants, said, options)
     survivors = [mutant for mutant, verdict in told if verdict == UNSEEN]
     made = sum(verdict != ABSENT for _, verdict in told)
     share = 1 - len(survivors) / max(1, made)
@@ -753,13 +828,13 @@ def main() -> int:
     return int(share < GOOD)
 
 
-def hunt(mutants: Iterator[Mutant], number: int, said: dict[str, str], seconds: float) -> list[tuple[Mutant, str]]:
+def hunt(mutants: Iterator[Mutant], said: dict[str, str], options: argparse.Namespace) -> list[tuple[Mutant, str]]:
     """Let pytest collect the tests, and try the mutants on them instead of running them."""
-    reach = Reach(whole())
+    reach, number = Reach(whole()), options.mutants
     first = list(itertools.islice(mutants, number + number // 4))  # some more than asked for: not each can be made
     os.environ["OMP_NUM_THREADS"] = "1"  # a fork has no threads, and would wait for those of its parent for ever
     os.environ[ASKED] = ",".join(asked({mutant.path for mutant in first if mutant.name not in said}, reach))
-    hunt = Hunt(itertools.chain(first, mutants), number, said, reach, seconds)
+    hunt = Hunt(itertools.chain(first, mutants), number, said, reach, options)
     with contextlib.suppress(KeyboardInterrupt):
         pytest.main(
             [str(ROOT / "tests"), str(SOURCE / "contract"), "-q", "-p", "no:cacheprovider", "-s"], plugins=[hunt]

@@ -196,3 +196,18 @@ def test_a_test_that_names_the_rule_of_a_file_comes_before_cheaper_ones(toy):
     others = "".join(f"\n\ndef test_{at}():\n    assert ask('rule') == 2\n" for at in range(3))
     (toy / "tests/test_rules.py").write_text(f"{asked}{others}\n\ndef test_last():\n    assert ask('late-rule') == 2\n")
     assert "in find: x + 1  ->  x - 1\n    found by tests/test_rules.py::test_last" in hunted(toy).stdout
+
+
+def test_a_case_that_is_called_after_the_file_comes_before_those_that_are_not(toy):
+    (toy / "src/normkit/late_rule.py").write_text("def find(x):\n    return x + 1\n")
+    cases = "@pytest.mark.parametrize('case', [*(f'other-{at}' for at in range(9)), 'late-rule-first', 'last'])\n"
+    body = "def test_rules(case):\n    assert vars(late_rule)['fi' + 'nd'](1) == 2\n"
+    (toy / "tests/test_rules.py").write_text(f"import pytest\nfrom normkit import late_rule\n\n\n{cases}{body}")
+    found = "in find: x + 1  ->  x - 1\n    found by tests/test_rules.py::test_rules[late-rule-first]"
+    assert found in hunted(toy).stdout
+
+
+def test_another_seed_is_no_mistake(toy):
+    drawing = "\n\ndef draw(generator):\n    return generator.manual_seed(7).rand()\n"
+    (toy / "src/normkit/__init__.py").write_text(PACKAGE + drawing)
+    assert "in draw" not in hunted(toy).stdout

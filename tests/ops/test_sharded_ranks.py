@@ -1,0 +1,77 @@
+"""Norms of DTensors on three ranks that are threads of this process: numbers and gradients are those of one process."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import distributed
+
+import normkit as nk
+from normkit.contract.subject import build, outputs
+from threads import each_rank
+
+pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="torch has no torch.distributed")
+PAGE = Path(__file__).parents[2] / "docs" / "parallel.md"
+COUNT, WIDTH = 3, 12  # groups are whole on each rank
+LEADING, TRAILING = (7, 5, 4), (5, 4)  # uneven over three
+
+
+def tabled():
+    """The norms of docs/parallel.md, the columns that say what is sharded, and whether they are in training."""
+    table = PAGE.read_text(encoding="utf-8").split("<!-- counts -->")[1].split("<!-- end of counts -->")[0]
+    for line in table.splitlines():
+        name, *cells = (cell.strip() for cell in line[1:-1].split("|"))
+        if re.fullmatch(r"`[\w-]+`", name):
+            trained = len(cells) == 2
+            wanted = cells[1:] if trained else cells
+            yield (
+                name.strip("`"),
+                [axis for axis, cell in enumerate(wanted) if re.match(r"nothing|\d sum", cell)],
+                trained,
+            )
+
+
+OF_STEPS = {"membrane-batchnorm"}  # its first axis is time, whose samples lie in the second
+NORMS = {name: (axes, trained) for name, axes, trained in tabled() if axes and name not in OF_STEPS}
+
+
+def far(a, b):
+    return ((a - b).abs().max() / b.abs().max().clamp(min=1)).item() if a.numel() else 0.0
+
+
+def compared(one, many, x, axis):
+    """How far a norm of a DTensor, of which an axis is cut, is from that of the whole."""
+    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor, init_device_mesh
+
+    mesh = init_device_mesh("cpu", (COUNT,))
+    rank = distributed.get_rank()
+    laid = lambda x: distribute_tensor(x, mesh, [Shard(axis)], src_data_rank=None)  # noqa: E731
+    norm, whole, cut = one[rank], x.clone().requires_grad_(), laid(x).requires_grad_()
+    want = outputs(norm(whole))[0]
+    grad = torch.sin(torch.arange(want.numel(), dtype=want.dtype)).view(want.shape)
+    want.backward(grad)
+    apart = distribute_module(many[rank], mesh)
+    got = outputs(apart(cut))[0]
+    got.backward(laid(grad))
+    assert list(got.placements) == list(cut.grad.placements) == [Shard(axis)]
+    off = [far(got.to_local(), laid(want.detach()).to_local()), far(cut.grad.to_local(), laid(whole.grad).to_local())]
+    named = {**dict(norm.named_parameters()), **dict(norm.named_buffers())}
+    for name, ours in {**dict(apart.named_parameters()), **dict(apart.named_buffers())}.items():
+        pair = (ours.grad, named[name].grad) if ours.requires_grad else (ours, named[name])
+        off += [] if pair[1] is None else [far(pair[0].full_tensor(), pair[1])]
+    return max(off)
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_a_norm_of_parts_is_that_of_the_whole(name):
+    axes, trained = NORMS[name]
+    taken = nk.card(name).signature.parameters
+    options = {"num_groups": 2 if trained else 3} if "num_groups" in taken else {}
+    options |= {"group_size": 2} if "group_size" in taken and taken["group_size"].default is not None else {}
+    x = nk.card(name).draw(WIDTH, LEADING[0], leading=LEADING, trailing=TRAILING, dtype=torch.float64)[0]
+    vectors = nk.card(name).shape.axes[0] == "..."
+    where = [0, 1, x.dim() - 1] if vectors else [0, 1, 2]
+    for axis in [0] if trained else [where[at] for at in axes]:
+        one, many = ([build(name, WIDTH, train=trained, **options) for _ in range(COUNT)] for _ in range(2))
+        assert max(each_rank(COUNT, compared, one, many, x, axis)) < 1e-10, axis
