@@ -27,7 +27,10 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
-    """Forty thousand tests are no garbage: none is looked for while they are made, nor among them later."""
+    """Forty thousand tests are no garbage: none is looked for while they are made, nor among them later.
+
+    Then it is looked for less often: tracing makes many objects, and few circles of them.
+    """
     gc.disable()
     try:
         return (yield)
@@ -35,6 +38,7 @@ def pytest_collection(session):
         gc.enable()
         gc.collect()
         gc.freeze()
+        gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.fixture(params=["baseline", "avx2", "avx512"])

@@ -9,8 +9,7 @@ import pathlib
 import re
 import sys
 
-import pytest
-
+from normkit.contract.values import over
 from normkit.optional import GROUPS
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -54,23 +53,31 @@ def statements(tree, functions):
             yield from statements(node, functions)
 
 
-def imported(path, known=MODULES, functions=True):
-    """The names that a file imports; of the library's own, the modules."""
-    for node in statements(ast.parse(path.read_text()), functions):
-        if isinstance(node, ast.Import):
-            found = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are written whole"
-            inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            found = [name if name in known else node.module for name in inner]
-        else:
-            continue
-        yield from found
+@functools.cache
+def imported(name, functions=True):
+    """The names that a module imports; of the library's own, the modules."""
+    return {name for node in statements(tree(name), functions) for name in names_of(node)}
+
+
+@functools.cache
+def tree(name):
+    return ast.parse(MODULES[name].read_text())
+
+
+def names_of(node):
+    """What a statement imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    assert node.level == 0, f"line {node.lineno}: imports are written whole"
+    inner = [f"{node.module}.{alias.name}" for alias in node.names]
+    return [name if name in MODULES else node.module for name in inner]
 
 
 @functools.cache
 def edges(name):
-    return {to for to in imported(MODULES[name]) if to in MODULES}
+    return imported(name) & MODULES.keys()
 
 
 def package(module):
@@ -97,7 +104,7 @@ def test_every_package_has_a_floor():
     assert sum(map(len, FLOORS)) == len(set().union(*FLOORS)), "one floor each"
 
 
-@pytest.mark.parametrize("name", MODULES)
+@over(name=MODULES)
 def test_imports_come_from_below(name):
     found = {to: refusal(package(name), package(to)) for to in edges(name)}
     assert {to: why for to, why in found.items() if why} == {}
@@ -144,17 +151,17 @@ def circle(edges):
 TEMPLATES = "normkit.kernels.cuda.templates"  # they are written in Triton
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if not name.startswith(TEMPLATES)])
+@over(name=[name for name in MODULES if not name.startswith(TEMPLATES)])
 def test_what_is_written_in_triton_is_imported_where_it_is_used(name):
-    assert not [found for found in imported(MODULES[name], functions=False) if found.startswith(TEMPLATES)]
+    assert not [found for found in imported(name, functions=False) if found.startswith(TEMPLATES)]
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if not name.startswith("normkit.contract")])  # it is pytest
+@over(name=[name for name in MODULES if not name.startswith("normkit.contract")])  # it is pytest
 def test_heavy_packages_are_imported_where_they_are_used(name):
-    there = {found.split(".")[0] for found in imported(MODULES[name], functions=False)}
+    there = {found.split(".")[0] for found in imported(name, functions=False)}
     written_in = {"triton"} if name.startswith(TEMPLATES) else set()
     assert there - set(sys.stdlib_module_names) <= {"normkit", "torch", "numpy", *written_in}
-    assert not {found.split(".")[0] for found in imported(MODULES[name])} - {
+    assert not {found.split(".")[0] for found in imported(name)} - {
         *sys.stdlib_module_names,
         *GROUPS,
         *("normkit", "torch", "numpy"),
