@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from normkit import check, statistics
-from normkit.activation.batch._channelwise import Channelwise, along
+from normkit.activation.batch._channelwise import Channelwise, along, over
 from normkit.catalog import method
 from normkit.ops import channel
 
@@ -72,10 +72,9 @@ class L1BatchNorm(Channelwise):
         check.channels_first(self, x, self.num_features)
         given = statistics.accurate(x)
         if self.training:
-            mean, count = self._mean_and_count(given)
-            centered = given - along(mean, x)
-            deviation = self._mean(centered.abs())
-            self.move(count, running_mean=mean, running_deviation=deviation)
+            batch = statistics.deviations(given, over(x), sync=self.sync, group=self.process_group)
+            centered, deviation = batch.centered, batch.size
+            self.move(batch.count, running_mean=batch.mean, running_deviation=deviation)
         else:
             mean, deviation = statistics.accurate(self.running_mean), statistics.accurate(self.running_deviation)
             centered = given - along(mean, x)
