@@ -407,8 +407,9 @@ def compiled(name, width, options, sizes, axis):
     from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
 
-    mesh, graphs, results = meshes((COUNT,)), [], []
-    x = distribute_tensor(numbers(*sizes, dtype=torch.float64), mesh, [Shard(axis)]).requires_grad_()
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    mesh, graphs, results = meshes((COUNT,) if len(axes) == 1 else (2, 2)), [], []
+    x = distribute_tensor(numbers(*sizes, dtype=torch.float64), mesh, [Shard(a) for a in axes]).requires_grad_()
 
     def keep(graph, _):
         targets = [str(node.target) for node in graph.graph.nodes]
@@ -422,7 +423,7 @@ def compiled(name, width, options, sizes, axis):
         grads = torch.autograd.grad(y.sin().sum(), [x, *norm.parameters()])
         results.append([y, *grads, *(b for b in norm.buffers() if b.is_floating_point())])
     off = max((a.full_tensor() - b.full_tensor()).abs().max().item() for a, b in zip(*results, strict=True))
-    return off, str(results[1][0].placements), graphs
+    return off, [place.dim for place in results[1][0].placements] == list(axes), graphs
 
 
 COMPILED = {  # forward and backward
@@ -430,6 +431,7 @@ COMPILED = {  # forward and backward
     "entries": ("rmsnorm", 8, {}, (4, 8, 8), 2, [1, 1]),
     "moments of several powers": ("polynorm", None, {}, TOKENS, 2, [1, 1]),
     "neighbours": ("divisive-norm", 8, {}, (5, 8, 7, 6), 2, [1, 1]),
+    "neighbours along an axis that is cut twice": ("divisive-norm", 8, {}, (5, 8, 7, 6), (2, 2), [1, 1]),
     "samples in sync": ("batchnorm", 8, {"sync": True}, (9, 8, 3), 0, [1, 1]),
     "samples of a norm of norms in sync": ("ibn", 8, {"sync": True}, (9, 8, 3), 0, [1, 1]),
     "channels of a batch norm": ("batchnorm", 8, {}, (4, 8, 3), 1, [2, 0]),
@@ -439,7 +441,37 @@ COMPILED = {  # forward and backward
 @pytest.mark.parametrize("case", COMPILED)
 def test_a_compiled_norm_is_one_graph_and_sends_as_little(case, processes):
     *task, sent = COMPILED[case]
-    for off, places, graphs in processes.ask("compiled", *task):
+    for off, kept, graphs in processes.ask("compiled", *task):
         assert off < 1e-12
-        assert places == f"(Shard(dim={task[-1]}),)"
+        assert kept
         assert graphs == sent
+
+
+def compiled_with_nothing():
+    """What is said where the last of the processes has nothing of an axis along which neighbours are exchanged."""
+    try:
+        compiled("divisive-norm", 8, {}, (5, 8, 5, 6), 2)
+    except Exception as error:
+        return str(error)
+
+
+def test_a_compiled_exchange_with_a_process_that_has_nothing_is_refused_by_name(processes):
+    for error in processes.ask("compiled_with_nothing"):
+        assert "axis 2 of x has 5 entries, which leaves some of 4 processes none" in error
+
+
+def starts(sizes, words, shape):
+    """Where this process' part begins, by us and by torch."""
+    from torch.distributed.tensor import distribute_tensor
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    x = distribute_tensor(numbers(*sizes), meshes(shape), placed(words))
+    return nk.ops.sharded.parts("test", x).begin, compute_local_shape_and_global_offset(
+        sizes, x.device_mesh, x.placements
+    )[1]
+
+
+@pytest.mark.parametrize("words", [(0, 0), (1, 0), (None, 1), (1, 1)])
+def test_a_part_begins_where_torch_says(words, processes):
+    for own, torchs in processes.ask("starts", (9, 5), words, (2, 2)):
+        assert tuple(own) == tuple(torchs)

@@ -292,3 +292,47 @@ def test_ray_trains_as_one_process(tmp_path, monkeypatch):
         assert list(values) == list(want)
         for name, value in want.items():
             torch.testing.assert_close(values[name], value, rtol=1e-9, atol=1e-11, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def by_deepspeed(stage, name):
+    """Losses and weights of one half of the samples under ZeRO, or what an optimizer says to its vector."""
+    library("deepspeed")
+    rank = environment(2, 29513)
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    import deepspeed
+
+    model = made().float()
+    config = {"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0.0, "zero_allow_untested_optimizer": True}
+    config["zero_optimization"] = {"stage": stage}
+    engine, *_ = deepspeed.initialize(model=model, optimizer=deepspeeds(model, name), config=config)
+    try:
+        for _ in range(STEPS):
+            engine.backward(engine(TOKENS[rank : rank + 1]).sin().mean())
+            engine.step()
+    except ValueError as error:
+        return str(error)
+    return {key: whole(p) for key, p in model.named_parameters()}
+
+
+def deepspeeds(model, name):
+    groups = nk.param_groups(model, name)
+    return torch.optim.AdamW(groups, lr=1e-3) if name == "adamw" else nk.create(name, groups, lr=1e-3, ns_dtype=None)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("stage, name", [(1, "adamw"), (2, "adamw"), (0, "normuon")])
+def test_deepspeed_trains_as_one_process(stage, name, pair):
+    pytest.importorskip("deepspeed")
+    model = made().float()
+    want = trained(model, deepspeeds(model, name), clip=lambda *_: None)
+    for values in pair.ask("by_deepspeed", stage, name):
+        for key, value in want.items():
+            torch.testing.assert_close(values[key], value, rtol=1e-5, atol=1e-6, msg=lambda m, k=key: f"{k}: {m}")
+
+
+@pytest.mark.peers
+def test_an_optimizer_of_matrices_refuses_the_vector_of_zero(pair):
+    pytest.importorskip("deepspeed")
+    for error in pair.ask("by_deepspeed", 1, "muon"):
+        assert isinstance(error, str)
+        assert "matri" in error

@@ -112,10 +112,21 @@ class Parts(NamedTuple):
         begin, end = self.begin[axis], self.begin[axis] + self.local.shape[axis]
         if along and before + after:
             line = _line(self.whole.device_mesh, along, size)
-            _check_all_have_some(axis, line)
+            self._check_all_have_some(axis, line)
             x = _exchange(x, at, line, size, (before, after))
         first, last = _reach((begin, end), size, (before, after)) if along else (begin, end)
         return x, (before - (begin - first), after - (last - end))
+
+    def _check_all_have_some(self, axis: int, line: _Line) -> None:
+        """Refuse what hangs: torch.compile drops the exchange in the backward pass of a process that has nothing."""
+        mesh, size = self.whole.device_mesh, self.whole.shape[axis]
+        among = math.prod([mesh.size(at) for at in self.along((axis,))])
+        have = sum([end > begin for begin, end in line.owned])
+        if torch.compiler.is_compiling() and have < among:
+            raise NotImplementedError(
+                f"axis {axis} of x has {size} entries, which leaves some of {among} processes none; torch.compile "
+                "cannot exchange neighbours with those"
+            )
 
     def within(self, module: nn.Module) -> contextlib.AbstractContextManager[None]:
         """Put all of a module's parameters in the places of its DTensors."""
@@ -217,15 +228,21 @@ class Parts(NamedTuple):
 def parts(owner: object, x: DTensor) -> Parts | None:
     """Cut a DTensor; None where it is placed otherwise than by whole shards, copies and sums."""
     from torch.distributed.tensor import Replicate, Shard
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     if not all(type(place) is Shard or place.is_replicate() or place.is_partial() for place in x.placements):
         return None
     copied = [Replicate() if place.is_partial() else place for place in x.placements]
     x = x if tuple(copied) == x.placements else x.redistribute(placements=copied)
     axes = tuple([_cut_axis(place, x.ndim) for place in copied])
-    _, begin = compute_local_shape_and_global_offset(x.shape, x.device_mesh, x.placements)
-    return Parts(x, x.to_local(), tuple(begin), axes)
+    return Parts(x, x.to_local(), tuple([_begin(x, axes, axis) for axis in range(x.ndim)]), axes)
+
+
+def _begin(x: DTensor, axes: tuple[int | None, ...], axis: int) -> int:
+    """Where this process' part begins, a number that torch.compile knows, which torch's own function does not give."""
+    mesh = x.device_mesh
+    return _share(
+        x.shape[axis], [(mesh.size(at), mesh.get_local_rank(at)) for at in range(mesh.ndim) if axes[at] == axis]
+    )[0]
 
 
 def by_samples(forward: Callable[..., Any], samples: int) -> Callable[..., Any]:
@@ -297,16 +314,6 @@ def _share(size: int, cuts: Sequence[tuple[int, int]]) -> tuple[int, int]:
         length = -(-(end - begin) // among)
         begin, end = min(end, begin + rank * length), min(end, begin + (rank + 1) * length)
     return begin, end
-
-
-def _check_all_have_some(axis: int, line: _Line) -> None:
-    """Refuse what hangs: torch.compile drops the exchange in the backward pass of a process that has nothing."""
-    if torch.compiler.is_compiling() and any(end <= begin for begin, end in line.owned):
-        size = max(end for _, end in line.owned)
-        raise NotImplementedError(
-            f"axis {axis} of x has {size} entries, which leaves some of {len(line.owned)} processes none; "
-            "torch.compile cannot exchange neighbours with those"
-        )
 
 
 def _exchange(x: Tensor, at: int, line: _Line, size: int, beyond: tuple[int, int]) -> Tensor:
