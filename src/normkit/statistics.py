@@ -154,17 +154,15 @@ class Deviations(NamedTuple):
     count: Tensor  # type: ignore[assignment]
 
 
-def deviations(x: Tensor, axes: Sequence[int], *, group: Groups = None, sync: bool = False) -> Deviations:
-    """Deviations from the mean over ``axes``, that of all processes' values with ``sync``.
+def deviations(x: Tensor, axes: Sequence[int], *, group: Groups = None) -> Deviations:
+    """Deviations from the mean over ``axes`` of all processes' values.
 
     Sizes about a mean need it first, so the processes send two sums. The first one has no gradient: the second mends
     the mean, and has the signs, which say how sizes follow it. So the backward pass sends one.
     """
-    x, axes, joins = accurate(x), [a % x.dim() for a in axes], sync and processes(group) > 1
-    mean, count = mean_and_count(x.detach() if joins else x, axes, group=group, sync=sync)
+    x, axes = accurate(x), [a % x.dim() for a in axes]
+    mean, count = mean_and_count(x.detach(), axes, group=group, sync=True)
     near = x - keep(mean, axes)
-    if not joins:
-        return Deviations(near, mean, *(sum_over(v, axes) / count.clamp(min=1) for v in (near.abs(), near**2)), count)
     totals = [sum_over(v, axes) for v in (near, near.abs(), near.square(), near.detach().sign())]
     rest, size, square, signs = (total / count.clamp(min=1) for total in sum_together(totals, group))
     return Deviations(near - keep(rest, axes), mean + rest, size - rest * signs, square - rest.square(), count)

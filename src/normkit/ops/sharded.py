@@ -79,7 +79,7 @@ class Parts(NamedTuple):
 
     def deviations(self, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Values less the mean over axes of all processes' values, that mean, their mean size and square, kept as 1."""
-        centered, *means, _ = deviations(x, axes, group=self.groups(axes), sync=True)
+        centered, *means, _ = deviations(x, axes, group=self.groups(axes))
         mean, size, square = (keep(value, axes) for value in means)
         return centered, mean, size, square
 

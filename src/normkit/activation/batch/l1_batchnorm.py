@@ -72,10 +72,18 @@ class L1BatchNorm(Channelwise):
         check.channels_first(self, x, self.num_features)
         given = statistics.accurate(x)
         if self.training:
-            batch = statistics.deviations(given, over(x), sync=self.sync, group=self.process_group)
-            centered, deviation = batch.centered, batch.size
-            self.move(batch.count, running_mean=batch.mean, running_deviation=deviation)
+            centered, mean, deviation, count = self._deviations(given)
+            self.move(count, running_mean=mean, running_deviation=deviation)
         else:
             mean, deviation = statistics.accurate(self.running_mean), statistics.accurate(self.running_deviation)
             centered = given - along(mean, x)
         return channel.affine(centered / along(deviation + self.eps, x), self.weight, self.bias).to(x.dtype)
+
+    def _deviations(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Values less their mean, that mean, their mean size and their number."""
+        if self._alone():
+            mean, count = self._mean_and_count(x)
+            centered = x - along(mean, x)
+            return centered, mean, self._mean(centered.abs()), count
+        joined = statistics.deviations(x, over(x), group=self.process_group)
+        return joined.centered, joined.mean, joined.size, joined.count
