@@ -308,6 +308,22 @@ def test_neighbours_are_exchanged_along_an_axis_that_is_cut_twice(case, processe
         assert places["y"] == places["x"] == ["R" if word is None else f"S({word})" for word in words]
 
 
+def neighbours_on_some(shape):
+    """How far a norm with neighbours is from one process', on a mesh of two axes that has half of the processes."""
+    from torch.distributed.tensor import distribute_module, distribute_tensor, init_device_mesh
+
+    mesh = init_device_mesh("cpu", (2, *shape), mesh_dim_names=("halves", "a", "b"))["a", "b"]
+    norm, x = norm_of("divisive-norm", 8, torch.float64), numbers(*WIDE, dtype=torch.float64)
+    want = norm(x)
+    got = distribute_module(norm, mesh)(distribute_tensor(x, mesh, placed([2, 2])))
+    return (got.full_tensor() - want).abs().max().item()
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (1, 2)])
+def test_a_mesh_of_some_processes_exchanges_among_them(shape, processes):
+    assert max(processes.ask("neighbours_on_some", shape)) <= 1e-11
+
+
 def heads(shape, words):
     """Queries that are normalized and turned: how far off, and what was sent."""
     from torch.distributed.tensor import distribute_module, distribute_tensor

@@ -336,3 +336,43 @@ def test_an_optimizer_of_matrices_refuses_the_vector_of_zero(pair):
     for error in pair.ask("by_deepspeed", 1, "muon"):
         assert isinstance(error, str)
         assert "matri" in error
+
+
+def by_torchtitan(cut):
+    """A step of torchtitan's Llama with other norms, sharded by its own function, for given gradients."""
+    from torch.distributed.tensor import init_device_mesh
+    from torchtitan.distributed.fsdp import apply_fsdp_to_decoder
+    from torchtitan.models.llama3 import model_registry
+
+    model = model_registry("debugmodel").model.build()
+    chance = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.normal_(1.0 if p.dim() < 2 else 0.0, 0.02, generator=chance)
+    nk.swap(model, {"rmsnorm": "layernorm"})
+    if cut:
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("fsdp",))
+        apply_fsdp_to_decoder(model, mesh, torch.float32, torch.float32, False)
+    optimizer = nk.NorMuon(nk.param_groups(model, "normuon"), lr=0.01, ns_dtype=None)
+    for p in model.parameters():
+        gradient = torch.randn(p.shape, generator=chance)
+        p.grad = placed_like(gradient, p) if cut else gradient
+    optimizer.step()
+    return {name: whole(p) for name, p in model.named_parameters()}
+
+
+def placed_like(x, p):
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(x, p.device_mesh, p.placements)
+
+
+@pytest.mark.peers
+def test_torchtitan_shards_and_steps_as_one_process(pair):
+    pytest.importorskip("torchtitan.models.llama3")
+    want = by_torchtitan(cut=False)
+    assert isinstance(want["norm.weight"], torch.Tensor)
+    for values in pair.ask("by_torchtitan", True):
+        assert list(values) == list(want)
+        for name, value in want.items():
+            torch.testing.assert_close(values[name], value, rtol=1e-6, atol=1e-7, msg=lambda m, n=name: f"{n}: {m}")
