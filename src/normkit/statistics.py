@@ -90,7 +90,8 @@ def moments_of_parts(
 ) -> list[Moments]:
     """The :func:`moments` of the values that each mask leaves, in one message."""
     own = [_own_moments(accurate(x), [a % x.dim() for a in axes], mask) for mask in masks]
-    joined = joined_moments(*(torch.stack(each) for each in zip(*own, strict=True)), group, sync=sync)
+    mean, rest, square, count = (torch.stack(each) for each in zip(*own, strict=True))
+    joined = joined_moments(mean, rest, square, count, group, sync=sync)
     return [Moments(*each) for each in zip(*joined, strict=True)]
 
 
