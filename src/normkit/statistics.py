@@ -61,37 +61,62 @@ def sum_over(x: Tensor, axes: Sequence[int], mask: Tensor | None = None) -> Tens
 
 
 def moments(
-    x: Tensor, axes: Sequence[int], *, mask: Tensor | None = None, group: Groups = None, sync: bool = False
+    x: Tensor,
+    axes: Sequence[int],
+    *,
+    mask: Tensor | None = None,
+    within: Tensor | None = None,
+    group: Groups = None,
+    sync: bool = False,
 ) -> Moments:
     """Mean and biased variance of ``x`` over ``axes``, in two passes, joined over all processes with ``sync``.
 
     The second pass also mends the first one's rounding, so that both are exact to the last digits at any offset.
 
-    ``mask`` is True where a value counts. With ``sync`` each process takes part with the values that it has, be they
-    none; all get the same moments, and gradients flow back to every process' values. Of no values at all they are 0.
-    The processes send one sum, and one more in the backward pass, in float64; at an offset of 1e6 deviations that costs
-    1e-4 of the variance.
+    ``mask`` is True where a value counts. Where values are means themselves, ``within`` has the variances of what they
+    are the means of, whose mean is added to theirs. With ``sync`` each process takes part with the values that it has,
+    be they none; all get the same moments, and gradients flow back to every process' values. Of no values at all they
+    are 0. The processes send one sum, and one more in the backward pass, in float64; at an offset of 1e6 deviations
+    that costs 1e-4 of the variance.
 
     >>> moments(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), (0,)).var
     tensor([1., 4.])
     """
-    x = accurate(x)
-    axes = [a % x.dim() for a in axes]
+    return joined_moments(*_own_moments(accurate(x), [a % x.dim() for a in axes], mask, within), group, sync=sync)
+
+
+def moments_of_parts(
+    x: Tensor, axes: Sequence[int], masks: Sequence[Tensor], *, group: Groups = None, sync: bool = False
+) -> list[Moments]:
+    """The :func:`moments` of the values that each mask leaves, in one message."""
+    own = [_own_moments(accurate(x), [a % x.dim() for a in axes], mask) for mask in masks]
+    mean, rest, square, count = (torch.stack(each) for each in zip(*own, strict=True))
+    joined = joined_moments(mean, rest, square, count, group, sync=sync)
+    return [Moments(*each) for each in zip(*joined, strict=True)]
+
+
+def _own_moments(
+    x: Tensor, axes: Sequence[int], mask: Tensor | None, within: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The mean of a process' values, what rounding took from it, their mean square about it, and their number."""
     mean, count = mean_and_count(x, axes, mask=mask)
-    centered = x - _keep(mean, axes)
+    centered = x - keep(mean, axes)
     # masked before the square: 0 times the derivative of a NaN's square would still be NaN
     centered = centered if mask is None else torch.where(mask, centered, 0)
-    square, rest = (
-        total / count.clamp(min=1) for total in (sum_over(centered.square(), axes), sum_over(centered.detach(), axes))
-    )
-    most = torch.finfo(x.dtype).max  # where squares overflow the variance is infinite, not infinity less infinity
-    if sync and processes(group) > 1:
-        return _join(mean, rest, square, count, group)
-    return Moments(mean + rest, (square - rest.square().clamp(max=most)).clamp(min=0), count)
+    square = sum_over(centered.square(), axes) / count.clamp(min=1)
+    square = square if within is None else square + sum_over(within, axes) / count.clamp(min=1)
+    return mean, sum_over(centered.detach(), axes) / count.clamp(min=1), square, count
 
 
-def _join(mean: Tensor, rest: Tensor, square: Tensor, count: Tensor, group: Groups) -> Moments:
-    """The moments of all processes' values, from each one's mean, what that lacks, and mean square about it."""
+def joined_moments(
+    mean: Tensor, rest: Tensor, square: Tensor, count: Tensor, group: Groups = None, *, sync: bool = False
+) -> Moments:
+    """Moments from means, what rounding took from them, mean squares about them and counts, of all with ``sync``."""
+    if not sync or processes(group) == 1:
+        most = torch.finfo(
+            mean.dtype
+        ).max  # of squares that overflow the variance is infinite, not infinity less itself
+        return Moments(mean + rest, (square - rest.square().clamp(max=most)).clamp(min=0), count)
     exact, own = mean.double() + rest, count.double()
     about_zero = square.double() - rest.double().square() + exact.square()
     total, squares, number = sum_together([own * exact, own * about_zero, own], group)
@@ -99,6 +124,49 @@ def _join(mean: Tensor, rest: Tensor, square: Tensor, count: Tensor, group: Grou
     joined, second = total / number.clamp(min=1), squares / number.clamp(min=1)
     var = (second - joined.square().clamp(max=torch.finfo(joined.dtype).max)).clamp(min=0)
     return Moments(joined.to(mean.dtype), var.to(mean.dtype), number.to(mean.dtype))
+
+
+def join_products(
+    mean: Tensor, centered: Tensor, product: Tensor, count: Tensor, group: Groups
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Join means, products of centered values (groups, width, values) and counts of all processes, in one message."""
+    exact = mean.double().view(product.shape[:-1])
+    rest = centered.detach().sum(-1).double() / count.clamp(min=1)
+    exact, number = exact + rest, count.double()
+    about_zero = product.double() + number * (_outer(exact) - _outer(rest))
+    total, products, number = sum_together([number * exact, about_zero, number], group)
+    number = number.detach()
+    joined = total / number.clamp(min=1)
+    about_mean = products - number * _outer(joined)
+    return joined.flatten().to(mean.dtype), about_mean.to(mean.dtype), number.to(mean.dtype)
+
+
+def _outer(x: Tensor) -> Tensor:
+    return x.unsqueeze(-1) * x.unsqueeze(-2)
+
+
+class Deviations(NamedTuple):
+    """Values less their mean, that mean, their mean size and mean square about it, and the number of values."""
+
+    centered: Tensor
+    mean: Tensor
+    size: Tensor
+    square: Tensor
+    count: Tensor  # type: ignore[assignment]
+
+
+def deviations(x: Tensor, axes: Sequence[int], *, group: Groups = None) -> Deviations:
+    """Deviations from the mean over ``axes`` of all processes' values.
+
+    Sizes about a mean need it first, so the processes send two sums. The first one has no gradient: the second mends
+    the mean, and has the signs, which say how sizes follow it. So the backward pass sends one.
+    """
+    x, axes = accurate(x), [a % x.dim() for a in axes]
+    mean, count = mean_and_count(x.detach(), axes, group=group, sync=True)
+    near = x - keep(mean, axes)
+    totals = [sum_over(v, axes) for v in (near, near.abs(), near.square(), near.detach().sign())]
+    rest, size, square, signs = (total / count.clamp(min=1) for total in sum_together(totals, group))
+    return Deviations(near - keep(rest, axes), mean + rest, size - rest * signs, square - rest.square(), count)
 
 
 def mean_over(
@@ -130,7 +198,8 @@ def sample_count(x: Tensor, axes: Sequence[int], mask: Tensor | None = None) -> 
     return torch.where(mask, 1, 0).expand(x.shape).sum(dim=tuple(axes)).to(x.dtype)
 
 
-def _keep(value: Tensor, axes: Sequence[int]) -> Tensor:
+def keep(value: Tensor, axes: Sequence[int]) -> Tensor:
+    """Give what was reduced over axes these axes again, of size 1."""
     for axis in sorted(axes):
         value = value.unsqueeze(axis)
     return value

@@ -232,27 +232,47 @@ def passed_on(name, folder, world, first):
     return now, states(model, optimizer)
 
 
-@pytest.fixture(scope="module")
-def worlds(tmp_path_factory):
-    groups = {n: Elsewhere(work, tmp_path_factory.mktemp(f"{n}"), n) for n in (4, 2, 1)}
-    yield groups
-    for group in groups.values():
-        group.stop()
+def groups_of(*sizes):
+    """A fixture of a file: groups of processes by their number."""
+
+    @pytest.fixture(scope="module")
+    def worlds(tmp_path_factory):
+        groups = {n: Elsewhere(work, tmp_path_factory.mktemp(f"{n}"), n) for n in sizes}
+        yield groups
+        for group in groups.values():
+            group.stop()
+
+    return worlds
+
+
+worlds = groups_of(4, 2, 1)
+more_worlds = groups_of(8, 4, 1)
 
 
 @pytest.mark.parametrize("name", SAVED)
 def test_checkpoints_keep_the_bits_over_4_2_1_and_4_processes(name, worlds, tmp_path):
+    check_bits(name, worlds, tmp_path, (4, 2, 1, 4))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", SAVED)
+def test_checkpoints_keep_the_bits_over_8_4_1_and_8_processes(name, more_worlds, tmp_path):
+    check_bits(name, more_worlds, tmp_path, (8, 4, 1, 8))
+
+
+def check_bits(name, worlds, folder, sizes):
     pytest.importorskip("torch.distributed.checkpoint")
-    (want, then), *_ = worlds[4].ask("passed_on", name, str(tmp_path), 4, True)
+    first, *rest = sizes
+    (want, then), *_ = worlds[first].ask("passed_on", name, str(folder), first, True)
     assert len(want) > 6
-    for world in (2, 1, 4):
-        for got, later in worlds[world].ask("passed_on", name, str(tmp_path), world, False):
+    for world in rest:
+        for got, later in worlds[world].ask("passed_on", name, str(folder), world, False):
             assert list(got) == list(want)
             for key, value in want.items():
                 torch.testing.assert_close(
                     got[key], value, rtol=0, atol=0, msg=lambda m, k=key, w=world: f"{w} {k}: {m}"
                 )
-            for key, value in then.items() if world == 4 else ():
+            for key, value in then.items() if world == first else ():
                 torch.testing.assert_close(later[key], value, rtol=0, atol=0)
 
 

@@ -292,3 +292,87 @@ def test_ray_trains_as_one_process(tmp_path, monkeypatch):
         assert list(values) == list(want)
         for name, value in want.items():
             torch.testing.assert_close(values[name], value, rtol=1e-9, atol=1e-11, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def by_deepspeed(stage, name):
+    """Losses and weights of one half of the samples under ZeRO, or what an optimizer says to its vector."""
+    library("deepspeed")
+    rank = environment(2, 29513)
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    import deepspeed
+
+    model = made().float()
+    config = {"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0.0, "zero_allow_untested_optimizer": True}
+    config["zero_optimization"] = {"stage": stage}
+    engine, *_ = deepspeed.initialize(model=model, optimizer=deepspeeds(model, name), config=config)
+    try:
+        for _ in range(STEPS):
+            engine.backward(engine(TOKENS[rank : rank + 1]).sin().mean())
+            engine.step()
+    except ValueError as error:
+        return str(error)
+    return {key: whole(p) for key, p in model.named_parameters()}
+
+
+def deepspeeds(model, name):
+    groups = nk.param_groups(model, name)
+    return torch.optim.AdamW(groups, lr=1e-3) if name == "adamw" else nk.create(name, groups, lr=1e-3, ns_dtype=None)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("stage, name", [(1, "adamw"), (2, "adamw"), (0, "normuon")])
+def test_deepspeed_trains_as_one_process(stage, name, pair):
+    pytest.importorskip("deepspeed")
+    model = made().float()
+    want = trained(model, deepspeeds(model, name), clip=lambda *_: None)
+    for values in pair.ask("by_deepspeed", stage, name):
+        for key, value in want.items():
+            torch.testing.assert_close(values[key], value, rtol=1e-5, atol=1e-6, msg=lambda m, k=key: f"{k}: {m}")
+
+
+@pytest.mark.peers
+def test_an_optimizer_of_matrices_refuses_the_vector_of_zero(pair):
+    pytest.importorskip("deepspeed")
+    for error in pair.ask("by_deepspeed", 1, "muon"):
+        assert isinstance(error, str)
+        assert "matri" in error
+
+
+def by_torchtitan(cut):
+    """A step of torchtitan's Llama with other norms, sharded by its own function, for given gradients."""
+    from torch.distributed.tensor import init_device_mesh
+    from torchtitan.distributed.fsdp import apply_fsdp_to_decoder
+    from torchtitan.models.llama3 import model_registry
+
+    model = model_registry("debugmodel").model.build()
+    chance = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.normal_(1.0 if p.dim() < 2 else 0.0, 0.02, generator=chance)
+    nk.swap(model, {"rmsnorm": "layernorm"})
+    if cut:
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("fsdp",))
+        apply_fsdp_to_decoder(model, mesh, torch.float32, torch.float32, False)
+    optimizer = nk.NorMuon(nk.param_groups(model, "normuon"), lr=0.01, ns_dtype=None)
+    for p in model.parameters():
+        gradient = torch.randn(p.shape, generator=chance)
+        p.grad = placed_like(gradient, p) if cut else gradient
+    optimizer.step()
+    return {name: whole(p) for name, p in model.named_parameters()}
+
+
+def placed_like(x, p):
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(x, p.device_mesh, p.placements)
+
+
+@pytest.mark.peers
+def test_torchtitan_shards_and_steps_as_one_process(pair):
+    pytest.importorskip("torchtitan.models.llama3")
+    want = by_torchtitan(cut=False)
+    assert isinstance(want["norm.weight"], torch.Tensor)
+    for values in pair.ask("by_torchtitan", True):
+        assert list(values) == list(want)
+        for name, value in want.items():
+            torch.testing.assert_close(values[name], value, rtol=1e-6, atol=1e-7, msg=lambda m, n=name: f"{n}: {m}")

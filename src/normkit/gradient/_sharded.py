@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, distributed
 
+from normkit.ops.sharded import everyone
 from normkit.statistics import accurate, processes
 
 Work = Callable[[list[Tensor]], list[Tensor]]
@@ -255,12 +256,12 @@ class Whole(NamedTuple):
         """Work on what there is."""
         own = [x.to_local() for x in xs]
         repeated = all(p.is_replicate() for x in xs for p in x.placements)
-        results = _share_work(own, [x.shape for x in own], work, _everyone(self.mesh)) if repeated else work(own)
+        results = _share_work(own, [x.shape for x in own], work, everyone(self.mesh)) if repeated else work(own)
         return [like(y, x) for y, x in zip(results, xs, strict=True)]
 
     def bases(self, xs: list[Any], work: Callable[[Tensor], Tensor], sync: bool, group: Any) -> list[Tensor]:
         """Work out some, and tell the others."""
-        own, group = [x.to_local() for x in xs], _everyone(self.mesh)
+        own, group = [x.to_local() for x in xs], everyone(self.mesh)
         shared = _share_work(own, [_square(x) for x in own], lambda own: [work(x) for x in own], group)
         return [_everywhere(q, x) for q, x in zip(shared, xs, strict=True)]
 
@@ -372,19 +373,12 @@ def _square(x: Tensor) -> torch.Size:
     return torch.Size([min(x.shape)] * 2)
 
 
-def _everyone(mesh: Any) -> Any:
-    """The processes of a mesh as one group."""
-    if mesh.ndim == 1:
-        return mesh.get_group()
-    return None if mesh.size() == distributed.get_world_size() else mesh._flatten().get_group()
-
-
 def _group(mesh: Any, axes: tuple[int, ...]) -> Any:
     """The processes along some axes of a mesh, this one among them."""
     if len(axes) == 1:
         return mesh.get_group(axes[0])
     named = mesh.mesh_dim_names is not None and len(axes) < mesh.ndim
-    return _everyone(mesh[tuple(mesh.mesh_dim_names[axis] for axis in axes)] if named else mesh)
+    return everyone(mesh[tuple(mesh.mesh_dim_names[axis] for axis in axes)] if named else mesh)
 
 
 def _everywhere(q: Tensor, x: Any) -> Tensor:

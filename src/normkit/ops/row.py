@@ -317,10 +317,11 @@ def _over_processes(part: sharded.Parts, x, weight, bias, rule: Row, first: int,
         paths.tell("row_norm", "formula", "the entries of a vector lie on several processes")
     axes = tuple(range(first, x.ndim))
     dim = part.size(axes)
-    if rule.center:
+    if rule.center and rule.statistic == "absolute":
+        z, _, sizes, _ = part.deviations(x, axes)
+        s = sizes * dim
+    elif rule.center:
         z, s = sharded.centered(part, x, axes, along, dim)
-        if rule.statistic == "absolute":  # about a mean that must be known first
-            s = sharded.sum_over_mesh(z.abs().sum(axes, keepdim=True), part, along)
     else:
         z = x.float() if x.dtype in HALVES else x
         counted = z if rule.part is None else z[..., : max(0, rule.part - part.begin[-1])]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,15 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check
-from normkit.statistics import accurate, gather_over_processes, processes, sum_over_processes, sum_together
+from normkit.statistics import (
+    accurate,
+    deviations,
+    gather_over_processes,
+    keep,
+    processes,
+    sum_over_processes,
+    sum_together,
+)
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -68,6 +77,12 @@ class Parts(NamedTuple):
         mean, square = (both / max(self.size(axes), 1)).unbind()
         return mean, (square - mean.square()).clamp(min=0)
 
+    def deviations(self, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Values less the mean over axes of all processes' values, that mean, their mean size and square, kept as 1."""
+        centered, *means, _ = deviations(x, axes, group=self.groups(axes))
+        mean, size, square = (keep(value, axes) for value in means)
+        return centered, mean, size, square
+
     def summed(self, x: Tensor, axis: int) -> Tensor:
         """Add up over the processes among which an axis is shared out."""
         return sum_over_processes(x, self.groups((axis,)))
@@ -94,22 +109,20 @@ class Parts(NamedTuple):
         With it goes how many entries are missing there, beyond the ends of the whole.
         """
         size, along = self.whole.shape[axis], self.along((axis,))
-        if len(along) > 1:
-            raise NotImplementedError(
-                f"axis {axis} of x is cut along {len(along)} axes of the mesh {_words(self.whole.device_mesh)}; what "
-                "needs neighbours along it takes one"
-            )
         begin, end = self.begin[axis], self.begin[axis] + self.local.shape[axis]
         if along and before + after:
-            self._check_all_have_some(axis, along[0])
-            x = _exchange(x, at, self.whole.device_mesh, along[0], size, (before, after))
+            line = _line(self.whole.device_mesh, along, size)
+            self._check_all_have_some(axis, line)
+            x = _exchange(x, at, line, size, (before, after))
         first, last = _reach((begin, end), size, (before, after)) if along else (begin, end)
         return x, (before - (begin - first), after - (last - end))
 
-    def _check_all_have_some(self, axis: int, along: int) -> None:
+    def _check_all_have_some(self, axis: int, line: _Line) -> None:
         """Refuse what hangs: torch.compile drops the exchange in the backward pass of a process that has nothing."""
-        among, size = self.whole.device_mesh.size(along), self.whole.shape[axis]
-        if torch.compiler.is_compiling() and any(end <= begin for begin, end in _shares(size, among)):
+        mesh, size = self.whole.device_mesh, self.whole.shape[axis]
+        among = math.prod([mesh.size(at) for at in self.along((axis,))])
+        have = sum([end > begin for begin, end in line.owned])
+        if torch.compiler.is_compiling() and have < among:
             raise NotImplementedError(
                 f"axis {axis} of x has {size} entries, which leaves some of {among} processes none; torch.compile "
                 "cannot exchange neighbours with those"
@@ -215,15 +228,21 @@ class Parts(NamedTuple):
 def parts(owner: object, x: DTensor) -> Parts | None:
     """Cut a DTensor; None where it is placed otherwise than by whole shards, copies and sums."""
     from torch.distributed.tensor import Replicate, Shard
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     if not all(type(place) is Shard or place.is_replicate() or place.is_partial() for place in x.placements):
         return None
     copied = [Replicate() if place.is_partial() else place for place in x.placements]
     x = x if tuple(copied) == x.placements else x.redistribute(placements=copied)
     axes = tuple([_cut_axis(place, x.ndim) for place in copied])
-    _, begin = compute_local_shape_and_global_offset(x.shape, x.device_mesh, x.placements)
-    return Parts(x, x.to_local(), tuple(begin), axes)
+    return Parts(x, x.to_local(), tuple([_begin(x, axes, axis) for axis in range(x.ndim)]), axes)
+
+
+def _begin(x: DTensor, axes: tuple[int | None, ...], axis: int) -> int:
+    """Where this process' part begins, a number that torch.compile knows, which torch's own function does not give."""
+    mesh = x.device_mesh
+    return _share(
+        x.shape[axis], [(mesh.size(at), mesh.get_local_rank(at)) for at in range(mesh.ndim) if axes[at] == axis]
+    )[0]
 
 
 def by_samples(forward: Callable[..., Any], samples: int) -> Callable[..., Any]:
@@ -263,12 +282,45 @@ def _reach(own: tuple[int, int], size: int, beyond: tuple[int, int]) -> tuple[in
     return own if begin >= end else (max(0, begin - beyond[0]), min(size, end + beyond[1]))
 
 
-def _exchange(x: Tensor, at: int, mesh: Any, along: int, size: int, beyond: tuple[int, int]) -> Tensor:
+class _Line(NamedTuple):
+    """Processes among which an axis is shared out: their group, from where to where each has it, and which is this."""
+
+    group: Any
+    owned: list[tuple[int, int]]
+    me: int
+
+
+def _line(mesh: Any, along: Sequence[int], size: int) -> _Line:
+    """The processes along some axes of a mesh; of several axes all of the mesh, where those elsewhere have nothing."""
+    if len(along) == 1:
+        (at,) = along
+        ranks = range(mesh.size(at))
+        return _Line(mesh.get_group(at), [_share(size, [(len(ranks), r)]) for r in ranks], mesh.get_local_rank(at))
+    sizes = [mesh.size(at) for at in range(mesh.ndim)]
+    own = tuple([mesh.get_local_rank(at) for at in range(mesh.ndim)])
+    places = list(itertools.product(*[range(n) for n in sizes]))
+    beside = [all(place[at] == own[at] or at in along for at in range(mesh.ndim)) for place in places]
+    owned = [
+        _share(size, [(sizes[at], place[at]) for at in along]) if near else (0, 0)
+        for place, near in zip(places, beside, strict=True)
+    ]
+    return _Line(everyone(mesh), owned, places.index(own))
+
+
+def _share(size: int, cuts: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """From where to where a part reaches that is the r-th of n, again and again: all but the last are of one size."""
+    begin, end = 0, size
+    for among, rank in cuts:
+        length = -(-(end - begin) // among)
+        begin, end = min(end, begin + rank * length), min(end, begin + (rank + 1) * length)
+    return begin, end
+
+
+def _exchange(x: Tensor, at: int, line: _Line, size: int, beyond: tuple[int, int]) -> Tensor:
     """A part with what its neighbours on other processes have of its reach."""
     from torch.distributed._functional_collectives import all_to_all_single_autograd
 
-    owned = _shares(size, mesh.size(along))
-    me = mesh.get_local_rank(along)
+    group, owned, me = line
     rows, begin = x.movedim(at, 0), owned[me][0]
     sent = [_overlap(owned[me], _reach(own, size, beyond)) for own in owned]
     sent[me] = (begin, begin)
@@ -276,15 +328,9 @@ def _exchange(x: Tensor, at: int, mesh: Any, along: int, size: int, beyond: tupl
     taken[me] = (0, 0)
     message = torch.cat([rows.narrow(0, first - begin, last - first) for first, last in sent])
     lengths, given = ([last - first for first, last in each] for each in (taken, sent))
-    others = all_to_all_single_autograd(message, lengths, given, mesh.get_group(along))
+    others = all_to_all_single_autograd(message, lengths, given, group)
     before = sum(lengths[:me])
     return torch.cat([others[:before], rows, others[before:]]).movedim(0, at)
-
-
-def _shares(size: int, among: int) -> list[tuple[int, int]]:
-    """From where to where the part of each process reaches: all but the last are of one size."""
-    length = -(-size // among)
-    return [(min(size, rank * length), min(size, (rank + 1) * length)) for rank in range(among)]
 
 
 def _overlap(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
@@ -385,6 +431,13 @@ def _groups(mesh: Any, along: Sequence[int]) -> tuple[Any, ...]:
     if len(along) == mesh.ndim and mesh.size() == processes():
         return (torch.distributed.group.WORLD,)
     return tuple(mesh.get_group(at) for at in along)
+
+
+def everyone(mesh: Any) -> Any:
+    """The processes of a mesh as one group."""
+    if mesh.ndim == 1:
+        return mesh.get_group()
+    return torch.distributed.group.WORLD if mesh.size() == processes() else mesh._flatten().get_group()
 
 
 def own_sums(x: Tensor, axes: Sequence[int]) -> Tensor:

@@ -38,10 +38,6 @@ class Channelwise(Running, Norm):
     def _mean_and_count(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return statistics.mean_and_count(x, over(x), sync=self.sync, group=self.process_group)
 
-    def _count(self, x: Tensor) -> Tensor:
-        count = statistics.sample_count(x, over(x))
-        return statistics.sum_over_processes(count, self.process_group) if self.sync else count
-
     def _alone(self) -> bool:
         """Whether the statistics are those of this process only."""
         return not self.sync or statistics.processes(self.process_group) == 1

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from normkit import check, statistics
-from normkit.activation.batch._channelwise import Channelwise, along
+from normkit.activation.batch._channelwise import Channelwise, along, over
 from normkit.activation.spatial._layout import in_layout_of
 
 
@@ -47,10 +47,10 @@ class Whitening(Channelwise):
         exact = statistics.accurate(x)
         if self.training:
             self._require_spread(x)
-            mean, count = self._mean_and_count(x)
-            centered = exact - along(mean, x)
             with statistics.full_precision(x):
-                matrix = self._inverse_root(self._covariance(centered, count))
+                mean, product, count = self._products(exact)
+                matrix = self._inverse_root(self._covariance(product, count))
+            centered = exact - along(mean, x)
             self.move(count, **{"running_mean": mean, self.matrix: matrix})
         else:
             mean, matrix = (statistics.accurate(t).to(exact.dtype) for t in (self.running_mean, self._running_matrix()))
@@ -60,14 +60,18 @@ class Whitening(Channelwise):
     def _running_matrix(self) -> Tensor:
         return getattr(self, self.matrix)
 
-    def _covariance(self, centered: Tensor, count: Tensor) -> Tensor:
-        """Covariance of each group's channels, divided by the number of values, with eps on its diagonal."""
-        values = self._grouped(centered)
-        product = values @ values.mT
-        if self.sync:
-            product = statistics.sum_over_processes(product, self.process_group)
-        width = product.shape[-1]
-        eye = torch.eye(width, dtype=product.dtype, device=product.device)
+    def _products(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Means, products of each group's centered channels (groups, width, width), and the number of values."""
+        mean, count = statistics.mean_and_count(x, over(x))
+        centered = self._grouped(x - along(mean, x))
+        product = centered @ centered.mT
+        if self._alone():
+            return mean, product, count
+        return statistics.join_products(mean, centered, product, count, self.process_group)
+
+    def _covariance(self, product: Tensor, count: Tensor) -> Tensor:
+        """Products divided by the number of values, with eps on the diagonal."""
+        eye = torch.eye(product.shape[-1], dtype=product.dtype, device=product.device)
         return product / count.clamp(min=1) + self.eps * eye
 
     def _grouped(self, x: Tensor) -> Tensor:

@@ -109,7 +109,7 @@ class AdaB2N(Channelwise):
             y = channel.normalize_with(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
             return y, statistics.accurate(x).new_zeros(())
         given = statistics.accurate(x)
-        moments = self._weighted_moments(given, *self._sample_weights(given, task_ids))
+        moments = self._weighted_moments(given, task_ids)
         with once(self):
             self.loss = self._step(moments)
         y = channel.normalize_with(given, moments.mean, moments.var, self.weight, self.bias, eps=self.eps)
@@ -132,26 +132,36 @@ class AdaB2N(Channelwise):
             known = int(self.cur_tasks) + 1
         check.index(self, "task_ids", task_ids, (x.shape[0],), known, x)
 
-    def _sample_weights(self, x: Tensor, task_ids: Tensor | None) -> tuple[Tensor, Tensor]:
-        """How much each sample counts, (N,), and how many there are."""
-        if task_ids is None:
-            total = self._sum(torch.full((), x.shape[0], dtype=x.dtype, device=x.device))
-            return _even(x, total), total
+    def _weighted_moments(self, x: Tensor, task_ids: Tensor | None) -> statistics.Moments:
+        of_tasks = self._moments_of_tasks(x, task_ids)
+        count = of_tasks.count[:, 0]
+        share = count / count.sum().clamp(min=1)
+        if task_ids is not None:
+            share = torch.where(self.cur_tasks > 0, self._balanced(count), share)
+        share = share.unsqueeze(1)
+        mean = (share * of_tasks.mean).sum(0)
+        var = (share * (of_tasks.var + (of_tasks.mean - mean).square())).sum(0)
+        return statistics.Moments(mean, var, count.sum() * x.shape[2:].numel())
+
+    def _moments_of_tasks(self, x: Tensor, task_ids: Tensor | None) -> statistics.Moments:
+        """Moments of each task's samples, (tasks, C), and their number, joined in one message; without ids of all."""
         tasks = torch.arange(self.num_tasks, device=x.device)
-        count = self._sum((task_ids.unsqueeze(1) == tasks).to(x.dtype).sum(0))
-        a = torch.where(tasks <= self.cur_tasks, statistics.accurate(self.task_weight).to(x.dtype).exp() + count, 0)
-        balanced = (a / a.sum() / count.clamp(min=1))[task_ids]
-        return torch.where(self.cur_tasks > 0, balanced, _even(x, count.sum())), count.sum()
+        member = x.new_ones(x.shape[0], 1) if task_ids is None else (task_ids.unsqueeze(1) == tasks).to(x.dtype)
+        count = member.sum(0).unsqueeze(1)
 
-    def _weighted_moments(self, x: Tensor, sample_weights: Tensor, samples: Tensor) -> statistics.Moments:
-        share = sample_weights.unsqueeze(1)
-        mean = self._sum((share * channel.mean_over_space(x).flatten(1)).sum(0))
-        centered = x - along(mean, x)
-        var = self._sum((share * channel.mean_over_space(centered.square()).flatten(1)).sum(0))
-        return statistics.Moments(mean, var, samples * x.shape[2:].numel())
+        def mean_of(values: Tensor) -> Tensor:
+            return member.mT @ channel.mean_over_space(values).flatten(1) / count.clamp(min=1)
 
-    def _sum(self, x: Tensor) -> Tensor:
-        return statistics.sum_over_processes(x, self.process_group) if self.sync else x
+        mean = mean_of(x)
+        centered = x - along(member @ mean, x)
+        rest, square = mean_of(centered.detach()), mean_of(centered.square())
+        return statistics.joined_moments(mean, rest, square, count, self.process_group, sync=self.sync)
+
+    def _balanced(self, count: Tensor) -> Tensor:
+        """The shares of the tasks that the batch has."""
+        met = torch.arange(self.num_tasks, device=count.device) <= self.cur_tasks
+        a = torch.where(met, statistics.accurate(self.task_weight).to(count.dtype).exp() + count, 0)
+        return torch.where(count > 0, a / a.sum(), 0)
 
     def _step(self, found: statistics.Moments) -> Tensor:
         """Move the running state; return the distance of the batch's moments from it."""
@@ -176,7 +186,3 @@ class AdaB2N(Channelwise):
         eta = torch.where(last > 0, later, self.momentum**self.kappa)
         self.last_eta.copy_(eta)
         return eta
-
-
-def _even(x: Tensor, samples: Tensor) -> Tensor:
-    return (1 / samples.clamp(min=1)).expand(x.shape[0])

@@ -93,16 +93,22 @@ class BatchNormLinearBounded(Norm):
         return activate(self.gain * self._normalize(given)).to(x.dtype)
 
     def _normalize(self, x: Tensor) -> Tensor:
+        alone = not self.sync or statistics.processes(self.process_group) == 1
+        wide, square, count = self._of_batch(x) if alone else self._of_processes(x)
+        y = wide * square.rsqrt()
+        return (y if self.force_factor is None else y * (self.force_factor / count.sqrt())).to(x.dtype)
+
+    def _of_batch(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Values over their mean size, whose squares stay in range, those squares' mean, and their number."""
         if self.mean_reduction:
-            x = x - self._mean(x)
-        # the squares of tiny or huge numbers would leave the range, those of x over its mean size do not
-        x = x / self._mean(x.detach().abs())
-        x = x * self._mean(x.square()).rsqrt()
-        return x if self.force_factor is None else x * (self.force_factor / self._count(x).sqrt())
+            x = x - statistics.mean_over(x, (0,))
+        x = x / statistics.mean_over(x.detach().abs(), (0,))
+        return x, *statistics.mean_and_count(x.square(), (0,))
 
-    def _count(self, x: Tensor) -> Tensor:
-        count = statistics.sample_count(x, (0,))
-        return statistics.sum_over_processes(count, self.process_group) if self.sync else count
-
-    def _mean(self, x: Tensor) -> Tensor:
-        return statistics.mean_over(x, (0,), sync=self.sync, group=self.process_group)
+    def _of_processes(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same in float64, where squares of float32 are in range, joined over the processes in one message."""
+        x, joined = x.double(), {"sync": True, "group": self.process_group}
+        if not self.mean_reduction:
+            return x, *statistics.mean_and_count(x.square(), (0,), **joined)
+        mean, square, count = statistics.moments(x, (0,), **joined)
+        return x - mean, square, count

@@ -94,12 +94,10 @@ class GhostBatchNorm(Channelwise):
             return channel.normalize_with(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         given = statistics.accurate(x)
         cut = self._cut(given)
-        count = self._counts(given, cut)
-        mean = self._sum(given, cut) / count
-        centered = given - along(self._spread(mean, given, cut), x)
-        var = self._sum(centered.square(), cut) / count
-        self._track_each(statistics.Moments(mean, var, count))
-        h = centered * along(self._spread((var + self.eps).rsqrt(), given, cut), x)
+        moments = self._moments_of_ghosts(given, cut)
+        self._track_each(moments)
+        mean, var = (along(self._spread(value, given, cut), x) for value in moments[:2])
+        h = (given - mean) * (var + self.eps).rsqrt()
         return channel.affine(h, self.weight, self.bias).to(x.dtype)
 
     def _cut(self, x: Tensor) -> _Cut:
@@ -114,17 +112,14 @@ class GhostBatchNorm(Channelwise):
             )
         return _Cut(ghosts, length, start, total)
 
-    def _counts(self, x: Tensor, cut: _Cut) -> Tensor:
-        """How many values a channel each ghost has, (ghosts, 1)."""
-        first = torch.arange(cut.ghosts, device=x.device, dtype=x.dtype).unsqueeze(1) * cut.length
-        return (cut.total - first).clamp(max=cut.length) * math.prod(x.shape[2:])
-
-    def _sum(self, x: Tensor, cut: _Cut) -> Tensor:
-        """Add up each ghost's values, (ghosts, C): this process' part, then all processes'."""
-        samples = statistics.sum_over(x, range(2, x.dim()))
-        after = cut.ghosts * cut.length - cut.start - x.shape[0]
-        total = F.pad(samples, (0, 0, cut.start, after)).unflatten(0, (cut.ghosts, cut.length)).sum(1)
-        return statistics.sum_over_processes(total, self.process_group) if self.sync else total
+    def _moments_of_ghosts(self, x: Tensor, cut: _Cut) -> statistics.Moments:
+        """Moments of each ghost, (ghosts, C), of which this process has the whole, a part or nothing."""
+        count = _sum(x.new_ones(x.shape[0], 1), cut) * x.shape[2:].numel()
+        some = count.clamp(min=1)
+        mean = _sum(x, cut) / some
+        centered = x - along(self._spread(mean, x, cut), x)
+        square, rest = (_sum(values, cut) / some for values in (centered.square(), centered.detach()))
+        return statistics.joined_moments(mean, rest, square, count, self.process_group, sync=self.sync)
 
     def _spread(self, value: Tensor, x: Tensor, cut: _Cut) -> Tensor:
         """Give each sample of this process the number of its ghost, (N, C)."""
@@ -139,3 +134,10 @@ class GhostBatchNorm(Channelwise):
         for running, value in ((self.running_mean, found.mean), (self.running_var, found.unbiased())):
             average = (share * value.detach()).sum(0) / torch.where(rate > 0, rate, 1)
             track(running, average, rate)
+
+
+def _sum(x: Tensor, cut: _Cut) -> Tensor:
+    """Add up what this process has of each ghost: (N, C, *space) to (ghosts, C)."""
+    samples = statistics.sum_over(x, range(2, x.dim()))
+    after = cut.ghosts * cut.length - cut.start - x.shape[0]
+    return F.pad(samples, (0, 0, cut.start, after)).unflatten(0, (cut.ghosts, cut.length)).sum(1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from normkit import check, statistics
-from normkit.activation.batch._channelwise import Channelwise, along
+from normkit.activation.batch._channelwise import Channelwise, along, over
 from normkit.catalog import method
 from normkit.ops import channel
 
@@ -72,11 +72,18 @@ class L1BatchNorm(Channelwise):
         check.channels_first(self, x, self.num_features)
         given = statistics.accurate(x)
         if self.training:
-            mean, count = self._mean_and_count(given)
-            centered = given - along(mean, x)
-            deviation = self._mean(centered.abs())
+            centered, mean, deviation, count = self._deviations(given)
             self.move(count, running_mean=mean, running_deviation=deviation)
         else:
             mean, deviation = statistics.accurate(self.running_mean), statistics.accurate(self.running_deviation)
             centered = given - along(mean, x)
         return channel.affine(centered / along(deviation + self.eps, x), self.weight, self.bias).to(x.dtype)
+
+    def _deviations(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Values less their mean, that mean, their mean size and their number."""
+        if self._alone():
+            mean, count = self._mean_and_count(x)
+            centered = x - along(mean, x)
+            return centered, mean, self._mean(centered.abs()), count
+        joined = statistics.deviations(x, over(x), group=self.process_group)
+        return joined.centered, joined.mean, joined.size, joined.count

@@ -108,9 +108,8 @@ class SwitchableNorm(Channelwise):
             return statistics.accurate(self.running_mean), statistics.accurate(self.running_var)
         if self._alone() and means.shape[0] == 1 and var is None:
             raise ValueError("SwitchableNorm: x is a single vector, which has no variance; training needs more")
-        joined = {"sync": self.sync, "group": self.process_group}
-        between = moments(means, (0,), **joined)
-        spread = between.unbiased() if var is None else statistics.mean_over(var, (0,), **joined) + between.var
+        between = moments(means, (0,), within=var, sync=self.sync, group=self.process_group)
+        spread = between.unbiased() if var is None else between.var
         batch = Moments(between.mean, spread, between.count)
         self.move(batch.count, running_mean=batch.mean, running_var=batch.var)
         return batch.mean, batch.var

@@ -93,13 +93,13 @@ class GDWCT(Norm):
         pieces = style.unflatten(1, (self.num_groups, self.width))
         matrices = _run(self.coloring, pieces).unflatten(-1, (self.width, self.width))
         eigenvectors = matrices / matrices.square().sum(-2, keepdim=True).sqrt()
-        mean = statistics.mean_over(exact, (0, 2, 3), sync=self.sync, group=self.process_group)
+        mean, covariance = self._moments(exact)
         centered = exact - mean.view(-1, 1, 1)
         grouped = centered.flatten(2).unflatten(1, (self.num_groups, self.width))
         colored = (matrices @ eigenvectors.mT @ grouped).view(centered.shape)
         colored = colored + _run(self.shift, style)[..., None, None]
         y = (1 - self.alpha) * exact + self.alpha * colored
-        outputs = y, self._covariance(grouped), eigenvectors.transpose(0, 1).flatten(0, 1)
+        outputs = y, covariance, eigenvectors.transpose(0, 1).flatten(0, 1)
         return tuple(output.to(content.dtype) for output in outputs)  # type: ignore[return-value]
 
     def regularizer(self, matrices: Tensor) -> Tensor:
@@ -114,14 +114,15 @@ class GDWCT(Norm):
         """Bring alpha back to [0, 1], in place."""
         self.alpha.clamp_(0, 1)
 
-    def _covariance(self, grouped: Tensor) -> Tensor:
-        """Covariance of centered values (N, G, n, H * W) by group, with eps on the diagonal."""
-        square = torch.einsum("bgip,bgjp->gij", grouped, grouped)
-        count = statistics.sample_count(grouped, (0, 3))
-        if self.sync:
-            square, count = (statistics.sum_over_processes(s, self.process_group) for s in (square, count))
-        identity = torch.eye(self.width, dtype=square.dtype, device=square.device)
-        return square / (count - 1).clamp(min=1) + self.eps * identity
+    def _moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Means of the channels, and the covariance of each group's, with eps on the diagonal."""
+        mean, count = statistics.mean_and_count(x, (0, 2, 3))
+        values = (x - mean.view(-1, 1, 1)).movedim(1, 0).unflatten(0, (self.num_groups, self.width)).flatten(2)
+        product = values @ values.mT
+        if self.sync and statistics.processes(self.process_group) > 1:
+            mean, product, count = statistics.join_products(mean, values, product, count, self.process_group)
+        identity = torch.eye(self.width, dtype=product.dtype, device=product.device)
+        return mean, product / (count - 1).clamp(min=1) + self.eps * identity
 
 
 def _layers(*widths: int) -> nn.ModuleList:

@@ -15,7 +15,7 @@ def region_norm(x: Tensor, foreground: Tensor, *, eps: float, sync: bool = False
     code does, (x - mean) / sqrt(var + eps T / S): the smaller the region, the larger eps.
     """
     regions = foreground, ~foreground
-    both = [statistics.moments(x, (0, 2, 3), mask=region, sync=sync, group=group) for region in regions]
+    both = statistics.moments_of_parts(x, (0, 2, 3), regions, sync=sync, group=group)
     total = both[0].count + both[1].count
     inside, outside = (_normalize(x, moments, total, eps) for moments in both)
     return torch.where(foreground, inside, outside)

@@ -68,14 +68,13 @@ class PrenormalizedLayerNorm(Norm):
         return u / rms * self.weight.to(x.dtype) + self.bias.to(x.dtype)
 
     def over_parts(self, part: Parts) -> Tensor:
-        """Normalize cut vectors: a message of the moments, and one of the deviations, which need the mean."""
+        """Normalize cut vectors: a message of the means, and one of the deviations, which need these."""
         last, kind = part.whole.ndim - 1, part.local.dtype
         weight, bias = (part.parameter(self, n, p, last) for n, p in (("weight", self.weight), ("bias", self.bias)))
-        mean, var = part.moments(part.local, (last,))
-        z = part.local - mean.to(kind)
-        (deviation,) = part.total((last,), (z.abs() / self.dim).sum(-1, keepdim=True))
-        rms = (var / (deviation + self.eps).square() + self.eps).sqrt().to(kind)
-        return z / (deviation + self.eps).to(kind) / rms * weight.to(kind) + bias.to(kind)
+        z, _, size, square = part.deviations(part.local, (last,))
+        u = z / (size + self.eps)
+        rms = (square / (size + self.eps).square() + self.eps).sqrt()
+        return (u / rms).to(kind) * weight.to(kind) + bias.to(kind)
 
 
 def _mean(x: Tensor) -> Tensor:
