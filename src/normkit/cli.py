@@ -245,6 +245,11 @@ def describe_doctor(command: Parser) -> None:
     command.add_argument("--rate", type=float, metavar="RATE", help="the learning rate that is planned")
     command.add_argument("--seconds", type=float, default=60.0, metavar="S", help="about how long it may take (60)")
     command.add_argument("--json", action="store_true", help="print the findings as JSON")
+    command.add_argument(
+        "--build",
+        action="store_true",
+        help="first build what makes trainings on small inputs faster, by a C++ compiler",
+    )
     command.set_defaults(run=run_doctor)
 
 
@@ -351,6 +356,8 @@ def run_doctor(options: argparse.Namespace) -> int:
 
     if options.model is not None:
         return run_checkup(options)
+    if options.build and (why := doctor.build()):
+        raise ValueError(f"--build: autograd's node cannot be built: {why}")
     facts = doctor.examine()
     rows = [(label, str(value)) for label, value in facts.items()]
     say(json.dumps(facts, indent=2) if options.json else "\n".join(describe.table(rows)))

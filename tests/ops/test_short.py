@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import normkit as nk
 from normkit import kernels, ops
-from normkit.ops import eager, paths
+from normkit.ops import eager, node, paths
 from normkit.ops.row import Row
 
 eager.refusal(torch.ones(1))  # the first look loads the library
@@ -192,7 +192,7 @@ def test_what_a_signal_raises_in_a_call_is_raised(error):
 
     def prepare(*unusual):
         if way == NODE:
-            kernels.cpu().node(unusual)
+            kernels.cpu().node(node.found(), unusual)
         else:
             kernels.cpu().python.prepare(torch.Tensor, torch.nn.Parameter, torch.empty_like, unusual)
 
@@ -201,7 +201,7 @@ def test_what_a_signal_raises_in_a_call_is_raised(error):
         with pytest.raises(error, match="struck"):
             short(X)
     finally:
-        prepare(*(one for one in eager._UNUSUAL if way == C or one is not torch.is_grad_enabled))
+        prepare(*(eager._UNUSUAL if way == C else (paths.watching,)))
     assert short(X) is not None
 
 
