@@ -80,6 +80,22 @@ def test_the_bits_are_those_of_the_ordinary_way(rule, kind):
             assert (found.dtype, found.stride(), type(found)) == (kind, x.stride(), torch.Tensor)
 
 
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("kind", TYPES, ids=str)
+def test_a_small_addition_before_the_norm_has_the_bits_of_the_ordinary_way(rule, kind, monkeypatch):
+    if way == NODE:
+        pytest.skip("it has no part in it")
+    x, gains, taken = 3 * numbers(3, 4, 65, kind=kind), numbers(65), []
+    residual, run = numbers(4, 3, 65, kind=kind).transpose(0, 1).contiguous(), eager.short_row
+    with torch.no_grad():
+        monkeypatch.setattr(eager, "short_row", lambda *call: taken.append(run(*call)) or taken[-1])
+        found = ops.add_row_norm(x, residual, gains, gains, RULES[rule])
+        monkeypatch.setattr(eager, "short_row", None)
+        wanted = ops.add_row_norm(x, residual, gains, gains, RULES[rule])
+    assert found[0] is taken[-1]
+    assert all(map(torch.equal, found, wanted))
+
+
 @pytest.mark.parametrize("weight", [torch.tensor(3.0), torch.tensor([3.0])], ids=["a number", "a vector of one"])
 def test_a_single_gain_serves_a_row(weight):
     for x in (numbers(3, 8), numbers(3, 1)):
