@@ -1,7 +1,5 @@
 """Builds the C kernels beside the package, or leaves them out where there is no compiler, and writes the stub."""
 
-import importlib.machinery
-import importlib.util
 import os
 import platform
 import shutil
@@ -20,7 +18,6 @@ SOURCES = {  # of each library, and the file that is compiled for every instruct
     "normkit.kernels.cpu.libnormkit": (Path("src/normkit/kernels/cpu"), "kernels.c"),
     "normkit.kernels.cpu.libspecial": (Path("src/normkit/kernels/special"), "special.c"),
 }
-NODE = "normkit.kernels.cpu.node"  # autograd's, in C++, for the torch that is there; no build that pip isolates has one
 COMMON = ["-O3", "-fPIC", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math"]
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mf16c", "-mprefer-vector-width=512"]
 SETS = {"baseline": []}
@@ -68,48 +65,15 @@ def compile_library(target, source, kernels, *threads):
         os.replace(beside, target)
 
 
-def compile_node(target):
-    """Against torch's headers; it is loaded where torch already is, so that nobody looks for torch's libraries."""
-    import torch
-    from torch.utils.cpp_extension import include_paths, library_paths
-
-    compiler = os.environ.get("CXX", "c++").split()
-    flags = ["-O2", "-fPIC", "-std=c++20", "-fvisibility=hidden", f"-I{HEADERS}", "-Isrc/normkit/kernels"]
-    flags += [f"-isystem{folder}" for folder in include_paths()]
-    flags += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
-    flags += [f"-L{folder}" for folder in library_paths()]
-    libraries = ["-ltorch_python", "-ltorch_cpu", "-lc10"]
-    with tempfile.TemporaryDirectory() as room:
-        call = [*compiler, *flags, "-shared", "src/normkit/kernels/node.cpp", *libraries, "-o", f"{room}/node.so"]
-        done = subprocess.run(call, capture_output=True, text=True)
-        if done.returncode:
-            raise OSError(first_error(done.stderr))
-        beside = target.with_name(f"{target.name}.{os.getpid()}")
-        shutil.copy2(f"{room}/node.so", beside)
-        os.replace(beside, target)
-
-
 class BuildKernels(build_ext):
     """A shared library, loaded with ctypes, found by its path; where it can be, an extension of Python as well."""
 
     def get_ext_filename(self, fullname):
-        end = ".so"
-        if fullname.rpartition(".")[2] == NODE.rpartition(".")[2]:  # setuptools asks for the last part alone, too
-            import torch
-
-            end = f"-{torch.__version__}{importlib.machinery.EXTENSION_SUFFIXES[0]}"
-        return str(Path(*fullname.split("."))) + end
+        return str(Path(*fullname.split("."))) + ".so"
 
     def build_extension(self, extension):
         target = Path(self.get_ext_fullpath(extension.name))
         target.parent.mkdir(parents=True, exist_ok=True)
-        if extension.name == NODE:
-            try:
-                if Path(self.get_ext_fullpath("normkit.kernels.cpu.libnormkit")).exists():  # whose kernels it calls
-                    compile_node(target)
-            except OSError as error:
-                self.warn(f"normkit is built without autograd's node (all works, small trainings more slowly): {error}")
-            return
         made = SOURCES[extension.name]
         try:
             try:
@@ -131,7 +95,7 @@ class BuildKernels(build_ext):
 
     def get_source_files(self):
         folder = Path("src/normkit/kernels")
-        return [str(path) for path in sorted([*folder.rglob("*.[ch]"), folder / "node.cpp"])]
+        return [str(path) for path in sorted(folder.rglob("*.[ch]"))]
 
 
 class BuildStub(build_py):
@@ -155,8 +119,6 @@ class TagByPlatform(bdist_wheel):
 
 if __name__ == "__main__":  # the fuzz reads the flags
     libraries = [Extension(name, [str(source / file)], optional=True) for name, (source, file) in SOURCES.items()]
-    if STABLE and platform.system() == "Linux" and importlib.util.find_spec("torch") is not None:
-        libraries.append(Extension(NODE, ["src/normkit/kernels/node.cpp"], optional=True))
     setup(
         ext_modules=[] if PURE else libraries,
         cmdclass={"bdist_wheel": TagByPlatform, "build_ext": BuildKernels, "build_py": BuildStub},

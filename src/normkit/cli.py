@@ -72,6 +72,20 @@ class Parser(argparse.ArgumentParser):
         """Take arguments."""
         return super(Parser, self.described()).parse_known_args(args, namespace)
 
+    def of(self, options: argparse.Namespace) -> Parser:
+        """Return the parser of the command, or of its step, that was typed."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction) and getattr(options, action.dest, None):
+                return action.choices[getattr(options, action.dest)].of(options)
+        return self
+
+    def refuse(self, unknown: Sequence[str]):
+        """Say what is not known of what was typed, and what it may be meant for."""
+        known = [word for action in self._actions for word in action.option_strings if len(word) > 2]
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1, 0.75)
+        hint = f"did you mean {near[0]}?" if near else f"'{self.prog} -h' shows all arguments"
+        self.error(f"does not take {' '.join(unknown)}; {hint}")
+
     def error(self, message: str):
         """Say what is wrong, and leave with status 2."""
         wrong = re.match(r"argument (COMMAND|STEP): invalid choice: '([^']*)'", message)
@@ -103,7 +117,9 @@ def answer(words: Sequence[str] | None) -> int:
     top = parser()
     if "_ARGCOMPLETE" in os.environ:
         complete(top)
-    options = top.parse_args(words)
+    options, unknown = top.parse_known_args(words)
+    if unknown:
+        top.of(options).refuse(unknown)
     if options.command is None:
         top.print_help()
         return 0
@@ -245,6 +261,11 @@ def describe_doctor(command: Parser) -> None:
     command.add_argument("--rate", type=float, metavar="RATE", help="the learning rate that is planned")
     command.add_argument("--seconds", type=float, default=60.0, metavar="S", help="about how long it may take (60)")
     command.add_argument("--json", action="store_true", help="print the findings as JSON")
+    command.add_argument(
+        "--build",
+        action="store_true",
+        help="first build what makes trainings on small inputs faster, by a C++ compiler",
+    )
     command.set_defaults(run=run_doctor)
 
 
@@ -351,6 +372,8 @@ def run_doctor(options: argparse.Namespace) -> int:
 
     if options.model is not None:
         return run_checkup(options)
+    if options.build and (why := doctor.build()):
+        raise ValueError(f"--build: autograd's node cannot be built: {why}")
     facts = doctor.examine()
     rows = [(label, str(value)) for label, value in facts.items()]
     say(json.dumps(facts, indent=2) if options.json else "\n".join(describe.table(rows)))

@@ -15,6 +15,7 @@ import normkit
 from normkit import kernels
 from normkit.kernels import cuda, special
 from normkit.ops import eager
+from normkit.ops import node as built
 
 KERNELS = Path(kernels.__file__).parent
 FUZZED = KERNELS / "fuzzed.json"  # what `python -m tests.fuzz --record` wrote down, by instruction set and processor
@@ -51,6 +52,11 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def build() -> str | None:
+    """Build autograd's node for this torch; return why it cannot be, or None."""
+    return eager.build_node()
+
+
 def cpu_kernels() -> dict[str, str]:
     """Return what the C kernels say of themselves."""
     status = kernels.status()
@@ -59,7 +65,10 @@ def cpu_kernels() -> dict[str, str]:
     pool = status.pool or "none: the kernels run on one thread"
     eager.refusal(torch.ones(1))  # the first look loads the library
     way = "a long way: built without Python's header, or torch is too old" if eager.short_row is None else "a short way"
-    way = "a short way, gradients too" if eager.node is not None else way
+    if eager.node is not None:
+        way = "a short way, gradients too"
+    elif built.obstacle() is None:
+        way += "; for gradients too, build one: normkit doctor --build"
     return {
         "C kernels": f"on, {status.isa}",
         "C kernels of matrices, splines": "on" if special.absent() is None else f"off: {special.absent()}",

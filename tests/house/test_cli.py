@@ -352,3 +352,18 @@ def test_list_and_show_know_kinds_that_are_no_methods(capsys):
     assert "layernorm" not in capsys.readouterr().out
     assert cli.main(["list", "--kind", "los"]) == 2
     assert "did you mean 'loss'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("swap my:make --to groupnorm", "normkit swap: does not take --to; 'normkit swap -h' shows all arguments"),
+        ("compare --stepz 3", "normkit compare: does not take --stepz 3; did you mean --steps?"),
+        ("text fit names.csv -o V --tunes=x", "normkit text fit: does not take --tunes=x; did you mean --tune?"),
+        ("--foo", "normkit: does not take --foo; 'normkit -h' shows all arguments"),
+    ],
+)
+def test_an_argument_that_there_is_not_is_named_with_what_it_may_be_meant_for(words, answer, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(words.split())
+    assert capsys.readouterr().err.strip() == answer

@@ -28,7 +28,7 @@ WORDS = ["compare", *WORDS, "--lr", "0.01", "--norm", "layernorm", "--threads", 
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch):
-    monkeypatch.setattr(engines, "make", lambda settings, root: engines.Here(settings, root))
+    monkeypatch.setitem(engines.ENGINES, "local", engines.Here)
     monkeypatch.setattr(report, "page", lambda comparison: "a page takes a while, and is made from what is read before")
 
 
@@ -41,7 +41,7 @@ def made(tmp_path_factory):
     """A whole comparison, and one whose second run was interrupted at its third step."""
     root = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engines, "make", lambda settings, root: engines.Here(settings, root))
+        patch.setitem(engines.ENGINES, "local", engines.Here)
         assert command(root / "whole") == 0
     plan = request.plan_from(cli.parser().parse_args([*WORDS, "--out", str(root / "halfway")]))
     folder = runs.open_folder(plan, root / "halfway", [])

@@ -169,3 +169,23 @@ def test_ray_reports_no_usage_statistics(tmp_path, monkeypatch):
     monkeypatch.setattr("ray.is_initialized", lambda: True)
     engines.Ray(settings(engine="ray"), str(tmp_path))
     assert not usage_lib.usage_stats_enabled()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_workers_come_from_begins_before_they_are_asked_for_and_ends_with_an_error(fails):
+    code = f"""if True:
+    import os, signal
+    from multiprocessing import forkserver
+    from normkit.lab.plan.settings import Settings
+    from normkit.lab.training import engines
+    try:
+        with engines.ahead(Settings(workers=2, model="timm:resnet18")):
+            first = forkserver._forkserver._forkserver_pid
+            assert first is not None
+            1 / (1 - {fails})
+    except ZeroDivisionError:
+        pass
+    print(forkserver._forkserver._forkserver_pid == first, "NORMKIT_AHEAD" in os.environ)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
+    assert done.stdout.split() == [str(not fails), "False"], done.stderr

@@ -52,7 +52,7 @@ def test_a_run_has_its_time_to_save_itself_before_it_is_killed():
     told = []
     process = SimpleNamespace(join=lambda *most: told.append(("join", *most)), kill=lambda: told.append(("kill",)))
     worker = SimpleNamespace(line=Line(), process=process, proven=True)
-    local = SimpleNamespace(workers=[None, worker], active={"a": 1}, own_server=False)
+    local = SimpleNamespace(workers=[None, worker], active={"a": 1})
     began = time.monotonic()
     engines.Local.close(local)
     (first, most), *rest = told

@@ -94,7 +94,7 @@ class Handle:
 @pytest.fixture(autouse=True)
 def in_this_process_with_a_checkpoint_at_every_step(monkeypatch):
     settled = request.settings_from
-    monkeypatch.setattr(engines, "make", lambda settings, root: engines.Here(settings, root))
+    monkeypatch.setitem(engines.ENGINES, "local", engines.Here)
     monkeypatch.setattr(request, "settings_from", lambda *a: dataclasses.replace(settled(*a), checkpoint_seconds=0.0))
     monkeypatch.setattr(report, "page", lambda comparison: "a page takes a while")
 

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import normkit as nk
 from normkit import kernels, ops
-from normkit.ops import eager, paths
+from normkit.ops import eager, node, paths
 from normkit.ops.row import Row
 
 eager.refusal(torch.ones(1))  # the first look loads the library
@@ -78,6 +78,22 @@ def test_the_bits_are_those_of_the_ordinary_way(rule, kind):
             found = short(x, weight, bias, RULES[rule], shape[-1:])
             assert torch.equal(found, ordinary(x, weight, bias, RULES[rule], shape[-1:]))
             assert (found.dtype, found.stride(), type(found)) == (kind, x.stride(), torch.Tensor)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("kind", TYPES, ids=str)
+def test_a_small_addition_before_the_norm_has_the_bits_of_the_ordinary_way(rule, kind, monkeypatch):
+    if way == NODE:
+        pytest.skip("it has no part in it")
+    x, gains, taken = 3 * numbers(3, 4, 65, kind=kind), numbers(65), []
+    residual, run = numbers(4, 3, 65, kind=kind).transpose(0, 1).contiguous(), eager.short_row
+    with torch.no_grad():
+        monkeypatch.setattr(eager, "short_row", lambda *call: taken.append(run(*call)) or taken[-1])
+        found = ops.add_row_norm(x, residual, gains, gains, RULES[rule])
+        monkeypatch.setattr(eager, "short_row", None)
+        wanted = ops.add_row_norm(x, residual, gains, gains, RULES[rule])
+    assert found[0] is taken[-1]
+    assert all(map(torch.equal, found, wanted))
 
 
 @pytest.mark.parametrize("weight", [torch.tensor(3.0), torch.tensor([3.0])], ids=["a number", "a vector of one"])
@@ -192,7 +208,7 @@ def test_what_a_signal_raises_in_a_call_is_raised(error):
 
     def prepare(*unusual):
         if way == NODE:
-            kernels.cpu().node(unusual)
+            kernels.cpu().node(node.found(), unusual)
         else:
             kernels.cpu().python.prepare(torch.Tensor, torch.nn.Parameter, torch.empty_like, unusual)
 
@@ -201,7 +217,7 @@ def test_what_a_signal_raises_in_a_call_is_raised(error):
         with pytest.raises(error, match="struck"):
             short(X)
     finally:
-        prepare(*(one for one in eager._UNUSUAL if way == C or one is not torch.is_grad_enabled))
+        prepare(*(eager._UNUSUAL if way == C else (paths.watching,)))
     assert short(X) is not None
 
 

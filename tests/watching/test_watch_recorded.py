@@ -188,7 +188,7 @@ def alike(new, old):
     if isinstance(old, list):
         return len(new) == len(old) and all(map(alike, new, old))
     if not isinstance(old, str) or NUMBER.sub("", new) != NUMBER.sub("", old):
-        return isinstance(old, float) and math.isclose(new, old, rel_tol=NEAR) or new == old
+        return (isinstance(old, float) and math.isclose(new, old, rel_tol=NEAR)) or new == old
     return all(map(near, NUMBER.findall(new), NUMBER.findall(old)))
 
 

@@ -35,6 +35,7 @@ from normkit import catalog
 from normkit.bench import cases, cost, report, timing
 from normkit.bench.cases import Case
 from normkit.catalog import Card
+from normkit.ops import eager, node
 from normkit.threads import threads
 
 
@@ -107,6 +108,8 @@ def run(options: argparse.Namespace) -> int:
         if not file.parent.is_dir():
             raise ValueError(f"{file}: there is no folder {file.parent}")
     study = studied(options)
+    if study is None and not options.forward:
+        make_node()
     with threads(1) if options.cpu_time else contextlib.nullcontext():
         record = measured(options, study)
     if options.json:
@@ -116,6 +119,14 @@ def run(options: argparse.Namespace) -> int:
     table = {} if study is None else {"columns": study.COLUMNS, "meanings": study.LEGEND}
     print((report.markdown if options.markdown else report.text)(record, **table))
     return 0
+
+
+def make_node() -> None:
+    """Build autograd's node where there is none; without a compiler small trainings are timed as they then are."""
+    if eager.node is None and node.found() is None and node.obstacle() is None:
+        print("Building what makes small trainings faster, once for this torch (some 20 s) ...", file=sys.stderr)
+        if why := eager.build_node():
+            print(f"It cannot be built: {why}", file=sys.stderr)
 
 
 def measured(options: argparse.Namespace, study: ModuleType | None) -> dict[str, Any]:

@@ -130,12 +130,12 @@ class Library(Gate):
         self.use = self._function("use", [ctypes.c_char_p])
         self.python = _extension(path, "libnormkit")
 
-    def node(self, unusual: tuple[Callable, ...]) -> ModuleType | None:
-        """Autograd's node in C++, for these kernels, where one was built for this torch and this Python.
+    def node(self, path: Path, unusual: tuple[Callable, ...]) -> ModuleType | None:
+        """Autograd's node in C++, for these kernels, from a file that was built for this torch and this Python.
 
         unusual: functions, each of which says something true where the ordinary way must be taken.
         """
-        module = _extension(node_path(), "node")
+        module = _extension(path, "node")
         if module is not None:
             names = [[f"{kind}_forward", f"{kind}_backward"] for kind in NODE_KINDS]
             module.prepare(
@@ -148,14 +148,6 @@ class Library(Gate):
         address = ctypes.cast(getattr(self._handle, f"normkit_{name}"), ctypes.c_void_p).value
         assert address is not None
         return address, _packer(*self._records[name]).size
-
-
-def node_path() -> Path:
-    """The file of autograd's node, which is named after the torch and the Python that it was built for."""
-    import torch
-
-    name = f"node-{torch.__version__}{importlib.machinery.EXTENSION_SUFFIXES[0]}"
-    return Path(__file__).with_name("cpu") / name
 
 
 def _packer(plan: struct.Struct, rows: str, arrays: str) -> struct.Struct:

@@ -6,16 +6,23 @@
  * `row` and `point` take what the kernel would take in any case, and say None to all else: the ordinary way then decides, or has the
  * words for what is wrong. So does a backward pass: what is not plainly the kernel's goes to the Python function that came with the call.
  */
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/record_function.h>
 #include <c10/core/SafePyObject.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
+#include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/csrc/utils/object_ptr.h>
 
 extern "C" {
@@ -46,11 +53,15 @@ union Plan {
     char bytes[LONGEST];
 };
 
-PyObject *unusual;                                                           /* as in python.c, without the question for grad mode */
+PyObject *unusual;                                                           /* as in python.c, but for what is asked below */
 
 /* Whether nothing is around the call that must see torch's own operations. Needs the GIL. */
 bool usual()
 {
+    if (at::impl::PythonTorchFunctionTLS::stack_len() || c10::impl::TorchDispatchModeTLS::stack_len() ||
+        c10::impl::tls_is_dispatch_key_included(at::DispatchKey::FuncTorchDynamicLayerFrontMode) || torch::jit::tracer::isTracing() ||
+        ForwardADLevel::try_get_by_idx(0))
+        return false;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(unusual); i++) {
         THPObjectPtr answer(PyObject_CallNoArgs(PyTuple_GET_ITEM(unusual, i)));
         int no = answer ? PyObject_Not(answer.get()) : -1;
@@ -81,6 +92,8 @@ bool plain(const Tensor &x)
     return (x.key_set() | known) == known && x.layout() == at::kStrided && type_of(x) && x.numel() > 0 && x.storage().nbytes() >=
         size_t(x.storage_offset() + at::detail::computeStorageNbytes(x.sizes(), x.strides(), 1)) * x.itemsize();
 }
+
+Tensor empty(at::IntArrayRef sizes, at::ScalarType type) { return Tensor(at::detail::empty_cpu(sizes, type)); }
 
 struct Record {
     alignas(16) char bytes[LONGEST + sizeof(int64_t) + 16 * sizeof(Array)];
@@ -132,7 +145,7 @@ struct Call {
         const Tensor &x = inputs[0];
         if (grad.strides() != x.strides()) grad = at::empty_like(x, grad.options()).copy_(grad);
         for (size_t i = 0; i < made.size(); i++)
-            if (i == 0 || needs[i]) made[i] = at::empty_like(inputs[i]);
+            if (i == 0 || needs[i]) made[i] = empty(inputs[i].sizes(), inputs[i].scalar_type());
         return kind.pull(Record(kind, kind.backward, plan, rows, inputs, inputs.back(), grad, made).bytes) == DONE;
     }
 
@@ -217,8 +230,8 @@ Tensor pushed(Kind &kind, const Plan &plan, int64_t rows, int64_t each, const va
     Tensor y, stats;
     {
         at::AutoDispatchBelowAutograd below;
-        y = at::empty_like(x);
-        if (kept && each) stats = at::empty({rows * each}, x.options().dtype(type_of(x) == F64 ? at::kDouble : at::kFloat));
+        y = empty(x.sizes(), x.scalar_type());
+        if (kept && each) stats = empty({rows * each}, type_of(x) == F64 ? at::kDouble : at::kFloat);
     }
     int answer;
     Record record(kind, kind.forward, plan, rows, inputs, stats, y, {});     /* up to here no other thread has a turn */

@@ -37,7 +37,7 @@ def compare(options: Any, command: list[str]) -> Results:
     from normkit.lab.report import page as report  # not before what is asked for is known to be possible
     from normkit.lab.training import engines, runs
 
-    with clock.part(START):
+    with engines.ahead(plan.settings), clock.part(START):
         exchanges.forget()
         OF_A_RUN.read()
         largest = runs.check(plan)

@@ -19,6 +19,7 @@ from torch.utils._device import DeviceContext
 from normkit import kernels
 from normkit.kernels import cuda
 from normkit.ops import gpu, paths, trial
+from normkit.ops import node as built
 
 __all__ = [
     "CODES",
@@ -51,7 +52,7 @@ _absent: str | None = "not looked for yet"
 
 # `row` of kernels/python.c, once the library is loaded: the whole of a small call in C, or None, for the ordinary way.
 short_row: Callable[..., Tensor | None] | None = None
-# `kernels/node.cpp`, which does so with gradients as well, where it was built for this torch; then it is asked first.
+# `kernels/node.cpp`, which does so with gradients as well, where `build_node` has built it; then it is asked first.
 node: Any = None
 
 
@@ -169,9 +170,27 @@ def _look() -> str | None:
             _library.python.prepare(Tensor, torch.nn.Parameter, torch.empty_like, _UNUSUAL)
             short_row = _library.python.row
     if _library is not None:
-        with suppress(ImportError):  # a library of another version
-            node = _library.node(tuple(one for one in _UNUSUAL if one is not torch.is_grad_enabled))
+        node = load_node()
     return _absent
+
+
+def load_node() -> Any:
+    """Autograd's node in C++, where it was built; it asks torch itself what is around a call, but who watches."""
+    with suppress(ImportError, OSError):  # a library of another version; a folder that nobody may read
+        file = built.found()
+        return None if file is None or _library is None else _library.node(file, (paths.watching,))
+
+
+def build_node() -> str | None:
+    """Build the node and take it from now on; return why it cannot be, or None."""
+    global node
+    refusal(torch.ones(1))  # the first look loads the library
+    if node is None:
+        why = built.build()
+        if why is not None:
+            return why
+        node = load_node()
+    return None if node is not None else "what was built cannot be loaded"
 
 
 def _is_dual() -> bool:

@@ -28,8 +28,12 @@ from normkit.lab.training import loop
 from normkit.optional import library
 
 Ended = list[tuple[Run, dict[str, Any]]]
+NAMES = "NORMKIT_AHEAD"  # what `ahead` is to import
 STOPS = (signal.SIGINT, signal.SIGTERM)
 GRACE = 30.0  # seconds that a run has to save itself
+LIBRARIES = {"timm": "timm:", "transformers": "hf:"}  # of models, slow to import, and how a model of theirs is named
+
+_unproven: int | None = None  # the server that this module has started, until a worker of it has given a result
 
 
 class Engine(Protocol):
@@ -88,7 +92,6 @@ class Local:
         self.things = handed.packed(settings.sources())
         self.workers: list[Worker | None] = [None] * settings.workers
         self.active: dict[Any, Run] = {}
-        self.own_server = False
 
     @property
     def free(self) -> int:
@@ -98,7 +101,7 @@ class Local:
     def start(self, run: Run) -> None:
         """Hand a run to a process that has nothing to do."""
         if os.name == "posix" and not any(self.workers):
-            self.own_server |= prepare_fork_server()
+            prepare_fork_server(self.settings)
         place = next(i for i in range(len(self.workers)) if i not in self.active)
         gpu = place % self.gpus if self.gpus else None
         worker = self.workers[place] or Worker(self.context, self.settings, self.root, gpu, self.things)
@@ -138,8 +141,7 @@ class Local:
                 worker.process.kill()
                 worker.process.join()
             self.workers, self.active = [], {}
-            if self.own_server and not any(worker.proven for worker in workers):
-                end_fork_server()
+            end_fork_server(any(worker.proven for worker in workers))
 
 
 class Worker:
@@ -190,35 +192,55 @@ def work(line: Any, settings: Settings, root: str, gpu: int | None, things: byte
                 line.send(loop.train(line.recv(), settings, root, lambda: bool(asked) or line.poll()))
 
 
-def prepare_fork_server() -> bool:
-    """Start what imports torch once, for all workers; return whether it was not there before.
+@contextmanager
+def ahead(settings: Settings) -> Iterator[None]:
+    """Start what workers come from while this process does something else; after an error there it is ended."""
+    if os.name == "posix" and settings.workers and not together.is_spread() and ENGINES[settings.engine] is Local:
+        prepare_fork_server(settings)
+    try:
+        yield
+    except BaseException:
+        end_fork_server()
+        raise
+
+
+def prepare_fork_server(settings: Settings) -> None:
+    """Start what imports torch and the model's library once, for all workers, unless it is there.
 
     It leaves with this process, not at a signal that is meant for it: those are blocked where it begins, and with it in
     the workers until they can answer. Here they wait.
     """
+    global _unproven
     server: Any = forkserver._forkserver
     if server._forkserver_pid is not None:
-        return False
-    forkserver.set_forkserver_preload(["normkit.lab.training.loop", "accelerate", "torch._dynamo"])  # of optimizers
+        return
+    used = [name for name, start in LIBRARIES.items() if name in sys.modules or settings.model.startswith(start)]
+    modules = ["normkit.lab.training.loop", "accelerate", "torch._dynamo", "normkit.lab.training.ahead"]
+    forkserver.set_forkserver_preload(modules)
     resource_tracker.ensure_running()  # else the server starts it, which unblocks
     try:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        os.environ[NAMES] = " ".join(used)
         try:
             forkserver.ensure_running()
+            _unproven = server._forkserver_pid
         finally:
+            del os.environ[NAMES]
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
     except BaseException:
+        _unproven = server._forkserver_pid
         end_fork_server()
         raise
-    return True
 
 
-def end_fork_server() -> None:
-    """End it now: it may be at its imports, and would go through with them when this process is long gone."""
+def end_fork_server(proven: bool = False) -> None:
+    """End it unless it is proven: it may be at its imports, and would finish them when this process is gone."""
+    global _unproven
     server: Any = forkserver._forkserver
-    if server._forkserver_pid is not None:
-        os.kill(server._forkserver_pid, signal.SIGKILL)
+    if not proven and _unproven is not None and _unproven == server._forkserver_pid:
+        os.kill(_unproven, signal.SIGKILL)
         server._stop()
+    _unproven = None
 
 
 class Ray:

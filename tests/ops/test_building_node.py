@@ -1,0 +1,77 @@
+"""Where autograd's node is kept, who may have written it, and what a build that fails says."""
+
+import sys
+
+import pytest
+import torch
+
+from normkit.ops import eager, node
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    for name in ("NORMKIT_CACHE", "NORMKIT_NODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(node.kernels, "cpu", lambda: "some")
+    return tmp_path
+
+
+def compiled(target):
+    target.write_bytes(b"a library")
+
+
+def test_it_is_built_once_for_its_owner_alone(monkeypatch):
+    monkeypatch.setattr(node, "_compile", compiled)
+    assert node.found() is None
+    assert node.build() is None
+    file = node.found()
+    assert file.read_bytes() == b"a library"
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o700, 0o700)
+    assert list(file.parent.iterdir()) == [file]
+    monkeypatch.setattr(node, "_compile", None)
+    assert node.build() is None
+
+
+def test_it_is_named_after_torch_python_and_its_sources(monkeypatch):
+    name = node.path().name
+    assert torch.__version__ in name
+    assert f"{sys.version_info.major}{sys.version_info.minor}" in name
+    monkeypatch.setattr(node, "_sources", lambda: "others")
+    assert node.path().name != name
+
+
+@pytest.mark.parametrize("place", ["file", "folder"])
+def test_what_others_may_have_written_is_not_loaded(place, monkeypatch):
+    monkeypatch.setattr(node, "_compile", compiled)
+    node.build()
+    file = node.found()
+    (file if place == "file" else file.parent).chmod(0o777)
+    assert node.found() is None
+    monkeypatch.setattr(node.os, "getuid", lambda: -1)
+    (file if place == "file" else file.parent).chmod(0o700)
+    assert node.found() is None
+
+
+def test_no_cache_no_node(monkeypatch):
+    monkeypatch.setenv("NORMKIT_CACHE", "off")
+    assert node.path() is None
+    assert node.found() is None
+    assert "NORMKIT_CACHE" in node.build()
+
+
+def test_a_compiler_that_fails_or_is_not_there_says_why_and_leaves_nothing(monkeypatch, cache):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert node.obstacle() == node.build() == "there is no C++ compiler no-such-compiler"
+    monkeypatch.setattr(node, "SOURCES", (cache / "gone.cpp", cache / "gone.h"))
+    monkeypatch.setattr(node, "_sources", lambda: "gone")
+    monkeypatch.setenv("CXX", "cc")
+    assert "gone.cpp" in node.build()
+    assert not [one for one in (cache / "normkit" / "node").iterdir() if one.suffix == ".so"]
+
+
+def test_a_library_that_cannot_be_loaded_is_left(monkeypatch):
+    monkeypatch.setattr(node, "_compile", compiled)
+    monkeypatch.setattr(eager, "node", None)
+    assert eager.build_node() == "what was built cannot be loaded"
+    assert eager.node is None
