@@ -505,7 +505,7 @@ def test_kernels_of_another_version_are_refused(monkeypatch):
     library = kernels.cpu()
     monkeypatch.setitem(library._records, "row_forward", library._records["row_backward"])
     with pytest.raises(ImportError, match="another version"):
-        library.node(node.found(), ())
+        library.node(node.usable(), ())
 
 
 def test_recognition_sees_that_a_backward_pass_is_written_by_hand():

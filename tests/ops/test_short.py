@@ -208,7 +208,7 @@ def test_what_a_signal_raises_in_a_call_is_raised(error):
 
     def prepare(*unusual):
         if way == NODE:
-            kernels.cpu().node(node.found(), unusual)
+            kernels.cpu().node(node.usable(), unusual)
         else:
             kernels.cpu().python.prepare(torch.Tensor, torch.nn.Parameter, torch.empty_like, unusual)
 

@@ -123,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
 
 def make_node() -> None:
     """Build autograd's node where there is none; without a compiler small trainings are timed as they then are."""
-    if eager.node is None and node.found() is None and node.obstacle() is None:
+    if eager.node is None and node.usable() is None and node.obstacle() is None:
         print("Building what makes small trainings faster, once for this torch (some 20 s) ...", file=sys.stderr)
         if why := eager.build_node():
             print(f"It cannot be built: {why}", file=sys.stderr)

@@ -177,7 +177,7 @@ def _look() -> str | None:
 def load_node() -> Any:
     """Autograd's node in C++, where it was built; it asks torch itself what is around a call, but who watches."""
     with suppress(ImportError, OSError):  # a library of another version; a folder that nobody may read
-        file = built.found()
+        file = built.usable()
         return None if file is None or _library is None else _library.node(file, (paths.watching,))
 
 

@@ -39,7 +39,7 @@ def _sources() -> str:
     return hashlib.sha256(b"".join(source.read_bytes() for source in SOURCES)).hexdigest()[:16]
 
 
-def found() -> Path | None:
+def usable() -> Path | None:
     """The file, if it is there and nobody but its owner, who is the user, can have written it."""
     file = path()
     if file is None or not file.is_file():
@@ -53,7 +53,7 @@ def found() -> Path | None:
 
 def build() -> str | None:
     """Build the node if it is not there; return why it cannot be, or None."""
-    if found() is not None:
+    if usable() is not None:
         return None
     if why := obstacle():
         return why
@@ -69,7 +69,7 @@ def build() -> str | None:
         return next((line for line in lines if "error" in line), lines[0])
     except OSError as error:
         return str(error)
-    return None if found() else f"others may write to {file.parent}"
+    return None if usable() else f"others may write to {file.parent}"
 
 
 def obstacle() -> str | None:
