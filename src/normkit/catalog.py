@@ -162,16 +162,16 @@ def method(
     paper: str = "",
     shape: str = "... C",
     over: str = "",
-    inputs: Mapping[str, str] | None = None,
-    example: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, str] = {},
+    example: Mapping[str, Any] = {},
     replaces: tuple[str, ...] = (),
     aliases: Mapping[str, Mapping[str, Any]] | tuple[str, ...] = (),
-    called: Mapping[str, str] | None = None,
-    dialects: Mapping[str, Any] | None = None,
+    called: Mapping[str, str] = {},
+    dialects: Mapping[str, Any] = {},
     invariant: tuple[str, ...] = (),
     provenance: str = "",
     evidence: str | None = None,
-    exempt: Mapping[str, str] | None = None,
+    exempt: Mapping[str, str] = {},
     peer: Callable[[int], nn.Module] | None = None,
     around: Callable[..., Any] | None = None,
     room: str | None = None,
@@ -185,15 +185,16 @@ def method(
     "authors" for the package's own, and nothing for others, unless given.
     """
 
-    _check_lines(name, exempt or {}, CONTRACT)
+    _check_lines(name, exempt, CONTRACT)
 
     def enter(entry: Entry) -> Entry:
         kind = kind_of(entry)
         entry = kind.entered(entry)
         at = _home_of(entry.__module__)
         _check_free(name, entry, at)
-        _check_lines(name, exempt or {}, kind.lines)
-        others = {key.rstrip("?"): Layout(text, key.endswith("?")) for key, text in (inputs or {}).items()}
+        _check_lines(name, exempt, kind.lines)
+        others = {key.rstrip("?"): Layout(text, key.endswith("?")) for key, text in inputs.items()}
+        source = ("authors" if at else "") if evidence is None else check.choice(name, "evidence", evidence, EVIDENCE)
         _cards[name] = card = Card(
             name,
             entry,
@@ -201,17 +202,15 @@ def method(
             Layout(shape),
             Layout(over),
             others,
-            example or {},
+            example,
             replaces,
             aliases if isinstance(aliases, Mapping) else {other: {} for other in aliases},
-            called or {},
-            dialects or {},
+            called,
+            dialects,
             invariant,
             provenance,
-            ("authors" if at else "")
-            if evidence is None
-            else check.choice(name, "evidence", evidence, tuple(EVIDENCE)),
-            exempt or {},
+            source,
+            exempt,
             peer,
             around,
             at.room if at else room or kind.room,

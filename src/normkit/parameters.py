@@ -184,7 +184,7 @@ def _role(p: nn.Parameter, owners: Sequence[Owner], norms: set[int]) -> tuple[st
 
 
 def _role_for(p: nn.Parameter, module: nn.Module, name: str, norms: set[int]) -> str:
-    if name == "bias" or (name.endswith("bias") and _axes(p) < 2):
+    if _is_bias(p, name):
         return "bias"
     if id(module) in norms:
         return "gain"
@@ -196,8 +196,12 @@ def _role_for(p: nn.Parameter, module: nn.Module, name: str, norms: set[int]) ->
         return "conv"
     holds_layers = any(True for child in module.children() if any(True for _ in child.parameters()))
     if isinstance(module, nn.Linear | nn.Bilinear | nn.MultiheadAttention) or not holds_layers:
-        return {2: "matrix", 3: "experts"}.get(_axes(p), "conv") if p.dim() > 2 else "matrix"
+        return {2: "matrix", 3: "experts"}.get(_axes(p), "conv")
     return "experts" if p.dim() == 3 and min(p.shape) > 1 else "embedding"
+
+
+def _is_bias(p: Tensor, name: str) -> bool:
+    return name == "bias" or (name.endswith("bias") and _axes(p) < 2)
 
 
 def _depthwise(owners: Sequence[Owner]) -> bool:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -223,24 +223,32 @@ def statistic(card: Card) -> str:
     """
     if not card.shape.axes:
         return ""
-    moved, spans = reach(card.name), axes(card)
+    moved, spans = reach(card.name) or {}, axes(card)
+    moving = {name for name, way in moved.items() if way != "none"}
     if not card.over:
-        alone = moved is not None and set(moved.values()) == {"none"}
-        return "no statistic: every number is mapped by itself" if alone and card.kind.name in ALONE else ""
-    further = [_along(axis.name) for axis in spans if axis.spanned == "none" and moved and moved[axis.name] != "none"]
-    whole = [axis.name for axis in spans if axis.spanned == "whole"]
-    inside = [a for a in spans if a.spanned == "part" or (a.name in whole and moved and moved[a.name] != "none")]
-    if moved is None or further or not inside:
-        more = f"; an entry moves outputs along {_list(further)} too" if further else ""
-        return f"statistics taken over {over(card)}{more}"
-    apart = [axis for axis in spans if axis not in inside or axis.spanned == "part"]
-    each = [f"group of {axis.name}" if axis.spanned == "part" else _one(axis.name) for axis in apart]
-    text = f"statistics of each {_list(each)}, " if each else "statistics "
-    text += f"taken over {_list([_spoken(axis) for axis in inside])}"
+        alone = moved and not moving and card.kind.name in ALONE
+        return "no statistic: every number is mapped by itself" if alone else ""
+    further = [_along(axis.name) for axis in spans if axis.spanned == "none" and axis.name in moving]
+    whole = [axis for axis in spans if axis.spanned == "whole"]
+    crossed = [axis for axis in whole if axis.name in moving]
+    inside = [axis for axis in spans if axis.spanned == "part" or axis in crossed]
+    if not moved or further or not inside:
+        return f"statistics taken over {over(card)}{_naming('; an entry moves outputs along {} too', further)}"
+    each = [f"group of {a.name}" if a.spanned == "part" else _one(a.name) for a in spans if a not in crossed]
     ordered = [axis for axis in ("N", "T") if moved.get(axis) == "later"]
-    kept = [_all(name) for name in whole if moved[name] == "none"]
-    text += f", in the order of {_list(ordered)}" if ordered else ""
-    return text + (f"; what is kept is taken over {_list(kept)} too" if kept else "")
+    kept = [_all(axis.name) for axis in whole if axis not in crossed]
+    return "".join(
+        [
+            f"statistics {_naming('of each {}, ', each)}taken over {_list([_spoken(axis) for axis in inside])}",
+            _naming(", in the order of {}", ordered),
+            _naming("; what is kept is taken over {} too", kept),
+        ]
+    )
+
+
+def _naming(phrase: str, names: Sequence[str]) -> str:
+    """A phrase with names in it; nothing where there are none."""
+    return phrase.format(_list(names)) if names else ""
 
 
 @functools.cache

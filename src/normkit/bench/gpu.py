@@ -164,31 +164,32 @@ LEGEND = {
 def measure(options: argparse.Namespace, clock: timing.Clock = time.perf_counter) -> dict[str, Any]:
     """Return the rows of the table that the options ask for."""
     if options.static:
-        made = static(options)
-        return {"rows": made, "failed": {}, "notes": misses(made), "timed": False}
-    device = torch.device("cuda" if options.device == "cuda" else "cpu")
-    if device.type == "cuda" and not torch.cuda.is_available():
+        rows = static(options)
+        return {"rows": rows, "failed": {}, "notes": misses(rows), "timed": False}
+    on_gpu = options.device == "cuda"
+    _require(on_gpu)
+    sizes, names = cases.sizes(options.sizes or SIZES[options.device]), _ops(options)
+    rows, failed = [], {}
+    with nullcontext() if on_gpu else paths.interpreted():
+        for size, kind, op in itertools.product(sizes, _types(options), names):
+            where = f"{op} {'x'.join(map(str, size))} {kind}"
+            print(where, file=sys.stderr)
+            try:
+                rows += race(op, size, getattr(torch, kind), torch.device("cuda" if on_gpu else "cpu"), options, clock)
+            except (ValueError, RuntimeError) as error:
+                failed[where] = str(error).split("\n")[0]
+    return {"rows": rows, "failed": failed, "notes": [] if on_gpu else [INTERPRETED]}
+
+
+def _require(on_gpu: bool) -> None:
+    """Require a GPU, or that kernels can be interpreted without one."""
+    if on_gpu and not torch.cuda.is_available():
         raise ValueError(
             f"--device cuda: torch {torch.__version__} sees no GPU. Two things need none: --device cuda --static reads "
             "the machine code of the kernels, and --device interpreter runs them on this CPU"
         )
-    if device.type == "cpu" and (reason := machine.absent()) is not None:
+    if not on_gpu and (reason := machine.absent()) is not None:
         raise ValueError(f"--device interpreter: {reason}")
-    names, kinds = _ops(options), _types(options)
-    sizes = cases.sizes(options.sizes or SIZES[options.device])
-    rows: list[dict[str, Any]] = []
-    failed: dict[str, str] = {}
-    with paths.interpreted() if device.type == "cpu" else nullcontext():
-        for size in sizes:
-            for kind in kinds:
-                for op in names:
-                    where = f"{op} {'x'.join(map(str, size))} {kind}"
-                    print(where, file=sys.stderr)
-                    try:
-                        rows += race(op, size, getattr(torch, kind), device, options, clock)
-                    except (ValueError, RuntimeError) as error:
-                        failed[where] = str(error).split("\n")[0]
-    return {"rows": rows, "failed": failed, "notes": [] if device.type == "cuda" else [INTERPRETED]}
 
 
 def _ops(options: argparse.Namespace) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -154,21 +155,27 @@ def _not_finite(update: Update) -> str | None:
 
 def _lacking(update: Update, sent: State, wanted: Extras) -> str | None:
     """Say what a client should have sent besides its state."""
+    return next(itertools.chain(_lacking_records(update, sent, wanted), _lacking_numbers(update, wanted)), None)
+
+
+def _lacking_records(update: Update, sent: State, wanted: Extras) -> Iterator[str]:
     for role in (*wanted.more, *wanted.records):
         if role not in update.more:
-            return f"it sends no {role}"
-        for name, value in update.more[role].items():
+            yield f"it sends no {role}"
+        for name, value in update.more.get(role, {}).items():
             if role in wanted.more and (name not in sent or value.shape != sent[name].shape):
-                return f"{role} {name} is no entry that was sent, or of another shape"
+                yield f"{role} {name} is no entry that was sent, or of another shape"
             if why := _wrong_numbers(role, value):
-                return f"{role} {name} {why}"
-    for name in (*wanted.numbers, *wanted.signed):
-        number = update.numbers.get(name)
-        given = number if isinstance(number, list) else [number]
-        least = 0 if name in wanted.numbers else -math.inf
-        if not all(isinstance(value, int | float) and least <= value and math.isfinite(value) for value in given):
-            return f"its {name} is {number}, not of {'numbers from 0' if name in wanted.numbers else 'finite numbers'}"
-    return None
+                yield f"{role} {name} {why}"
+
+
+def _lacking_numbers(update: Update, wanted: Extras) -> Iterator[str]:
+    for names, least, what in ((wanted.numbers, 0, "numbers from 0"), (wanted.signed, -math.inf, "finite numbers")):
+        for name in names:
+            number = update.numbers.get(name)
+            values = number if isinstance(number, list) else [number]
+            if not all(isinstance(value, int | float) and least <= value and math.isfinite(value) for value in values):
+                yield f"its {name} is {number}, not of {what}"
 
 
 def _wrong_numbers(role: str, value: Tensor) -> str:

@@ -244,8 +244,7 @@ class Run(TorchFunctionMode):
             for label, own, operand in zip(labels, sets, operands, strict=True):
                 if label and not any(f in output.labels for f in own):
                     output.labels |= dict.fromkeys(own, label)
-                    axis = -2 if label == "K" and name != ATTENTION else -1
-                    output.head |= {label: operand.shape[axis]} if name != "einsum" and operand.dim() > 2 else {}
+                    output.head |= _head_size(name, label, operand)
 
     def _gates(self, operands: Sequence[Tensor], reached: list[dict[int, Reach]]) -> None:
         """A gate and what it opens, of one weight or of one each."""
@@ -267,6 +266,13 @@ class Run(TorchFunctionMode):
             if len(output.labels) > len(outputs[id(output.weight)].labels if id(output.weight) in outputs else ()):
                 outputs[id(output.weight)] = output
         return {key: parts for key, output in outputs.items() if (parts := _parts(output)) is not None}
+
+
+def _head_size(name: str, label: str, operand: Tensor) -> dict[str, int]:
+    """The size of a head in an operand, by its label, where it is cut into heads; a matrix product has keys turned."""
+    if name == "einsum" or operand.dim() < 3:
+        return {}
+    return {label: operand.shape[-2 if label == "K" and name != ATTENTION else -1]}
 
 
 def _is_plain(w: Tensor) -> bool:

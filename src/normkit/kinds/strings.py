@@ -100,27 +100,38 @@ def _short(value: Any) -> str:
     return written if len(written) < 80 else f"{written[:77]}..."
 
 
-def is_a(value: Any, wanted: Any) -> bool:
+def is_a(value: Any, kind: Any) -> bool:
     """Whether a value is of an annotated type, to its last item; a list may stand for a tuple, a string for no list.
 
     >>> is_a(["a", "b"], Sequence[str]), is_a("ab", Sequence[str]), is_a([0, "a"], tuple[int, str]), is_a(True, float)
     (True, False, True, False)
     """
-    origin, inner = typing.get_origin(wanted) or wanted, typing.get_args(wanted)
-    if wanted is Any:
-        return True
-    if origin in (types.UnionType, typing.Union):
-        return any(is_a(value, one) for one in inner)
-    if origin is tuple:
-        return _is_list(value) and len(value) == len(inner) and all(map(is_a, value, inner))
-    if origin is Sequence:
-        return _is_list(value) and (inner[0] is Any or all(is_a(item, inner[0]) for item in value))
-    if origin is Mapping:
-        return isinstance(value, Mapping) and all(is_a(k, inner[0]) and is_a(v, inner[1]) for k, v in value.items())
-    if origin in (int, float):
-        return isinstance(value, int | origin) and not isinstance(value, bool)
-    return isinstance(value, origin)
+    origin = typing.get_origin(kind) or kind
+    own = OF_KINDS.get(origin)
+    return isinstance(value, origin) if own is None else own(value, *typing.get_args(kind))
 
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _is_one_of(value: Any, *kinds: Any) -> bool:
+    return any(is_a(value, kind) for kind in kinds)
+
+
+def _is_number(*kinds: type) -> Callable[..., bool]:
+    return lambda value: isinstance(value, kinds) and not isinstance(value, bool)
+
+
+OF_KINDS: dict[Any, Callable[..., bool]] = {
+    Any: lambda value: True,
+    types.UnionType: _is_one_of,
+    typing.Union: _is_one_of,
+    tuple: lambda value, *kinds: _is_list(value) and len(value) == len(kinds) and all(map(is_a, value, kinds)),
+    Sequence: lambda value, kind: _is_list(value) and (kind is Any or all(is_a(item, kind) for item in value)),
+    Mapping: lambda value, *kinds: (
+        isinstance(value, Mapping) and all(all(map(is_a, kv, kinds)) for kv in value.items())
+    ),
+    int: _is_number(int),
+    float: _is_number(int, float),
+}

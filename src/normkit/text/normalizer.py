@@ -288,7 +288,7 @@ class Normalizer:
 
         Where it is tuned, also what has a chance of being right below 0.8.
         """
-        if self.nothing and self._plain([match.text])[0] in self.nothing:
+        if self._plain([match.text])[0] in self.nothing:
             return ""
         first, second = [*(one.score for one in match.candidates[:2]), 0.0, 0.0][:2]
         least = self.decide.least if isinstance(self.decide, Threshold) else None

@@ -152,13 +152,20 @@ def _sizes(kind: Kind, module: nn.Module) -> Sizes | None:
     if len(matrices) != kind.matrices:
         return None
     if not matrices:
-        widths = _widths(module)
-        return Sizes(widths[0], widths[0]) if widths and widths[0] > 1 else None
-    if kind.table:
-        ((rows, columns),) = matrices
-        return (
-            Sizes(columns, rows * columns if kind.name == "adaln-single" else columns) if rows == kind.pieces else None
-        )
+        width = next(_widths(module), 0)
+        return Sizes(width, width) if width > 1 else None
+    return (_of_table if kind.table else _of_matrices)(kind, matrices)
+
+
+def _of_table(kind: Kind, matrices: Sequence[torch.Size]) -> Sizes | None:
+    """The sizes of a kind whose one matrix has a row for each piece."""
+    ((rows, columns),) = matrices
+    features = rows * columns if kind.name == "adaln-single" else columns
+    return Sizes(columns, features) if rows == kind.pieces else None
+
+
+def _of_matrices(kind: Kind, matrices: Sequence[torch.Size]) -> Sizes | None:
+    """The sizes of a kind that makes all pieces by one matrix, or by two with a rank between them."""
     last, first = max(matrices), min(matrices)
     (rows, rank), columns = last, first[1]
     dim = rows // kind.pieces
@@ -169,11 +176,11 @@ def _sizes(kind: Kind, module: nn.Module) -> Sizes | None:
     return Sizes(dim, columns, rank) if fits and first[0] == rank else None
 
 
-def _widths(module: nn.Module) -> list[int]:
+def _widths(module: nn.Module) -> Iterator[int]:
     """The widths that the norms or the vectors of a module without matrices have."""
     shapes = [getattr(part, "normalized_shape", None) for part in module.modules()]
-    own = [shape[-1] for shape in shapes if isinstance(shape, tuple) and len(shape) == 1]
-    return [*own, *(t.numel() for t in specimen.tensors(module).values())]
+    yield from (shape[-1] for shape in shapes if isinstance(shape, tuple) and len(shape) == 1)
+    yield from (t.numel() for t in specimen.tensors(module).values())
 
 
 def find(module: nn.Module, work: nn.Module) -> Match | None:
@@ -221,16 +228,12 @@ def _candidates(
 ) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
     """The arguments that a method may have, and whose numbers it takes; all that the module has are taken."""
     card = catalog.card(kind.name)
-    takes = card.signature.parameters
-    theirs = specimen.tensors(module)
-    choices = dict(kind.choices)
-    if "num_groups" in takes:
-        groups = named_so(plain_numbers(module, int), "group", 32)
-        choices["num_groups"] = [g for g in groups if 0 < g <= sizes.dim and sizes.dim % g == 0]
-    choices |= {"eps": epsilons(module, *EPSILONS)} if "eps" in takes else {}
-    fixed = {card.width.name: sizes.dim} if card.width is not None else {}
-    fixed |= {"condition_features": sizes.features} if "condition_features" in takes else {}
-    fixed |= {"rank": sizes.rank} if sizes.rank is not None else {}
+    takes, theirs = card.signature.parameters, specimen.tensors(module)
+    groups = [g for g in named_so(plain_numbers(module, int), "group", 32) if g > 0 and sizes.dim % g == 0]
+    may_vary = {"num_groups": groups, "eps": epsilons(module, *EPSILONS)}
+    known = {getattr(card.width, "name", ""): sizes.dim, "condition_features": sizes.features, "rank": sizes.rank}
+    choices = {**kind.choices, **{name: values for name, values in may_vary.items() if name in takes}}
+    fixed = {name: size for name, size in known.items() if name in takes}
     for values in itertools.product(*choices.values()):
         kwargs = {**fixed, **dict(zip(choices, values, strict=True))}
         with torch.device("meta"):

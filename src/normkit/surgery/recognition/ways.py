@@ -58,30 +58,32 @@ class Ways(Compared):
         drawn = torch.randn(inputs[0].shape, generator=g, dtype=torch.float64).to(self.exact)
         holes = torch.where(torch.rand(drawn.shape, generator=g) < 2 / drawn.numel(), torch.nan, drawn)
         holes.view(-1)[drawn.numel() // 2] = torch.nan
-        learned = self._learned(pair)
+        names = ["the gradient of the input", *["the gradient of a parameter"] * len(self._learned(pair))]
         for size in (*SENT, None):
             sent = holes if size is None else drawn * size
-            made = []
-            for side, which in ((pair.theirs, 0), (pair.ours, 1)):
-                pair.restore()
-                x = inputs[0].clone().requires_grad_()
-                y = side(x, *inputs[1:])
-                if not y.requires_grad:
-                    return
-                before = sent.clone()
-                leaves = [x, *(both[which] for both in learned)]
-                made.append(torch.autograd.grad(y, leaves, sent, allow_unused=True))
-                if not torch.equal(sent.nan_to_num(), before.nan_to_num()):
-                    raise Differs(f"its backward writes into the gradient that it is sent, {where}")
-            for at, (their, our) in enumerate(zip(*made, strict=True)):
+            both = [self._slopes(pair, side, inputs, sent, where) for side in (pair.theirs, pair.ours)]
+            for what, axes, their, our in zip(names, [shape.axes, *[None] * len(names[1:])], *both, strict=True):
                 if their is None or our is None:
                     continue
-                what = "the gradient of the input" if at == 0 else "the gradient of a parameter"
                 if size is not None:
-                    axes = None if at else shape.axes
                     self._alike(their / size, our / size, axes, f"{what}, sent {size:g} times as much, {where}")
                 elif (our.isnan() & ~their.reshape(our.shape).isnan()).any():
                     raise Differs(f"{what} hides what is no number, {where}")
+
+    def _slopes(
+        self, pair: Pair, side: Specimen, inputs: Sequence[Tensor], sent: Tensor, where: str
+    ) -> Sequence[Tensor | None]:
+        """The gradients of the input and of the parameters on one side, which must leave what it is sent as it was."""
+        pair.restore()
+        x = inputs[0].clone().requires_grad_()
+        y, before = side(x, *inputs[1:]), sent.clone()
+        leaves = [x, *(both[side is pair.ours] for both in self._learned(pair))]
+        if not y.requires_grad:
+            return [None for _ in leaves]
+        slopes = torch.autograd.grad(y, leaves, sent, allow_unused=True)
+        if not torch.equal(sent.nan_to_num(), before.nan_to_num()):
+            raise Differs(f"its backward writes into the gradient that it is sent, {where}")
+        return slopes
 
     def _twice(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> bool:
         """Compare gradients of gradients; whether there are any.
