@@ -162,16 +162,16 @@ def method(
     paper: str = "",
     shape: str = "... C",
     over: str = "",
-    inputs: Mapping[str, str] = {},
-    example: Mapping[str, Any] = {},
+    inputs: Mapping[str, str] | None = None,
+    example: Mapping[str, Any] | None = None,
     replaces: tuple[str, ...] = (),
     aliases: Mapping[str, Mapping[str, Any]] | tuple[str, ...] = (),
-    called: Mapping[str, str] = {},
-    dialects: Mapping[str, Any] = {},
+    called: Mapping[str, str] | None = None,
+    dialects: Mapping[str, Any] | None = None,
     invariant: tuple[str, ...] = (),
     provenance: str = "",
     evidence: str | None = None,
-    exempt: Mapping[str, str] = {},
+    exempt: Mapping[str, str] | None = None,
     peer: Callable[[int], nn.Module] | None = None,
     around: Callable[..., Any] | None = None,
     room: str | None = None,
@@ -184,7 +184,7 @@ def method(
     the module that holds them; ``room`` says where they belong (by default where their kind does). ``evidence`` is
     "authors" for the package's own, and nothing for others, unless given.
     """
-
+    inputs, example, called, dialects, exempt = (own or {} for own in (inputs, example, called, dialects, exempt))
     _check_lines(name, exempt, CONTRACT)
 
     def enter(entry: Entry) -> Entry:
@@ -194,7 +194,8 @@ def method(
         _check_free(name, entry, at)
         _check_lines(name, exempt, kind.lines)
         others = {key.rstrip("?"): Layout(text, key.endswith("?")) for key, text in inputs.items()}
-        source = ("authors" if at else "") if evidence is None else check.choice(name, "evidence", evidence, EVIDENCE)
+        known = "authors" if at else ""
+        source = known if evidence is None else check.choice(name, "evidence", evidence, tuple(EVIDENCE))
         _cards[name] = card = Card(
             name,
             entry,
@@ -261,12 +262,12 @@ def _home_of(module: str) -> _Place | None:
 
 def _check_free(name: str, entry: Any, at: _Place | None) -> None:
     """Require a name that is no other method's; a cell of a notebook may be run again."""
-    taken = _cards[name].module if name in _cards else _files()[name].module if name in _files() else None
+    holder = _cards[name].module if name in _cards else _files()[name].module if name in _files() else None
     if at is not None and _files().get(name) != at:
         raise ValueError(f"{at.module}: the method in it is called {name!r}; file and method have one name")
     same = name in _cards and _cards[name].entry.__qualname__ == entry.__qualname__
-    if taken is not None and not (taken == entry.__module__ and (same or name not in _cards)):
-        raise ValueError(f"the name {name!r} is taken by {taken}")
+    if holder is not None and not (holder == entry.__module__ and (same or name not in _cards)):
+        raise ValueError(f"the name {name!r} is taken by {holder}")
 
 
 def others() -> list[Card]:

@@ -293,12 +293,12 @@ UPRIGHT = 0.05  # times 1 / sqrt(n)
 
 def _ran(model: nn.Module, inputs: Sequence[Any], parameters: Sequence[nn.Parameter]) -> Ran:
     """Run the model, leaving it as it was."""
-    made: dict[int, nn.Module] = {}
+    makers: dict[int, nn.Module] = {}
     kept: list[Any] = []
 
-    def remember(module: nn.Module, given: Any, output: Any) -> None:
+    def remember(module: nn.Module, inputs: Any, output: Any) -> None:
         if isinstance(output, Tensor):
-            made[id(output)] = module
+            makers[id(output)] = module
             kept.append(output)
 
     hooks = [
@@ -309,7 +309,7 @@ def _ran(model: nn.Module, inputs: Sequence[Any], parameters: Sequence[nn.Parame
     with hooked(hooks), trial(model):
         outputs = [o for o in tensors_in(model(*inputs)) if o.requires_grad]
         cosines = _cosines(outputs, parameters)
-    last = [made[id(o)]._parameters["weight"] for o in outputs if id(o) in made]
+    last = [makers[id(o)]._parameters["weight"] for o in outputs if id(o) in makers]
     return Ran(last[-1] if last else None, cosines)
 
 

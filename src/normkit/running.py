@@ -94,10 +94,10 @@ class Running(nn.Module):
             if running is not None:
                 track(running, value, rate)
 
-    def follow(self, found: Moments) -> None:
+    def follow(self, moments: Moments) -> None:
         """Move the mean, and the variance by its unbiased estimate, where they are kept."""
         if getattr(self, "running_mean", None) is not None:
-            self.move(found.count, running_mean=found.mean, running_var=found.unbiased())
+            self.move(moments.count, running_mean=moments.mean, running_var=moments.unbiased())
 
 
 def recomputing() -> bool:

@@ -37,12 +37,12 @@ class TextKind(Kind):
     def width(self, card: Card) -> None:
         """There is none."""
 
-    def use(self, card: Card, given: str, inputs: str) -> str:
+    def use(self, card: Card, arguments: str, inputs: str) -> str:
         """Build, and ask as the class shows."""
         name, asked = next(iter(card.entry.calls.items()))
-        named = ", ".join(filter(None, [f'"{card.name}"', given]))
-        space = "\n" if len(given) > 30 else "  "
-        built = f"{self.noun} = nk.{card.entry.__name__}({given}){space}# or nk.create({named})"
+        named = ", ".join(filter(None, [f'"{card.name}"', arguments]))
+        space = "\n" if len(arguments) > 30 else "  "
+        built = f"{self.noun} = nk.{card.entry.__name__}({arguments}){space}# or nk.create({named})"
         call = self.noun if name == "__call__" else f"{self.noun}.{name}"
         return f"{built}\ny = {call}({', '.join(map(repr, asked))})"
 
@@ -81,8 +81,8 @@ def _check_types(function: Callable[..., Any]) -> Callable[..., Any]:
         if not type_hints:
             type_hints.update(typing.get_type_hints(function))
         in_order = not kwargs and len(args) <= len(names)  # which binding would only find out, and slowly
-        given = zip(names, args, strict=False) if in_order else _bound(signature, self, args, kwargs)
-        for name, value in given:
+        values = zip(names, args, strict=False) if in_order else _bound(signature, self, args, kwargs)
+        for name, value in values:
             if type(value) is not type_hints[name] and not is_a(value, type_hints[name]):
                 written = signature.parameters[name].annotation
                 raise TypeError(f"{type(self).__name__}: {name} must be of type {written}, not {_short(value)}")

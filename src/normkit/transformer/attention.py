@@ -87,10 +87,10 @@ def cores() -> dict[str, Core]:
 
 def find_core(owner: object, argument: str, text: Any) -> catalog.Choice:
     """Return an attention core by name, with arguments where they are written; an unknown one gets the list."""
-    chosen = catalog.choose(owner, argument, text, CORE)
-    if not MADE.issuperset(chosen.card.entry.further):
+    choice = catalog.choose(owner, argument, text, CORE)
+    if not MADE.issuperset(choice.card.entry.further):
         check.choice(owner, argument, text, tuple(cores()))
-    return chosen
+    return choice
 
 
 def keeps_keys(core: Core) -> bool:
@@ -339,8 +339,8 @@ class Attention(nn.Module):
         if self.head_dim % parts:
             name = core.card.name
             raise ValueError(f"Attention: core {name!r} needs a head_dim that {parts} divides, not {self.head_dim}")
-        made = dict.fromkeys(core.further, self.head_dim)
-        return {"query": self.head_dim // parts, "key": self.head_dim // parts, "value": self.head_dim, **made}
+        further = dict.fromkeys(core.further, self.head_dim)
+        return {"query": self.head_dim // parts, "key": self.head_dim // parts, "value": self.head_dim, **further}
 
     def _heads(self, name: str, x: Tensor, angles: Turns | None = None) -> Tensor:
         """Project, normalize, cut and turn: (B, heads, T, head_dim)."""

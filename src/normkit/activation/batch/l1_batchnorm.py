@@ -70,13 +70,13 @@ class L1BatchNorm(Channelwise):
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running values."""
         check.channels_first(self, x, self.num_features)
-        given = statistics.accurate(x)
+        wide = statistics.accurate(x)
         if self.training:
-            mean, count = self._mean_and_count(given)
-            centered = given - along(mean, x)
+            mean, count = self._mean_and_count(wide)
+            centered = wide - along(mean, x)
             deviation = self._mean(centered.abs())
             self.move(count, running_mean=mean, running_deviation=deviation)
         else:
             mean, deviation = statistics.accurate(self.running_mean), statistics.accurate(self.running_deviation)
-            centered = given - along(mean, x)
+            centered = wide - along(mean, x)
         return channel.affine(centered / along(deviation + self.eps, x), self.weight, self.bias).to(x.dtype)

@@ -193,12 +193,12 @@ def find(module: nn.Module, work: nn.Module) -> Match | None:
             continue
         first = next(_inputs(kind, sizes, torch.float64))
         for way in _ways(work, kind.condition.theirs(first)):
-            made = _call(way, work.eval(), kind, first)
-            if made is None:
+            output = _call(way, work.eval(), kind, first)
+            if output is None:
                 continue
             for kwargs, carried in _candidates(kind, module, matrices, sizes):
                 ours = build(kind.name, kwargs, carried, work)
-                if ours is None or _far(kind, ours, made, first) > NEAR[torch.float64]:
+                if ours is None or _far(kind, ours, output, first) > NEAR[torch.float64]:
                     continue
                 error = _agree(kind, way, work, ours, sizes)
                 if error:
@@ -207,13 +207,13 @@ def find(module: nn.Module, work: nn.Module) -> Match | None:
     return None
 
 
-def _ways(work: nn.Module, given: Sequence[Any]) -> Iterator[Way]:
+def _ways(work: nn.Module, inputs: Sequence[Any]) -> Iterator[Way]:
     """The ways of calling a module with a condition: by its place, or by one of the names that may be left out."""
-    yield lambda module, *given: module(*given)
-    takes = list(inspect.signature(work.forward).parameters.values())[len(given) - 1 :]
+    yield lambda module, *inputs: module(*inputs)
+    takes = list(inspect.signature(work.forward).parameters.values())[len(inputs) - 1 :]
     for p in takes:
         if p.default is None and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
-            yield lambda module, *given, name=p.name: module(*given[:-1], **{name: given[-1]})
+            yield lambda module, *inputs, name=p.name: module(*inputs[:-1], **{name: inputs[-1]})
 
 
 def _inputs(kind: Kind, sizes: Sizes, dtype: torch.dtype) -> Iterator[list[Tensor]]:
@@ -273,22 +273,22 @@ def _alike(one: Tensor, other: Tensor) -> bool:
     return _flat(one).shape == _flat(other).shape
 
 
-def _call(way: Way, work: nn.Module, kind: Kind, given: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...] | None:
+def _call(way: Way, work: nn.Module, kind: Kind, inputs: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...] | None:
     """What a module returns: a tensor, or a tuple of several; None where it takes no such input, or changes it."""
-    made = result(lambda *given: way(work, *kind.condition.theirs(given)), *given)
-    several = isinstance(made, tuple) and all(isinstance(t, Tensor) for t in made)
-    return made if several or isinstance(made, Tensor) else None
+    output = result(lambda *inputs: way(work, *kind.condition.theirs(inputs)), *inputs)
+    several = isinstance(output, tuple) and all(isinstance(t, Tensor) for t in output)
+    return output if several or isinstance(output, Tensor) else None
 
 
-def _far(kind: Kind, ours: nn.Module, made: Tensor | tuple[Tensor, ...], given: Sequence[Tensor]) -> float:
+def _far(kind: Kind, ours: nn.Module, output: Tensor | tuple[Tensor, ...], inputs: Sequence[Tensor]) -> float:
     """How far a method's results are apart from somebody's, whose gates may have an axis of one token."""
     with torch.no_grad():
-        want = kind.condition.ours(ours, given)
-    if isinstance(want, Tensor) or isinstance(made, Tensor):
-        return apart([made], [want]) if isinstance(want, Tensor) and isinstance(made, Tensor) else math.inf
-    if len(want) != len(made):
+        want = kind.condition.ours(ours, inputs)
+    if isinstance(want, Tensor) or isinstance(output, Tensor):
+        return apart([output], [want]) if isinstance(want, Tensor) and isinstance(output, Tensor) else math.inf
+    if len(want) != len(output):
         return math.inf
-    flat = [a.squeeze(1) if a.dim() == b.dim() + 1 else a for a, b in zip(made, want, strict=True)]
+    flat = [a.squeeze(1) if a.dim() == b.dim() + 1 else a for a, b in zip(output, want, strict=True)]
     return apart(flat, want)
 
 
@@ -297,8 +297,8 @@ def _agree(kind: Kind, way: Way, work: nn.Module, ours: nn.Module, sizes: Sizes)
 
     def rounds(dtype: torch.dtype, mode: bool) -> Iterator[float]:
         theirs, mine = (copy.deepcopy(one).to(dtype).train(mode) for one in (work, ours))
-        for given in _inputs(kind, sizes, dtype):
-            made = _call(way, theirs, kind, given)
-            yield math.inf if made is None else _far(kind, mine, made, given)
+        for inputs in _inputs(kind, sizes, dtype):
+            output = _call(way, theirs, kind, inputs)
+            yield math.inf if output is None else _far(kind, mine, output, inputs)
 
     return worst(NEAR, rounds)

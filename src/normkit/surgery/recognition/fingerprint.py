@@ -261,10 +261,10 @@ def _source(code: types.CodeType, qualname: str, imported: tuple[str, ...]) -> s
     except (OSError, TypeError, SyntaxError):
         raise Unknown(f"{qualname} has no source") from None
     while todo:
-        made = todo.pop(0)
-        if made.co_name == name and _same(made, code):
+        inner = todo.pop(0)
+        if inner.co_name == name and _same(inner, code):
             return source
-        todo += _inner(made)
+        todo += _inner(inner)
     raise Unknown(f"{qualname} is not what its source says")
 
 

@@ -230,7 +230,7 @@ def _cores(module: nn.Module, size: int, sink: str | None) -> list[tuple[tuple[s
     return [*cores, *((*core, ("norm", True), ("eps", eps)) for core in cores for eps in epsilons(module, 1e-6))]
 
 
-def _record(work: nn.Module, output: str, request: Request, given: Mapping[str, Any]) -> Record | None:
+def _record(work: nn.Module, output: str, request: Request, arguments: Mapping[str, Any]) -> Record | None:
     """Call a copy, and listen; None where it takes no such input, or its parts do not stand where attention's do."""
     parts = dict(work.named_children())
     calls: dict[str, list[Any]] = {name: [] for name in parts}
@@ -240,8 +240,8 @@ def _record(work: nn.Module, output: str, request: Request, given: Mapping[str, 
     ]
     x = request.x
     with hooked(hooks):
-        made = result(lambda x: specimen.first(work(x, **given)), x)
-    if made is None:
+        y = result(lambda x: specimen.first(work(x, **arguments)), x)
+    if y is None:
         return None
     linears = {name: calls.pop(name) for name, part in parts.items() if isinstance(part, nn.Linear)}
     once = all(len(own) == 1 and len(own[0]) == 2 for own in linears.values())
@@ -251,7 +251,7 @@ def _record(work: nn.Module, output: str, request: Request, given: Mapping[str, 
     projected = {name: own[0][1] for name, own in linears.items()}
     of_other = frozenset(name for name, own in linears.items() if _same(own[0][0], request.other))
     of_x = all(_same(own[0][0], x) for name, own in linears.items() if name not in of_other)
-    if not of_x or made.shape != x.shape or not _same(made, written) or joined.dim() != 3:
+    if not of_x or y.shape != x.shape or not _same(y, written) or joined.dim() != 3:
         return None
     changed = [one for own in calls.values() for one in own if len(one) == 2]
     return Record(projected, of_other, [one for one in changed if all(isinstance(t, Tensor) for t in one)], joined)

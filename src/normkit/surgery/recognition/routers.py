@@ -43,8 +43,8 @@ def find(
     module: nn.Module, work: nn.Module, matrix: str, shape: tuple[int, ...], vectors: Mapping[str, Tensor]
 ) -> Match | None:
     """Return what router a module is; ``work`` is a copy in float64 with drawn numbers."""
-    for taken in _takes(module, work, *shape):
-        match = _router(module, taken, matrix, shape, vectors)
+    for way in _takes(module, work, *shape):
+        match = _router(module, way, matrix, shape, vectors)
         if match is not None:
             return match
     return None
@@ -75,21 +75,21 @@ def _dense(weights: Tensor, experts: Tensor, count: int) -> Tensor:
     return weights.new_zeros(*experts.shape[:-1], count).scatter(-1, experts, weights)
 
 
-def _routed(made: list[Tensor], x: Tensor, count: int, shared: int = 0) -> tuple[Tensor, Tensor] | None:
+def _routed(outputs: list[Tensor], x: Tensor, count: int, shared: int = 0) -> tuple[Tensor, Tensor] | None:
     """Experts and weights of all (tokens, count) in what a router returned; None where there are none.
 
     Weights of shared experts, the last ones, are returned behind the others'.
     """
     tokens = x[..., 0].numel()
     if shared:
-        return _with_shared(made, x, count, shared)
-    whole = [t for t in made if t.dtype in (torch.int64, torch.int32) and t.dim() > 1]
+        return _with_shared(outputs, x, count, shared)
+    whole = [t for t in outputs if t.dtype in (torch.int64, torch.int32) and t.dim() > 1]
     if not whole:
-        return _unnumbered(made, tokens, count)
+        return _unnumbered(outputs, tokens, count)
     if len(whole) != 1 or not _numbers_experts(whole[0], tokens, count):
         return None
     experts = whole[0].long().reshape(tokens, -1)
-    candidates = (_weights(t, experts, count) for t in reversed(made) if t.is_floating_point() and t.dim() > 1)
+    candidates = (_weights(t, experts, count) for t in reversed(outputs) if t.is_floating_point() and t.dim() > 1)
     weights = next((own for own in candidates if own is not None), None)
     return None if weights is None else (experts, weights)
 
@@ -114,10 +114,10 @@ def _weights(t: Tensor, experts: Tensor, count: int) -> Tensor | None:
     return None if others.any() else row
 
 
-def _with_shared(made: list[Tensor], x: Tensor, count: int, shared: int) -> tuple[Tensor, Tensor] | None:
-    for i, behind in enumerate(made):
+def _with_shared(outputs: list[Tensor], x: Tensor, count: int, shared: int) -> tuple[Tensor, Tensor] | None:
+    for i, behind in enumerate(outputs):
         if behind.is_floating_point() and behind.dim() > 1 and behind.shape[-1] == shared:
-            first = _routed(made[:i] + [t for t in made[i:] if not t.is_floating_point()], x, count - shared)
+            first = _routed(outputs[:i] + [t for t in outputs[i:] if not t.is_floating_point()], x, count - shared)
             if first is not None and behind.numel() == len(first[0]) * shared:
                 last = torch.arange(count - shared, count).expand(len(first[0]), -1)
                 both = torch.cat([first[1], behind.reshape(-1, shared).to(first[1].dtype)], -1)
@@ -125,15 +125,15 @@ def _with_shared(made: list[Tensor], x: Tensor, count: int, shared: int) -> tupl
     return None
 
 
-def _unnumbered(made: list[Tensor], tokens: int, count: int) -> tuple[Tensor, Tensor] | None:
+def _unnumbered(outputs: list[Tensor], tokens: int, count: int) -> tuple[Tensor, Tensor] | None:
     """The same where only weights are returned, as many of them in each row, and 0 elsewhere."""
-    for t in made:
+    for t in outputs:
         if not t.is_floating_point() or t.shape[-1:] != (count,) or t.numel() != tokens * count:
             continue
         row = t.reshape(tokens, count)
-        chosen = (row != 0).sum(-1)
-        if (chosen == chosen[0]).all() and 0 < chosen[0] < count:
-            return (row != 0).to(torch.int64).topk(int(chosen[0]), -1).indices, row
+        several = (row != 0).sum(-1)
+        if (several == several[0]).all() and 0 < several[0] < count:
+            return (row != 0).to(torch.int64).topk(int(several[0]), -1).indices, row
     return None
 
 
@@ -152,12 +152,12 @@ def _router(
 ) -> Match | None:
     count, dim = shape
     x = next(inputs((dim,), next(iter(specimen.tensors(work).values())).dtype))
-    made = call(work, x)
+    outputs = call(work, x)
     marks = _marks(module, "shared", count - 1)
-    if made is None:
+    if outputs is None:
         return None
     for shared in (0, *marks):
-        first = _routed(made, x, count, shared)
+        first = _routed(outputs, x, count, shared)
         match = None if first is None else _of_dialect(module, work, matrix, shape, vectors, x, first, shared)
         if match is not None:
             return match
@@ -251,11 +251,11 @@ def _edges(ours_of: Callable[[nn.Module, Tensor], list[Tensor]], ours: Any, x: T
     """Tokens on both sides of where a router begins to choose others, between pairs of tokens."""
     first, last = (numbers(seed, 1, 60, x.shape[-1], dtype=x.dtype) for seed in (101, 102))
     with torch.no_grad():
-        chosen = ours_of(ours, first)[1]
+        experts = ours_of(ours, first)[1]
         low, high = torch.zeros_like(first[..., :1]), torch.ones_like(first[..., :1])
         for _ in range(10):
             middle = (low + high) / 2
-            same = (ours_of(ours, first.lerp(last, middle))[1] == chosen).all(-1).view(1, -1, 1)
+            same = (ours_of(ours, first.lerp(last, middle))[1] == experts).all(-1).view(1, -1, 1)
             low, high = torch.where(same, middle, low), torch.where(same, high, middle)
     return torch.cat([first.lerp(last, low), first.lerp(last, high)], 1)
 

@@ -91,9 +91,9 @@ class Specimen:
     @classmethod
     def of(cls, module: nn.Module) -> Specimen:
         """A module that was just built for it, itself."""
-        made = cls.__new__(cls)
-        made._hold(module)
-        return made
+        specimen = cls.__new__(cls)
+        specimen._hold(module)
+        return specimen
 
     def _hold(self, module: nn.Module) -> None:
         self.module, self.tensors = module, tensors(module)
@@ -112,10 +112,10 @@ class Specimen:
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """Return what the module makes of the inputs, which must be one tensor: who calls a norm unpacks nothing."""
-        made = self.module(*inputs)
-        if not torch.is_tensor(made):
-            raise TypeError(f"it returns a {type(made).__name__}")
-        return made
+        output = self.module(*inputs)
+        if not torch.is_tensor(output):
+            raise TypeError(f"it returns a {type(output).__name__}")
+        return output
 
     def train(self, mode: bool) -> Specimen:
         """Set the mode."""
@@ -136,8 +136,8 @@ def first(returned: Any) -> Tensor:
 def tensors(module: nn.Module) -> dict[str, Tensor]:
     """Return a module's parameters and buffers of real numbers, a tied one once; none that is still to be made."""
     state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    made = {name: tensor for name, tensor in state.items() if not nn.parameter.is_lazy(tensor)}
-    return {name: tensor for name, tensor in made.items() if tensor.is_floating_point()}
+    initialized = {name: tensor for name, tensor in state.items() if not nn.parameter.is_lazy(tensor)}
+    return {name: tensor for name, tensor in initialized.items() if tensor.is_floating_point()}
 
 
 @torch.no_grad()

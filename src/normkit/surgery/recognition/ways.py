@@ -111,9 +111,9 @@ class Ways(Compared):
     def _inference(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> None:
         """In inference mode, with tensors of before and with such as were made in it."""
         with torch.inference_mode():
-            for given_ in (inputs, [t.clone() for t in inputs]):
+            for tensors in (inputs, [t.clone() for t in inputs]):
                 pair.restore()
-                self._alike(pair.theirs(*given_), pair.ours(*given_), shape.axes, f"in inference mode, {where}")
+                self._alike(pair.theirs(*tensors), pair.ours(*tensors), shape.axes, f"in inference mode, {where}")
 
     def _inside(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> None:
         """Between layers, where the input is a result that gradients go through; and while it is being compiled."""
@@ -139,7 +139,7 @@ class Ways(Compared):
         for some in [learned, *([one] for one in learned if len(learned) > 1)]:
             for parameter in (p for both in some for p in both):
                 parameter.requires_grad_(False)
-            made = []
+            sides = []
             for side in (pair.theirs, pair.ours):
                 pair.restore()
                 x = inputs[0].clone().requires_grad_()
@@ -149,10 +149,10 @@ class Ways(Compared):
                 )
                 slope = torch.autograd.grad(y, x, sent)[0] if y.requires_grad else torch.zeros_like(x)
                 pair.restore()
-                made.append((y.detach(), slope, side(*inputs).detach()))
+                sides.append((y.detach(), slope, side(*inputs).detach()))
             for parameter in (p for both in some for p in both):
                 parameter.requires_grad_(True)
-            for their, our, what in zip(*made, FROZEN, strict=True):
+            for their, our, what in zip(*sides, FROZEN, strict=True):
                 self._alike(their, our, shape.axes, f"{what} with frozen parameters, {where}")
 
     def _autocast(self, mode: bool) -> None:
@@ -163,11 +163,11 @@ class Ways(Compared):
             try:
                 shape = fitting(self.shapes, mode, pair, self.further)[0]
                 inputs = draw_inputs(shape, "normal", self.further, torch.float32)
-                made = [_cast(pair, side, inputs, dtype) for side in (pair.theirs, pair.ours)]
+                outputs = [_cast(pair, side, inputs, dtype) for side in (pair.theirs, pair.ours)]
             except (Differs, RuntimeError):  # it does not go under autocast
                 continue
-            most = made[1].abs().amax(shape.axes, keepdim=True)
-            if not ((made[0] - made[1]).abs() <= HALF_STEPS[0] * UNIT[dtype] * most).all():
+            most = outputs[1].abs().amax(shape.axes, keepdim=True)
+            if not ((outputs[0] - outputs[1]).abs() <= HALF_STEPS[0] * UNIT[dtype] * most).all():
                 raise Differs("under autocast it is something else")
 
 
