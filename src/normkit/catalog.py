@@ -184,16 +184,16 @@ def method(
     the module that holds them; ``room`` says where they belong (by default where their kind does). ``evidence`` is
     "authors" for the package's own, and nothing for others, unless given.
     """
-    inputs, example, called, dialects, exempt = (own or {} for own in (inputs, example, called, dialects, exempt))
-    _check_lines(name, exempt, CONTRACT)
+    reasons = exempt or {}
+    _check_lines(name, reasons, CONTRACT)
 
     def enter(entry: Entry) -> Entry:
         kind = kind_of(entry)
         entry = kind.entered(entry)
         at = _home_of(entry.__module__)
         _check_free(name, entry, at)
-        _check_lines(name, exempt, kind.lines)
-        others = {key.rstrip("?"): Layout(text, key.endswith("?")) for key, text in inputs.items()}
+        _check_lines(name, reasons, kind.lines)
+        others = {key.rstrip("?"): Layout(text, key.endswith("?")) for key, text in (inputs or {}).items()}
         known = "authors" if at else ""
         source = known if evidence is None else check.choice(name, "evidence", evidence, tuple(EVIDENCE))
         _cards[name] = card = Card(
@@ -203,15 +203,15 @@ def method(
             Layout(shape),
             Layout(over),
             others,
-            example,
+            example or {},
             replaces,
             aliases if isinstance(aliases, Mapping) else {other: {} for other in aliases},
-            called,
-            dialects,
+            called or {},
+            dialects or {},
             invariant,
             provenance,
             source,
-            exempt,
+            reasons,
             peer,
             around,
             at.room if at else room or kind.room,

@@ -25,10 +25,6 @@ def _normal(shape, generator):
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
-def _uniform(shape, generator):
-    return torch.rand(shape, generator=generator, dtype=torch.float64)
-
-
 def _permutation(shape, generator):
     if len(shape) > 1:  # one in each row
         return torch.rand(shape, generator=generator).argsort(-1)
@@ -75,7 +71,7 @@ DRAWN: dict[str, Callable[[tuple[int, ...], torch.Generator | None], Tensor]] = 
     "oriented": _orient,
     "simplex": lambda shape, generator: torch.softmax(_normal(shape, generator), -1),
     "sphere": _sphere,
-    "unit": _uniform,
+    "unit": lambda shape, generator: torch.rand(shape, generator=generator, dtype=torch.float64),
 }
 
 

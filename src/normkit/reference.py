@@ -6,7 +6,7 @@ import functools
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -246,7 +246,7 @@ def statistic(card: Card) -> str:
     )
 
 
-def _naming(phrase: str, names: Sequence[str]) -> str:
+def _naming(phrase: str, names: list[str]) -> str:
     """A phrase with names in it; nothing where there are none."""
     return phrase.format(_list(names)) if names else ""
 

@@ -164,12 +164,13 @@ LEGEND = {
 def measure(options: argparse.Namespace, clock: timing.Clock = time.perf_counter) -> dict[str, Any]:
     """Return the rows of the table that the options ask for."""
     if options.static:
-        rows = static(options)
-        return {"rows": rows, "failed": {}, "notes": misses(rows), "timed": False}
+        code = static(options)
+        return {"rows": code, "failed": {}, "notes": misses(code), "timed": False}
     on_gpu = options.device == "cuda"
     _require(on_gpu)
     sizes, names = cases.sizes(options.sizes or SIZES[options.device]), _ops(options)
-    rows, failed = [], {}
+    rows: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
     with nullcontext() if on_gpu else paths.interpreted():
         for size, kind, op in itertools.product(sizes, _types(options), names):
             where = f"{op} {'x'.join(map(str, size))} {kind}"

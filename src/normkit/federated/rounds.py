@@ -54,27 +54,6 @@ class UpdateList(list[Update]):
     average: dict[str, Tensor] | None = None
 
 
-def screen(
-    updates: Mapping[Any, Update],
-    sent: State,
-    most: float,
-    extras: Extras | None = None,
-    memory: Mapping[str, Any] | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> dict[Any, str]:
-    """Tell which clients are refused, and why: by names, shapes, numbers that are not finite, and distance.
-
-    So are those that lack ``extras`` besides the state. A state may be ``most`` times as far from what was sent
-    as the median client's is; where that is 0, or there is one client, as far as what was sent is from 0. A record of
-    numbers may be so many times as long as the median client's.
-
-    >>> sent = {"w": torch.zeros(2)}
-    >>> screen({"a": Update({"w": torch.ones(2)}, 3), "b": Update({"w": torch.ones(3)}, 3)}, sent, 1e3)
-    {'b': 'w has shape (3,), but (2,) was sent'}
-    """
-    return accept(updates, sent, most, extras, memory, options)[1]
-
-
 def accept(
     updates: Mapping[Any, Update],
     sent: State,
@@ -83,10 +62,19 @@ def accept(
     memory: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> tuple[UpdateList, dict[Any, str]]:
-    """Return the updates that are taken, and which clients are refused, and why, as :func:`screen` tells.
+    """Return the updates that are taken, and which clients are refused, and why.
+
+    They are refused by names, shapes, numbers that are not finite, and distance, and where they lack ``extras`` besides
+    the state. A state may be ``most`` times as far from what was sent as the median client's is; where that is 0, or
+    there is one client, as far as what was sent is from 0. A record of numbers may be so many times as long as the
+    median client's.
 
     Distances and the average of all come from one pass over the states: where nobody is refused it is what
     :func:`average` gives.
+
+    >>> sent = {"w": torch.zeros(2)}
+    >>> accept({"a": Update({"w": torch.ones(2)}, 3), "b": Update({"w": torch.ones(3)}, 3)}, sent, 1e3)[1]
+    {'b': 'w has shape (3,), but (2,) was sent'}
     """
     refused = {client: why for client, update in updates.items() if (why := _unusable(update, sent))}
     summed = {client: update for client, update in updates.items() if client not in refused}

@@ -53,12 +53,10 @@ class Whitening(Channelwise):
                 matrix = self._inverse_root(self._covariance(centered, count))
             self.move(count, **{"running_mean": mean, self.matrix: matrix})
         else:
-            mean, matrix = (statistics.accurate(t).to(exact.dtype) for t in (self.running_mean, self._running_matrix()))
+            running = self.running_mean, getattr(self, self.matrix)
+            mean, matrix = (statistics.accurate(t).to(exact.dtype) for t in running)
             centered = exact - along(mean, x)
         return self._mix(matrix, centered, x)
-
-    def _running_matrix(self) -> Tensor:
-        return getattr(self, self.matrix)
 
     def _covariance(self, centered: Tensor, count: Tensor) -> Tensor:
         """Covariance of each group's channels, divided by the number of values, with eps on its diagonal."""

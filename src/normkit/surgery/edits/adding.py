@@ -76,7 +76,7 @@ def _sum(argument: ast.expr, before: list[ast.stmt]) -> Sum | None:
     return None
 
 
-def _made_by(statement: ast.Assign | None, value: ast.expr | None, branched: bool) -> Sum | None:
+def _made_by(statement: ast.stmt | None, value: ast.expr | None, branched: bool) -> Sum | None:
     return Sum(statement, value, branched) if _is_sum(value) else None  # type: ignore[arg-type]
 
 

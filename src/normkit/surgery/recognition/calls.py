@@ -140,7 +140,8 @@ class Going(Compared):
             for inputs, down, learns in ways:
                 try:
                     slopes = [
-                        _slopes(pair, side, inputs, down, [p[i] for p in both], learns) for i, side in _sides(pair)
+                        _slopes(pair, side, inputs, down, [p[i] for p in both], learns)
+                        for i, side in enumerate((pair.theirs, pair.ours))
                     ]
                 except Exception:  # a size that one of them does not take
                     continue
@@ -196,10 +197,6 @@ class Going(Compared):
                     if after is None or not torch.equal(before, after):
                         raise Differs(f"{name} has no place in it")
                 tensor.data.copy_(begun)
-
-
-def _sides(pair: Pair) -> list[tuple[int, Specimen]]:
-    return [(0, pair.theirs), (1, pair.ours)]
 
 
 def _slopes(

@@ -241,12 +241,11 @@ def _inner(code: types.CodeType) -> list[types.CodeType]:
 def _imported(function: types.FunctionType, names: set[str]) -> tuple[str, ...]:
     """The global names that come from elsewhere: calls of what they hold are compiled otherwise."""
     values = {name: function.__globals__[name] for name in names if name in function.__globals__}
-    own = function.__module__
-    return tuple(sorted(n for n, v in values.items() if isinstance(v, types.ModuleType) or _home(v) not in (None, own)))
-
-
-def _home(value: Any) -> str | None:
-    return getattr(value, "__module__", None)
+    here = (None, function.__module__)
+    foreign = {
+        n for n, v in values.items() if isinstance(v, types.ModuleType) or getattr(v, "__module__", None) not in here
+    }
+    return tuple(sorted(foreign))
 
 
 @functools.cache
