@@ -184,16 +184,18 @@ def method(
     the module that holds them; ``room`` says where they belong (by default where their kind does). ``evidence`` is
     "authors" for the package's own, and nothing for others, unless given.
     """
-
-    _check_lines(name, exempt or {}, CONTRACT)
+    reasons = exempt or {}
+    _check_lines(name, reasons, CONTRACT)
 
     def enter(entry: Entry) -> Entry:
         kind = kind_of(entry)
         entry = kind.entered(entry)
         at = _home_of(entry.__module__)
         _check_free(name, entry, at)
-        _check_lines(name, exempt or {}, kind.lines)
+        _check_lines(name, reasons, kind.lines)
         others = {key.rstrip("?"): Layout(text, key.endswith("?")) for key, text in (inputs or {}).items()}
+        known = "authors" if at else ""
+        source = known if evidence is None else check.choice(name, "evidence", evidence, tuple(EVIDENCE))
         _cards[name] = card = Card(
             name,
             entry,
@@ -208,10 +210,8 @@ def method(
             dialects or {},
             invariant,
             provenance,
-            ("authors" if at else "")
-            if evidence is None
-            else check.choice(name, "evidence", evidence, tuple(EVIDENCE)),
-            exempt or {},
+            source,
+            reasons,
             peer,
             around,
             at.room if at else room or kind.room,
@@ -262,12 +262,12 @@ def _home_of(module: str) -> _Place | None:
 
 def _check_free(name: str, entry: Any, at: _Place | None) -> None:
     """Require a name that is no other method's; a cell of a notebook may be run again."""
-    taken = _cards[name].module if name in _cards else _files()[name].module if name in _files() else None
+    holder = _cards[name].module if name in _cards else _files()[name].module if name in _files() else None
     if at is not None and _files().get(name) != at:
         raise ValueError(f"{at.module}: the method in it is called {name!r}; file and method have one name")
     same = name in _cards and _cards[name].entry.__qualname__ == entry.__qualname__
-    if taken is not None and not (taken == entry.__module__ and (same or name not in _cards)):
-        raise ValueError(f"the name {name!r} is taken by {taken}")
+    if holder is not None and not (holder == entry.__module__ and (same or name not in _cards)):
+        raise ValueError(f"the name {name!r} is taken by {holder}")
 
 
 def others() -> list[Card]:

@@ -144,45 +144,45 @@ def channels_first(
         )
 
 
-def shape(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], like: Tensor | None = None) -> None:
-    """Require a tensor of exactly ``wanted`` shape (None fits any size), on the device of ``like``."""
+def shape(owner: object, name: str, tensor: Any, sizes: Sequence[int | None], like: Tensor | None = None) -> None:
+    """Require a tensor of exactly these ``sizes`` (None fits any), on the device of ``like``."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{whose(owner)}: {name} must be a tensor, not {type(tensor).__name__}")
     dense(owner, tensor, name)
-    fits = tensor.dim() == len(wanted) and all(w is None or s == w for s, w in zip(tensor.shape, wanted, strict=True))
+    fits = tensor.dim() == len(sizes) and all(w is None or s == w for s, w in zip(tensor.shape, sizes, strict=True))
     if not fits:
-        text = "(" + ", ".join("any" if w is None else str(w) for w in wanted) + ")"
+        text = "(" + ", ".join("any" if w is None else str(w) for w in sizes) + ")"
         raise ValueError(f"{whose(owner)}: {name} must have shape {text}, but its shape is {tuple(tensor.shape)}")
     if like is not None and tensor.device != like.device:
         raise ValueError(f"{whose(owner)}: {name} is on {tensor.device}, but x is on {like.device}")
 
 
-def values(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], like: Tensor) -> None:
-    """Require a floating-point tensor of ``wanted`` shape on the device of ``like``: a style, a flow, a gain."""
+def values(owner: object, name: str, tensor: Any, sizes: Sequence[int | None], like: Tensor) -> None:
+    """Require a floating-point tensor of these ``sizes`` on the device of ``like``: a style, a flow, a gain."""
     floating(owner, tensor, name)
-    shape(owner, name, tensor, wanted, like)
+    shape(owner, name, tensor, sizes, like)
 
 
-def mask(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], like: Tensor) -> None:
-    """Require a boolean tensor of exactly ``wanted`` shape on the device of ``like``."""
-    shape(owner, name, tensor, wanted, like)
+def mask(owner: object, name: str, tensor: Any, sizes: Sequence[int | None], like: Tensor) -> None:
+    """Require a boolean tensor of exactly these ``sizes`` on the device of ``like``."""
+    shape(owner, name, tensor, sizes, like)
     if tensor.dtype is not torch.bool:
         raise TypeError(f"{whose(owner)}: {name} must be a boolean tensor, not {tensor.dtype}")
 
 
-def flags(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], like: Tensor | None = None) -> None:
-    """Require a tensor of ``wanted`` shape that may be boolean or of numbers, 0 for False."""
-    shape(owner, name, tensor, wanted, like)
+def flags(owner: object, name: str, tensor: Any, sizes: Sequence[int | None], like: Tensor | None = None) -> None:
+    """Require a tensor of these ``sizes`` that may be boolean or of numbers, 0 for False."""
+    shape(owner, name, tensor, sizes, like)
     if tensor.is_complex():
         raise TypeError(f"{whose(owner)}: {name} must be boolean or of real numbers, not {tensor.dtype}")
 
 
-def index(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], below: int | None, like: Tensor) -> None:
-    """Require an int64 tensor of exactly ``wanted`` shape with entries in [0, below), or of any size with None.
+def index(owner: object, name: str, tensor: Any, sizes: Sequence[int | None], below: int | None, like: Tensor) -> None:
+    """Require an int64 tensor of exactly these ``sizes`` with entries in [0, below), or of any size with None.
 
     The entries are read only in eager mode: under a compiler the look-up itself reports an index out of range.
     """
-    shape(owner, name, tensor, wanted, like)
+    shape(owner, name, tensor, sizes, like)
     if tensor.dtype is not torch.int64:
         raise TypeError(f"{whose(owner)}: {name} must be an int64 tensor, not {tensor.dtype}")
     if torch.compiler.is_compiling() or tensor.numel() == 0 or type(tensor) is not Tensor or tensor.is_meta:

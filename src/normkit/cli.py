@@ -245,7 +245,9 @@ def run_show(options: argparse.Namespace) -> int:
 def describe_check(command: Parser) -> None:
     """Describe ``normkit check``."""
     command.add_argument("names", nargs="+", metavar="NAME", help="a name, my_package.my_norm of yours, or my_package")
-    command.add_argument("-k", dest="only", metavar="WORDS", help="only tests whose names fit, as pytest's -k")
+    command.add_argument(
+        "-k", dest="only", default="", metavar="WORDS", help="only tests whose names fit, as pytest's -k"
+    )
     command.set_defaults(run=run_check)
 
 
@@ -355,7 +357,7 @@ def run_check(options: argparse.Namespace) -> int:
     os.environ[asked.ASKED] = ",".join(options.names)
     things = {name: (kind, asked.described(kind, name)) for kind, name in asked.things(os.environ[asked.ASKED])}
     words = [str(folder), f"--rootdir={folder}", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--tb=short"]
-    failed = pytest.main([*words, "-k", options.only] if options.only else words, [broken])
+    failed = pytest.main([*words, "-k", options.only], [broken])
     whole = failed and (not broken.names or None in broken.names)
     for name, (_, (kind, plain)) in things.items():
         verb = "breaks" if whole or name in broken.names else "keeps"

@@ -82,10 +82,10 @@ class Family(MutableMapping[str, Any]):
 
         points: dict[str, Any] = {}
         for point in entry_points(group=f"normkit.{self.kind}"):
-            taken = self.files.get(point.name) or getattr(points.get(point.name), "value", None)
+            holder = self.files.get(point.name) or getattr(points.get(point.name), "value", None)
             try:
-                if taken:
-                    raise ValueError(f"the name {point.name!r} is taken by {taken}")
+                if holder:
+                    raise ValueError(f"the name {point.name!r} is taken by {holder}")
                 point.load()
                 points[point.name] = point
             except Exception as error:

@@ -103,24 +103,24 @@ def _settle(old: Path, path: Path) -> None:
         _delete(gone)
 
 
-def _take_place(there: Path, path: Path) -> None:
+def _take_place(source: Path, path: Path) -> None:
     """Move a folder to its place; what was there ends under the folder's old name, or is deleted."""
-    while not _move(there, path) and not _swap(there, path):
+    while not _move(source, path) and not _swap(source, path):
         old = _name(path, OLD)
         with _lock(path):
             try:
                 with contextlib.suppress(FileNotFoundError):
                     os.rename(path, old)
-                if _move(there, path):
+                if _move(source, path):
                     return
             finally:
                 _settle(old, path)
 
 
-def _move(there: Path, path: Path) -> bool:
+def _move(source: Path, path: Path) -> bool:
     """Whether a folder could be moved; False where another writer's stands there by now."""
     try:
-        os.rename(there, path)
+        os.rename(source, path)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST) or path.is_dir():
             return False  # which a third writer may have moved aside since

@@ -25,10 +25,6 @@ def _normal(shape, generator):
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
-def _uniform(shape, generator):
-    return torch.rand(shape, generator=generator, dtype=torch.float64)
-
-
 def _permutation(shape, generator):
     if len(shape) > 1:  # one in each row
         return torch.rand(shape, generator=generator).argsort(-1)
@@ -75,7 +71,7 @@ DRAWN: dict[str, Callable[[tuple[int, ...], torch.Generator | None], Tensor]] = 
     "oriented": _orient,
     "simplex": lambda shape, generator: torch.softmax(_normal(shape, generator), -1),
     "sphere": _sphere,
-    "unit": _uniform,
+    "unit": lambda shape, generator: torch.rand(shape, generator=generator, dtype=torch.float64),
 }
 
 
@@ -100,18 +96,18 @@ class Layout(str):
 
     def __new__(cls, text: str, optional: bool = False) -> Layout:
         """Read a layout; one that cannot be read is refused."""
-        made = super().__new__(cls, text)
-        made.optional = optional
-        if made.kind and made.kind.split()[0] not in (*DRAWN, "index"):
+        layout = super().__new__(cls, text)
+        layout.optional = optional
+        if layout.kind and layout.kind.split()[0] not in (*DRAWN, "index"):
             raise ValueError(
-                f"the layout {text!r} is of kind {made.kind!r}; the kinds are index, {', '.join(sorted(DRAWN))[2:]}"
+                f"the layout {text!r} is of kind {layout.kind!r}; the kinds are index, {', '.join(sorted(DRAWN))[2:]}"
             )
-        for axis in made.axes:
+        for axis in layout.axes:
             if axis not in RUNS and not SIZED.fullmatch(axis.partition("/")[0]):
                 raise ValueError(
                     f"the layout {text!r} has the axis {axis!r}; an axis is a name, 2C, C-1, a number, ... or *"
                 )
-        return made
+        return layout
 
     def __getnewargs__(self):
         return str(self), self.optional

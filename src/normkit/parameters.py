@@ -184,7 +184,7 @@ def _role(p: nn.Parameter, owners: Sequence[Owner], norms: set[int]) -> tuple[st
 
 
 def _role_for(p: nn.Parameter, module: nn.Module, name: str, norms: set[int]) -> str:
-    if name == "bias" or (name.endswith("bias") and _axes(p) < 2):
+    if _is_bias(p, name):
         return "bias"
     if id(module) in norms:
         return "gain"
@@ -196,8 +196,12 @@ def _role_for(p: nn.Parameter, module: nn.Module, name: str, norms: set[int]) ->
         return "conv"
     holds_layers = any(True for child in module.children() if any(True for _ in child.parameters()))
     if isinstance(module, nn.Linear | nn.Bilinear | nn.MultiheadAttention) or not holds_layers:
-        return {2: "matrix", 3: "experts"}.get(_axes(p), "conv") if p.dim() > 2 else "matrix"
+        return {2: "matrix", 3: "experts"}.get(_axes(p), "conv")
     return "experts" if p.dim() == 3 and min(p.shape) > 1 else "embedding"
+
+
+def _is_bias(p: Tensor, name: str) -> bool:
+    return name == "bias" or (name.endswith("bias") and _axes(p) < 2)
 
 
 def _depthwise(owners: Sequence[Owner]) -> bool:
@@ -289,12 +293,12 @@ UPRIGHT = 0.05  # times 1 / sqrt(n)
 
 def _ran(model: nn.Module, inputs: Sequence[Any], parameters: Sequence[nn.Parameter]) -> Ran:
     """Run the model, leaving it as it was."""
-    made: dict[int, nn.Module] = {}
+    makers: dict[int, nn.Module] = {}
     kept: list[Any] = []
 
-    def remember(module: nn.Module, given: Any, output: Any) -> None:
+    def remember(module: nn.Module, inputs: Any, output: Any) -> None:
         if isinstance(output, Tensor):
-            made[id(output)] = module
+            makers[id(output)] = module
             kept.append(output)
 
     hooks = [
@@ -305,7 +309,7 @@ def _ran(model: nn.Module, inputs: Sequence[Any], parameters: Sequence[nn.Parame
     with hooked(hooks), trial(model):
         outputs = [o for o in tensors_in(model(*inputs)) if o.requires_grad]
         cosines = _cosines(outputs, parameters)
-    last = [made[id(o)]._parameters["weight"] for o in outputs if id(o) in made]
+    last = [makers[id(o)]._parameters["weight"] for o in outputs if id(o) in makers]
     return Ran(last[-1] if last else None, cosines)
 
 

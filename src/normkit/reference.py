@@ -223,24 +223,32 @@ def statistic(card: Card) -> str:
     """
     if not card.shape.axes:
         return ""
-    moved, spans = reach(card.name), axes(card)
+    moved, spans = reach(card.name) or {}, axes(card)
+    moving = {name for name, way in moved.items() if way != "none"}
     if not card.over:
-        alone = moved is not None and set(moved.values()) == {"none"}
-        return "no statistic: every number is mapped by itself" if alone and card.kind.name in ALONE else ""
-    further = [_along(axis.name) for axis in spans if axis.spanned == "none" and moved and moved[axis.name] != "none"]
-    whole = [axis.name for axis in spans if axis.spanned == "whole"]
-    inside = [a for a in spans if a.spanned == "part" or (a.name in whole and moved and moved[a.name] != "none")]
-    if moved is None or further or not inside:
-        more = f"; an entry moves outputs along {_list(further)} too" if further else ""
-        return f"statistics taken over {over(card)}{more}"
-    apart = [axis for axis in spans if axis not in inside or axis.spanned == "part"]
-    each = [f"group of {axis.name}" if axis.spanned == "part" else _one(axis.name) for axis in apart]
-    text = f"statistics of each {_list(each)}, " if each else "statistics "
-    text += f"taken over {_list([_spoken(axis) for axis in inside])}"
+        alone = moved and not moving and card.kind.name in ALONE
+        return "no statistic: every number is mapped by itself" if alone else ""
+    further = [_along(axis.name) for axis in spans if axis.spanned == "none" and axis.name in moving]
+    whole = [axis for axis in spans if axis.spanned == "whole"]
+    crossed = [axis for axis in whole if axis.name in moving]
+    inside = [axis for axis in spans if axis.spanned == "part" or axis in crossed]
+    if not moved or further or not inside:
+        return f"statistics taken over {over(card)}{_naming('; an entry moves outputs along {} too', further)}"
+    each = [f"group of {a.name}" if a.spanned == "part" else _one(a.name) for a in spans if a not in crossed]
     ordered = [axis for axis in ("N", "T") if moved.get(axis) == "later"]
-    kept = [_all(name) for name in whole if moved[name] == "none"]
-    text += f", in the order of {_list(ordered)}" if ordered else ""
-    return text + (f"; what is kept is taken over {_list(kept)} too" if kept else "")
+    kept = [_all(axis.name) for axis in whole if axis not in crossed]
+    return "".join(
+        [
+            f"statistics {_naming('of each {}, ', each)}taken over {_list([_spoken(axis) for axis in inside])}",
+            _naming(", in the order of {}", ordered),
+            _naming("; what is kept is taken over {} too", kept),
+        ]
+    )
+
+
+def _naming(phrase: str, names: list[str]) -> str:
+    """A phrase with names in it; nothing where there are none."""
+    return phrase.format(_list(names)) if names else ""
 
 
 @functools.cache
@@ -357,7 +365,7 @@ def inputs(card: Card) -> list[tuple[str, Layout, bool]]:
 
 def state(card: Card) -> list[Entry]:
     """Return what a checkpoint holds, found by building the method at three widths."""
-    built = [card.kind.saved(made) for made in _at_three_widths(card)]
+    built = [card.kind.saved(subject) for subject in _at_three_widths(card)]
     shapes = {name: _shape([tuple(b.get(name, built[0][name])[0].shape) for b in built]) for name in built[0]}
     return [Entry(name, shapes[name], "learned" if learned else "kept") for name, (_, learned) in built[0].items()]
 
@@ -399,27 +407,27 @@ def usage(card: Card, width: int = WIDTH) -> str:
     norm = nk.PowerNorm(768)  # or nk.create("powernorm", 768)
     y = norm(x)  # x: (T, N, C); optional: pad_mask (N, T)
     """
-    given = _example_arguments(card, width)
+    arguments = _example_arguments(card, width)
     required = [name for name, _, optional in inputs(card) if not optional]
     shapes = [f"{name}: {_tuple(layout)}" for name, layout, optional in inputs(card) if not optional]
     spare = [f"{name} {_tuple(layout)}" for name, layout, optional in inputs(card) if optional]
     note = ", ".join(shapes) + (f"; optional: {', '.join(spare)}" if spare else "")
-    imports = "import torch\n\nimport normkit as nk" if "torch." in given else "import normkit as nk"
-    return f"{imports}\n\n{card.kind.use(card, given, ', '.join(required))}  # {note}".removesuffix("  # ")
+    imports = "import torch\n\nimport normkit as nk" if "torch." in arguments else "import normkit as nk"
+    return f"{imports}\n\n{card.kind.use(card, arguments, ', '.join(required))}  # {note}".removesuffix("  # ")
 
 
 def _example_arguments(card: Card, features: int) -> str:
     width = card.width
     size = "" if width is None else str(min(features, WIDTHS.get(width.name, features)))
-    given = [] if width is None else [f"{width.name}={size}" if width.kind is width.KEYWORD_ONLY else size]
+    arguments = [] if width is None else [f"{width.name}={size}" if width.kind is width.KEYWORD_ONLY else size]
     shown = [f"{k}={_make(value, features) if callable(value) else repr(value)}" for k, value in card.example.items()]
-    return ", ".join(given + shown)
+    return ", ".join(arguments + shown)
 
 
 def _make(build: Callable[[int], object], features: int) -> str:
     """An example that is a function stands for something of the user's: a module, one of torch's, or a size."""
-    made = build(features)
-    return f"torch.nn.{made!r}" if isinstance(made, nn.Module) else repr(made)
+    subject = build(features)
+    return f"torch.nn.{subject!r}" if isinstance(subject, nn.Module) else repr(subject)
 
 
 def _tuple(layout: Layout) -> str:
@@ -472,11 +480,11 @@ def first_step(card: Card) -> tuple[torch.Tensor, torch.Tensor] | None:
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.default_generator.manual_seed(0)
-        made = card.small(6)
-        weight = next((p for group in made.param_groups for p in group["params"] if p.ndim == 2), None)
+        subject = card.small(6)
+        weight = next((p for group in subject.param_groups for p in group["params"] if p.ndim == 2), None)
         if weight is None:
             return None
-        for group in made.param_groups:
+        for group in subject.param_groups:
             group.update({key: 0.0 for key in ("weight_decay",) if key in group})
             for p in group["params"]:
                 p.grad = torch.randn_like(p) * 0.1
@@ -487,7 +495,7 @@ def first_step(card: Card) -> tuple[torch.Tensor, torch.Tensor] | None:
         weight.grad = gradient.to(weight.dtype)
         before = weight.detach().clone()
         try:
-            made.step()
+            subject.step()
         except (TypeError, RuntimeError, ValueError):
             return None
     step = (before - weight.detach()).double()
@@ -526,11 +534,11 @@ def levels(matrix: torch.Tensor) -> list[list[int]]:
 
 def drawn_step(card: Card) -> list[str]:
     """Draw the gradient and the first step in shades, side by side, with how unequal they are in words."""
-    taken = first_step(card)
-    if taken is None:
+    step = first_step(card)
+    if step is None:
         return []
-    sides = [["".join(2 * SHADES[level] for level in row) for row in levels(matrix)] for matrix in taken]
+    sides = [["".join(2 * SHADES[level] for level in row) for row in levels(matrix)] for matrix in step]
     rows = [(f"│{before}│", f"│{after}│") for before, after in zip(*sides, strict=True)]
     wide = max(len(STEP[0]), len(rows[0][0]))
     lines = [f"{before:{wide}}   {after}".rstrip() for before, after in [STEP, *rows]]
-    return [*lines, spread_in_words(*taken)]
+    return [*lines, spread_in_words(*step)]

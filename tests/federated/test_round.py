@@ -9,11 +9,15 @@ from torch.nn import functional as F
 import normkit as nk
 from normkit.federated import _states, strategy
 from normkit.federated.plans import PLANS, learned
-from normkit.federated.rounds import Update, accept, average, screen
+from normkit.federated.rounds import Update, accept, average
 from normkit.ops import paths
 from normkit.ops.sums import in_type
 
 SENT = {"w": torch.ones(4), "n": torch.tensor(3)}
+
+
+def refusals(*arguments):
+    return accept(*arguments)[1]
 
 
 def near(seed, count=5, **changed):
@@ -39,18 +43,18 @@ GOOD = {name: near(seed) for seed, name in enumerate("abc")}
     ],
 )
 def test_a_client_that_cannot_be_used_is_named_and_the_others_are_taken(bad, why):
-    refused = screen({**GOOD, "bad": bad}, SENT, 1e3)
+    refused = refusals({**GOOD, "bad": bad}, SENT, 1e3)
     assert list(refused) == ["bad"]
     assert why in refused["bad"]
-    assert screen({"bad": bad}, SENT, 1e3).keys() == {"bad"}
+    assert refusals({"bad": bad}, SENT, 1e3).keys() == {"bad"}
 
 
 def test_what_is_usual_is_taken():
-    assert screen(GOOD, SENT, 3.0) == {}
-    assert screen({"still": Update(SENT, 1)}, SENT, 2.0) == {}
+    assert refusals(GOOD, SENT, 3.0) == {}
+    assert refusals({"still": Update(SENT, 1)}, SENT, 2.0) == {}
     zeros = {"w": torch.zeros(3)}
     assert (
-        screen({k: Update({"w": torch.full((3,), v)}, 1) for k, v in zip("ab", (0.1, 0.2), strict=True)}, zeros, 3)
+        refusals({k: Update({"w": torch.full((3,), v)}, 1) for k, v in zip("ab", (0.1, 0.2), strict=True)}, zeros, 3)
         == {}
     )
 
@@ -116,7 +120,7 @@ def test_a_round_goes_through_the_states_once_and_again_only_where_a_client_is_r
 def test_what_is_finite_and_too_large_to_be_squared_is_refused_by_its_distance():
     sent = {"w": torch.ones(4, dtype=torch.float64)}
     near = {name: Update({"w": torch.full((4,), 1.0 + k, dtype=torch.float64)}, 2) for k, name in enumerate("abc")}
-    found = screen({**near, "far": Update({"w": torch.full((4,), 1e200, dtype=torch.float64)}, 2)}, sent, 1e3)
+    found = refusals({**near, "far": Update({"w": torch.full((4,), 1e200, dtype=torch.float64)}, 2)}, sent, 1e3)
     assert found == {"far": "it is inf from what was sent, and at most 2e+03 is taken"}
 
 
@@ -190,7 +194,7 @@ def test_a_client_that_lacks_what_its_method_declares_is_named(method, more, num
     updates = {name: good._replace(more=sound, numbers=numbered) for name, good in GOOD.items()}
     updates["bad"] = GOOD["a"]._replace(more=more, numbers=numbers)
     options = {"parameters": ["w"]} if method == "pgfed" else {}
-    refused = screen(updates, SENT, 1e3, PLANS[method].wanted, {}, options)
+    refused = refusals(updates, SENT, 1e3, PLANS[method].wanted, {}, options)
     assert list(refused) == ["bad"]
     assert why in refused["bad"]
 

@@ -145,8 +145,8 @@ def _second_from_first_half(
     queries = _decay(_split(q, half)[1], _from_start(second_key_gate))
     keys = _decay(_split(k, half)[0], _until_end(first_key_gate))
     values = _decay(_split(v, half)[0], _until_end(first_value_gate))
-    taken = _decay(_weigh(queries, keys, values), _from_start(second_value_gate))
-    return torch.stack([torch.zeros_like(taken), taken], -3).flatten(-4, -2)
+    sums = _decay(_weigh(queries, keys, values), _from_start(second_value_gate))
+    return torch.stack([torch.zeros_like(sums), sums], -3).flatten(-4, -2)
 
 
 def _weigh(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -154,8 +154,8 @@ def _weigh(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     if keys.shape[-2] > SMALL:
         return queries @ keys.mT @ values
     pairs = zip(keys.split(1, -2), values.split(1, -2), strict=True)
-    taken = [(queries * key).sum(-1, keepdim=True) * value for key, value in pairs]
-    return taken[0] if len(taken) == 1 else taken[0] + taken[1]
+    products = [(queries * key).sum(-1, keepdim=True) * value for key, value in pairs]
+    return products[0] if len(products) == 1 else products[0] + products[1]
 
 
 def _split(x: Tensor, half: int) -> tuple[Tensor, Tensor]:

@@ -79,11 +79,11 @@ def attention_separation(weights: Tensor, values: Tensor, *, top: int) -> Separa
 
 def _bound(weights: Tensor, values: Tensor, index: Tensor, selected: Tensor) -> Tensor:
     length, top = weights.shape[1], index.shape[1]
-    chosen = values.gather(1, index.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
-    pairs = torch.cdist(chosen, values, compute_mode="donot_use_mm_for_euclid_dist")
+    largest = values.gather(1, index.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
+    pairs = torch.cdist(largest, values, compute_mode="donot_use_mm_for_euclid_dist")
     farthest = torch.where(selected.unsqueeze(1), 0, pairs).amax((1, 2))
     mass = weights.gather(1, index).sum(1)
-    return (1 - mass) * farthest + ((length - top + 1) * mass - 1) * chosen.norm(dim=-1).amax(1)
+    return (1 - mass) * farthest + ((length - top + 1) * mass - 1) * largest.norm(dim=-1).amax(1)
 
 
 def sensitivity(logits: Tensor, direction: Tensor, *, temperature: float = 1.0, step: float = 1e-3) -> Tensor:

@@ -119,7 +119,7 @@ class AttentionCore(Mixer):
             )
         return mask.expand(torch.broadcast_shapes(mask.shape, (1, k.shape[2]))).mT
 
-    def _check_seen(self, name: str, mask: Tensor | None, axes: str, wanted: tuple[int, ...], q: Tensor) -> None:
+    def _check_seen(self, name: str, mask: Tensor | None, axes: str, sizes: tuple[int, ...], q: Tensor) -> None:
         if mask is None:
             return
         if not isinstance(mask, Tensor) or mask.dtype is not torch.bool:
@@ -127,12 +127,12 @@ class AttentionCore(Mixer):
             raise TypeError(f"{type(self).__name__}: {name} must be a boolean tensor, True for what is seen, not {got}")
         check.dense(self, mask, name)
         fits = mask.dim() <= 4 and all(
-            have == 1 or have == want for have, want in zip(reversed(mask.shape), reversed(wanted), strict=False)
+            have == 1 or have == want for have, want in zip(reversed(mask.shape), reversed(sizes), strict=False)
         )
         if not fits:
             size = tuple(mask.shape)
             raise ValueError(
-                f"{type(self).__name__}: {name} must broadcast to {axes} = {wanted}, but its shape is {size}"
+                f"{type(self).__name__}: {name} must broadcast to {axes} = {sizes}, but its shape is {size}"
             )
         if mask.device != q.device:
             raise ValueError(f"{type(self).__name__}: {name} is on {mask.device}, but q is on {q.device}")
@@ -172,9 +172,9 @@ class Recurrent(AttentionCore):
         """Prefill one token, each input (N, heads, head_dim)."""
         q = token["q"]
         n = q.shape[0] if isinstance(q, Tensor) and q.dim() else 0
-        for name, given in token.items():
-            check.values(self, name, given, (n, self.heads, self.head_dim), like=q)
-        y, state = self.prefill(**{name: given.unsqueeze(2) for name, given in token.items()}, state=state)
+        for name, tensor in token.items():
+            check.values(self, name, tensor, (n, self.heads, self.head_dim), like=q)
+        y, state = self.prefill(**{name: tensor.unsqueeze(2) for name, tensor in token.items()}, state=state)
         return y.squeeze(2), state
 
     def _check_state(self, state: Any, q: Tensor) -> None:

@@ -104,8 +104,8 @@ class GatedLinear(Recurrent, LinearCore):
     ) -> tuple[Tensor, Memory]:
         """Attend from the tokens behind ``state``: return the result and the state behind them."""
         self._check(q, k, v, same_length=True)
-        for name, given in (("gate", gate), ("refine", refine)):
-            check.values(self, name, given, q.shape, like=q)
+        for name, tensor in (("gate", gate), ("refine", refine)):
+            check.values(self, name, tensor, q.shape, like=q)
         self._check_types(q, gate=gate, refine=refine)
         self._check_state(state, q)
         seen = self._mask_of_keys(mask, q, k)

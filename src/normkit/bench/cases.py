@@ -79,13 +79,13 @@ def dtypes(text: str) -> list[str]:
 
 
 def cases(
-    cards: Sequence[Card], wanted: Sequence[tuple[int, ...]] | None, types: Sequence[str], passes: Sequence[str]
+    cards: Sequence[Card], sizes: Sequence[tuple[int, ...]] | None, types: Sequence[str], passes: Sequence[str]
 ) -> list[Case]:
     """Return every race of the cards; a size that a card's layout cannot have is passed over."""
     return [
         Case(card, size, dtype, strides, which)
         for card in cards
-        for size in (wanted or default_sizes(card))
+        for size in (sizes or default_sizes(card))
         if card.shape.fit(size) is not None
         for dtype in types
         for strides in (("contiguous", "channels-last") if is_image(card, size) else ("contiguous",))

@@ -52,13 +52,11 @@ def sampling(repeats: int, clock: timing.Clock) -> list[dict[str, Any]]:
     for count in TOKENS:
         print(f"sampling tarflow of {count} tokens", file=sys.stderr)
         flow = density.flow("tarflow", count, depth=1, layers=1, hidden=HIDDEN)
-        [row] = _steps.race("tarflow", f"{SAMPLES}x{count}", "sampling", {OURS: _drawing(flow)}, repeats, clock)
+        [row] = _steps.race(
+            "tarflow", f"{SAMPLES}x{count}", "sampling", {OURS: lambda flow=flow: flow.sample(SAMPLES)}, repeats, clock
+        )
         rows.append({**row, "token": row["seconds"] / count})
     return rows
-
-
-def _drawing(flow: density.Flow) -> Call:
-    return lambda: flow.sample(SAMPLES)
 
 
 def step(log_prob: Callable[[Tensor], Tensor], module: nn.Module, x: Tensor) -> Call:

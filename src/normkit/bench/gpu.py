@@ -164,31 +164,33 @@ LEGEND = {
 def measure(options: argparse.Namespace, clock: timing.Clock = time.perf_counter) -> dict[str, Any]:
     """Return the rows of the table that the options ask for."""
     if options.static:
-        made = static(options)
-        return {"rows": made, "failed": {}, "notes": misses(made), "timed": False}
-    device = torch.device("cuda" if options.device == "cuda" else "cpu")
-    if device.type == "cuda" and not torch.cuda.is_available():
+        code = static(options)
+        return {"rows": code, "failed": {}, "notes": misses(code), "timed": False}
+    on_gpu = options.device == "cuda"
+    _require(on_gpu)
+    sizes, names = cases.sizes(options.sizes or SIZES[options.device]), _ops(options)
+    rows: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    with nullcontext() if on_gpu else paths.interpreted():
+        for size, kind, op in itertools.product(sizes, _types(options), names):
+            where = f"{op} {'x'.join(map(str, size))} {kind}"
+            print(where, file=sys.stderr)
+            try:
+                rows += race(op, size, getattr(torch, kind), torch.device("cuda" if on_gpu else "cpu"), options, clock)
+            except (ValueError, RuntimeError) as error:
+                failed[where] = str(error).split("\n")[0]
+    return {"rows": rows, "failed": failed, "notes": [] if on_gpu else [INTERPRETED]}
+
+
+def _require(on_gpu: bool) -> None:
+    """Require a GPU, or that kernels can be interpreted without one."""
+    if on_gpu and not torch.cuda.is_available():
         raise ValueError(
             f"--device cuda: torch {torch.__version__} sees no GPU. Two things need none: --device cuda --static reads "
             "the machine code of the kernels, and --device interpreter runs them on this CPU"
         )
-    if device.type == "cpu" and (reason := machine.absent()) is not None:
+    if not on_gpu and (reason := machine.absent()) is not None:
         raise ValueError(f"--device interpreter: {reason}")
-    names, kinds = _ops(options), _types(options)
-    sizes = cases.sizes(options.sizes or SIZES[options.device])
-    rows: list[dict[str, Any]] = []
-    failed: dict[str, str] = {}
-    with paths.interpreted() if device.type == "cpu" else nullcontext():
-        for size in sizes:
-            for kind in kinds:
-                for op in names:
-                    where = f"{op} {'x'.join(map(str, size))} {kind}"
-                    print(where, file=sys.stderr)
-                    try:
-                        rows += race(op, size, getattr(torch, kind), device, options, clock)
-                    except (ValueError, RuntimeError) as error:
-                        failed[where] = str(error).split("\n")[0]
-    return {"rows": rows, "failed": failed, "notes": [] if device.type == "cuda" else [INTERPRETED]}
 
 
 def _ops(options: argparse.Namespace) -> list[str]:
@@ -275,16 +277,16 @@ def _types(options: argparse.Namespace) -> list[str]:
 def race(op: str, size: Sequence[int], kind: torch.dtype, device, options, clock: timing.Clock) -> list[dict[str, Any]]:
     """Hold an op to its formula, then time its forward and its backward pass."""
     call, parts, *arrays = OPS[op]
-    given = tensors(parts, size, kind, device)
-    with paths.watch() as taken:
-        off = _off(call, given)
+    inputs = tensors(parts, size, kind, device)
+    with paths.watch() as kernels:
+        off = _off(call, inputs)
     about = {"kernel": op, "size": "x".join(map(str, size)), "type": SHORT[str(kind).split(".")[1]], "off": off}
-    about |= {"path": str(taken[0])}
+    about |= {"path": str(kernels[0])}
     if not off <= LIMITS[kind] * 4:
         raise RuntimeError(f"its numbers are off by {off:.1e} of the largest: it is not timed")
     passes = ("forward",) if options.forward else ("forward", "backward")
     return [
-        {**about, "pass": way, **_time_passes(op, call, given, way, moved, options, clock)}
+        {**about, "pass": way, **_time_passes(op, call, inputs, way, moved, options, clock)}
         for way, moved in zip(passes, arrays, strict=False)
     ]
 
@@ -294,27 +296,27 @@ def tensors(parts: str, size: Sequence[int], kind: torch.dtype, device) -> list[
     generator = torch.Generator().manual_seed(0)
     shapes = {"x": (tuple(size), kind), "r": (tuple(size), kind), "a": ((1,), torch.float32)}
     shapes["c"] = (tuple(size[1:2]), torch.float32)
-    made = []
+    inputs = []
     for part in parts:
         shape, dtype = shapes.get(part, (tuple(size[-1:]), torch.float32))
-        made.append(torch.randn(shape, generator=generator).to(device, dtype).requires_grad_())
-    return made
+        inputs.append(torch.randn(shape, generator=generator).to(device, dtype).requires_grad_())
+    return inputs
 
 
-def _gradients(call: Call, given: Sequence[Tensor], kind: torch.dtype) -> list[Tensor]:
+def _gradients(call: Call, inputs: Sequence[Tensor], kind: torch.dtype) -> list[Tensor]:
     """Outputs and gradients, for cotangents that are numbers of a type."""
-    outputs = call(*given)
+    outputs = call(*inputs)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     sent = [torch.linspace(-1, 2, y.numel(), device=y.device).view(y.shape).to(kind).to(y.dtype) for y in outputs]
-    return [*(y.detach() for y in outputs), *torch.autograd.grad(outputs, list(given), sent)]
+    return [*(y.detach() for y in outputs), *torch.autograd.grad(outputs, list(inputs), sent)]
 
 
-def _off(call: Call, given: Sequence[Tensor]) -> float:
+def _off(call: Call, inputs: Sequence[Tensor]) -> float:
     """The largest error of outputs and gradients, over the largest number."""
-    kind = given[0].dtype
-    actual = _gradients(call, given, kind)
+    kind = inputs[0].dtype
+    actual = _gradients(call, inputs, kind)
     with paths.formula_only():
-        expected = _gradients(call, [t.detach().double().requires_grad_() for t in given], kind)
+        expected = _gradients(call, [t.detach().double().requires_grad_() for t in inputs], kind)
     return max(
         ((a.double() - b).abs().max() / b.abs().max().clamp(min=1e-30)).item()
         for a, b in zip(actual, expected, strict=True)
@@ -322,33 +324,33 @@ def _off(call: Call, given: Sequence[Tensor]) -> float:
 
 
 def _time_passes(
-    op: str, call: Call, given: list[Tensor], way: str, arrays: int, options, clock: timing.Clock
+    op: str, call: Call, inputs: list[Tensor], way: str, arrays: int, options, clock: timing.Clock
 ) -> dict[str, Any]:
-    x = given[0]
+    x = inputs[0]
     calls: dict[str, tuple[Call, Any]] = {"normkit": (call, nullcontext), "eager": (call, paths.formula_only)}
     absent = {}
     for name, rival in rivals(op, x, options).items():
         try:
-            rival(*given)
+            rival(*inputs)
             calls[name] = rival, nullcontext
         except Exception as error:  # of another library, in any of its versions
             absent[name] = str(error).split("\n")[0]
-    entrants = {name: _entrant(rival, given, way, around) for name, (rival, around) in calls.items()}
+    entrants = {name: _entrant(rival, inputs, way, around) for name, (rival, around) in calls.items()}
     entrants["copy"] = Entrant(lambda: x.detach().clone())
     times = timing.race(entrants, options.repeats, _clock(x, clock))
-    row = {"absent": absent, "seconds": {name: taken.median for name, taken in times.items()}}
+    row = {"absent": absent, "seconds": {name: times_of.median for name, times_of in times.items()}}
     if x.is_cuda:
-        row["device"] = device_seconds(calls, given, way, options.repeats)
+        row["device"] = device_seconds(calls, inputs, way, options.repeats)
     least, seconds = arrays * x.numel() * x.element_size(), _seconds(row)
     rate, copied = least / seconds["normkit"] / 1e9, 2 * x.numel() * x.element_size() / seconds["copy"] / 1e9
     return {**row, "least_bytes": least, "rate": rate, "copied": rate / copied}
 
 
-def device_seconds(calls: Mapping[str, tuple[Call, Any]], given: list[Tensor], way: str, rounds: int) -> dict:
+def device_seconds(calls: Mapping[str, tuple[Call, Any]], inputs: list[Tensor], way: str, rounds: int) -> dict:
     """Seconds on the device alone of each that can stand in a CUDA graph; backward, what a training step adds."""
-    x = given[0]
+    x = inputs[0]
     count = max(1, min(16, math.ceil(BEYOND_CACHE / (x.numel() * x.element_size()))))
-    sets = [[t.detach().clone().requires_grad_() for t in given] for _ in range(count)]
+    sets = [[t.detach().clone().requires_grad_() for t in inputs] for _ in range(count)]
     copies = itertools.cycle([torch.empty_like(x) for _ in sets])
 
     def replayed(run: Call, *more: Any) -> float:
@@ -362,14 +364,14 @@ def device_seconds(calls: Mapping[str, tuple[Call, Any]], given: list[Tensor], w
     return seconds
 
 
-def _forward(call: Call, given: list[Tensor]) -> None:
+def _forward(call: Call, inputs: list[Tensor]) -> None:
     with torch.no_grad():
-        call(*given)
+        call(*inputs)
 
 
-def _step(call: Call, given: list[Tensor]) -> None:
-    y = call(*given)
-    torch.autograd.grad(y, given, given[0].detach() if torch.is_tensor(y) else [given[0].detach()] * len(y))
+def _step(call: Call, inputs: list[Tensor]) -> None:
+    y = call(*inputs)
+    torch.autograd.grad(y, inputs, inputs[0].detach() if torch.is_tensor(y) else [inputs[0].detach()] * len(y))
 
 
 def _replayed(work: Callable[[], Any], rounds: int) -> float:
@@ -395,15 +397,15 @@ def _replayed(work: Callable[[], Any], rounds: int) -> float:
     return statistics.median(times)
 
 
-def _entrant(call: Call, given: list[Tensor], way: str, around) -> Entrant:
+def _entrant(call: Call, inputs: list[Tensor], way: str, around) -> Entrant:
     if way == "forward":
-        still = [t.detach() for t in given]
+        still = [t.detach() for t in inputs]
         return Entrant(lambda: call(*still), around)
     with around():
-        y = call(*given)
+        y = call(*inputs)
     y = y if isinstance(y, tuple) else (y,)
     sent = [torch.ones_like(one) for one in y]
-    return Entrant(lambda: torch.autograd.grad(y, given, sent, retain_graph=True), around)
+    return Entrant(lambda: torch.autograd.grad(y, inputs, sent, retain_graph=True), around)
 
 
 def _clock(x: Tensor, clock: timing.Clock) -> timing.Clock:

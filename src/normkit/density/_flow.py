@@ -74,22 +74,22 @@ class Flow(nn.Module):
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the latents of samples (N, ...), and the log-determinants (N,)."""
         wide = self._samples("x", x)
-        given = self._conditions(context, len(x))
+        condition = self._conditions(context, len(x))
         if self.memory == "recomputed" and torch.is_grad_enabled():
             learned = list(dict.fromkeys(self.parameters()))
-            z, log_det = _Recomputed.apply(self, given.labels, wide, given.numbers, *learned)
+            z, log_det = _Recomputed.apply(self, condition.labels, wide, condition.numbers, *learned)
         else:
-            z, log_det = self._through(wide, given)
+            z, log_det = self._through(wide, condition)
         return z.to(x.dtype), log_det.to(x.dtype)
 
     def inverse(self, z: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
         """Return the samples of latents (N, ...)."""
         if options:
             self._refuse_unknown(options)
-        x, given = self._samples("z", z), self._conditions(context, len(z))
+        x, condition = self._samples("z", z), self._conditions(context, len(z))
         for part in reversed(self.parts):
-            taken = options if getattr(part, "mean", False) else {}
-            x = part.inverse(x, given, **taken)  # type: ignore[operator]
+            further = options if getattr(part, "mean", False) else {}
+            x = part.inverse(x, condition, **further)  # type: ignore[operator]
         return x.to(z.dtype)
 
     def log_prob(self, x: Tensor, context: Tensor | None = None) -> Tensor:
@@ -105,18 +105,18 @@ class Flow(nn.Module):
     @torch.no_grad()
     def initialize(self, x: Tensor, context: Tensor | None = None) -> Flow:
         """Set what starts from data by samples (N, ...), once: what was set, or loaded, stays."""
-        wide, given = self._samples("x", x), self._conditions(context, len(x))
+        wide, condition = self._samples("x", x), self._conditions(context, len(x))
         for part in self.parts:
             setting = getattr(part.transform if isinstance(part, Plain) else part, "initialize", None)
             if setting is not None:
                 setting(wide)
-            wide = part(wide, given)[0]
+            wide = part(wide, condition)[0]
         return self
 
-    def _through(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+    def _through(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor]:
         log_det: Tensor | None = None
         for part in self.parts:
-            x, change = part(x, given)
+            x, change = part(x, condition)
             log_det = change if log_det is None else log_det + change
         return x, x.new_zeros(len(x)) if log_det is None else log_det
 

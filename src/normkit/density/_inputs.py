@@ -16,10 +16,10 @@ from normkit.statistics import accurate
 Energy = Callable[[Tensor], Tensor]
 
 
-def reals(owner: object, name: str, x: Tensor, wanted: Sequence[int | None], like: Tensor | None = None) -> Tensor:
-    """Require real numbers of ``wanted`` shape, and return them in the accurate type."""
+def reals(owner: object, name: str, x: Tensor, sizes: Sequence[int | None], like: Tensor | None = None) -> Tensor:
+    """Require real numbers of these ``sizes``, and return them in the accurate type."""
     check.floating(owner, x, name)
-    check.values(owner, name, x, wanted, x if like is None else like)
+    check.values(owner, name, x, sizes, x if like is None else like)
     return accurate(x)
 
 

@@ -57,9 +57,9 @@ def flow(
         raise ValueError(f"flow: event must be {expected} for {name!r}, not {event}")
     if context and classes:
         raise ValueError("flow: context and classes are not for one flow; append one-hot labels to the context")
-    if (context and not recipe.context) or (classes and not recipe.labels):
-        given = "context" if context else "classes"
-        raise ValueError(f"flow: {name!r} takes no {given}; couplings and autoregressive flows do")
+    for option, count, able in (("context", context, recipe.context), ("classes", classes, recipe.labels)):
+        if count and not able:
+            raise ValueError(f"flow: {name!r} takes no {option}; couplings and autoregressive flows do")
     known = options_of(recipe.build)
     if known is not None:
         refuse_others(options, known)

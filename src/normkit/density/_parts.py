@@ -144,25 +144,25 @@ class Coupling(Part):
         out = (dim - self.known) * cast(int, curve.size)
         self.network = Network(self.known + context, out, hidden, activation)
 
-    def _halves(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor, Tensor]:
+    def _halves(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor, Tensor]:
         turned = x.flip(-1) if self.flipped else x
         known, other = turned.split([self.known, turned.shape[-1] - self.known], -1)
-        raw = self.network(given.beside(known))
+        raw = self.network(condition.beside(known))
         return known, other, raw.reshape(*other.shape, cast(int, self.curve.size))
 
     def _join(self, known: Tensor, other: Tensor) -> Tensor:
         joined = torch.cat([known, other], -1)
         return joined.flip(-1) if self.flipped else joined
 
-    def forward(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor]:
         """Return the image of ``x`` (N, D), and its log-determinants."""
-        known, other, raw = self._halves(x, given)
+        known, other, raw = self._halves(x, condition)
         other, log_slope = self.curve(other, raw)
         return self._join(known, other), log_slope.sum(-1)
 
-    def inverse(self, z: Tensor, given: Given) -> Tensor:
+    def inverse(self, z: Tensor, condition: Given) -> Tensor:
         """Return what ``z`` is the image of."""
-        known, other, raw = self._halves(z, given)
+        known, other, raw = self._halves(z, condition)
         return self._join(known, self.curve.inverse(other, raw))  # type: ignore[operator]
 
 
@@ -177,19 +177,19 @@ class Autoregressive(Part):
         self.order = [*reversed(range(dim))] if flipped else [*range(dim)]
         self.network = MaskedNetwork(torch.tensor(self.order), context, cast(int, curve.size), hidden, activation)
 
-    def _raw(self, x: Tensor, given: Given) -> Tensor:
-        return self.network(given.beside(x)).reshape(*x.shape, cast(int, self.curve.size))
+    def _raw(self, x: Tensor, condition: Given) -> Tensor:
+        return self.network(condition.beside(x)).reshape(*x.shape, cast(int, self.curve.size))
 
-    def forward(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor]:
         """Return the image of ``x`` (N, D), and its log-determinants."""
-        z, log_slope = self.curve(x, self._raw(x, given))
+        z, log_slope = self.curve(x, self._raw(x, condition))
         return z, log_slope.sum(-1)
 
-    def inverse(self, z: Tensor, given: Given) -> Tensor:
+    def inverse(self, z: Tensor, condition: Given) -> Tensor:
         """Return what ``z`` is the image of."""
         x = torch.zeros_like(z)
         for place in self.order:  # which is its own inverse
-            raw = self._raw(x, given)[..., place, :]
+            raw = self._raw(x, condition)[..., place, :]
             value = self.curve.inverse(z[..., place], raw)  # type: ignore[operator]
             x = torch.cat([x[..., :place], value.unsqueeze(-1), x[..., place + 1 :]], -1)
         return x
@@ -217,13 +217,13 @@ class Standard(Part):
         self.log_scale.copy_(-(deviation + 1e-6).log().reshape(self.shift.shape))
         self.initialized.fill_(True)
 
-    def forward(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor]:
         """Return the image, and its log-determinants."""
         log_scale = self.log_scale.to(x.dtype)
         places = x[0].numel() // log_scale.numel() if len(x) else 1
         return (x + self.shift.to(x.dtype)) * log_scale.exp(), (places * log_scale.sum()).expand(len(x))
 
-    def inverse(self, z: Tensor, given: Given) -> Tensor:
+    def inverse(self, z: Tensor, condition: Given) -> Tensor:
         """Return what ``z`` is the image of."""
         return z * (-self.log_scale.to(z.dtype)).exp() - self.shift.to(z.dtype)
 
@@ -235,12 +235,12 @@ class Plain(Part):
         super().__init__()
         self.transform = transform
 
-    def forward(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor]:
         """Return the image, and its log-determinants."""
         z, log_det = self.transform(x)
         return z, log_det.flatten(1).sum(1) if log_det.dim() > 1 else log_det
 
-    def inverse(self, z: Tensor, given: Given) -> Tensor:
+    def inverse(self, z: Tensor, condition: Given) -> Tensor:
         """Return what ``z`` is the image of."""
         preimage = self.transform.inverse(z)  # type: ignore[operator]
         return preimage[0] if isinstance(preimage, tuple) else preimage
@@ -253,17 +253,17 @@ class Tokens(Part):
         super().__init__()
         self.transform, self.patch, self.mean, self.labels = transform, patch, mean, labels
 
-    def _others(self, given: Given) -> list[Tensor]:
-        return [given.labels] if self.labels and given.labels is not None else []
+    def _others(self, condition: Given) -> list[Tensor]:
+        return [condition.labels] if self.labels and condition.labels is not None else []
 
-    def forward(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor]:
         """Return the image, and its log-determinants."""
-        z, log_det = self.transform(tokens(x, self.patch), *self._others(given))
+        z, log_det = self.transform(tokens(x, self.patch), *self._others(condition))
         return whole(z, x.shape[1:], self.patch), log_det * x[0].numel() if self.mean and len(x) else log_det
 
-    def inverse(self, z: Tensor, given: Given, **options: Any) -> Tensor:
+    def inverse(self, z: Tensor, condition: Given, **options: Any) -> Tensor:
         """Return what ``z`` is the image of; ``options`` are those of the transform's own inverse."""
-        preimage = self.transform.inverse(tokens(z, self.patch), *self._others(given), **options)  # type: ignore[operator]
+        preimage = self.transform.inverse(tokens(z, self.patch), *self._others(condition), **options)  # type: ignore[operator]
         return whole(preimage, z.shape[1:], self.patch)
 
 
@@ -272,9 +272,9 @@ def tokens(x: Tensor, patch: int | None) -> Tensor:
     return x.unsqueeze(-1) if patch is None else F.pixel_unshuffle(x, patch).flatten(2).mT
 
 
-def whole(found: Tensor, shape: Sequence[int], patch: int | None) -> Tensor:
+def whole(patches: Tensor, shape: Sequence[int], patch: int | None) -> Tensor:
     """Join what was cut."""
     if patch is None:
-        return found.squeeze(-1)
+        return patches.squeeze(-1)
     _, height, width = shape
-    return F.pixel_shuffle(found.mT.unflatten(2, (height // patch, width // patch)), patch)
+    return F.pixel_shuffle(patches.mT.unflatten(2, (height // patch, width // patch)), patch)

@@ -16,10 +16,10 @@ from normkit.files import beside, check_archive
 PARTS = {"flow", "state"}
 
 
-def save(path: str | Path, made: Flow, recipe: Mapping[str, Any], **more: Any) -> None:
+def save(path: str | Path, model: Flow, recipe: Mapping[str, Any], **more: Any) -> None:
     """Write a flow with what :func:`flow` was handed to build it, and tensors and plain values beside it."""
     file = io.BytesIO()
-    torch.save({"flow": dict(recipe), "state": made.state_dict(), **more}, file)
+    torch.save({"flow": dict(recipe), "state": model.state_dict(), **more}, file)
     with beside(Path(path)) as temporary:
         temporary.write_bytes(file.getvalue())
 
@@ -43,9 +43,9 @@ def read(path: str | Path) -> tuple[Flow, dict[str, Any]]:
         content = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(content, dict) or not content.keys() >= PARTS:
             raise ValueError("it has not the parts of one")
-        made = flow(**content.pop("flow"))
-        made.load_state_dict(content.pop("state"))
+        model = flow(**content.pop("flow"))
+        model.load_state_dict(content.pop("state"))
     except Exception as error:  # a damaged archive can raise nearly anything
         why = str(error).partition("\n")[0] or type(error).__name__
         raise ValueError(f"{path} is no flow, or is damaged: {why}") from error
-    return made, content
+    return model, content

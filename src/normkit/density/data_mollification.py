@@ -56,7 +56,7 @@ class DataMollification(Method):
     def forward(self, x: Tensor, noise: Tensor, iteration: Tensor | int) -> Tensor:
         """Mix data of any shape with noise of that shape."""
         check.floating(self, x)
-        given = reals(self, "noise", noise, x.shape, x)
+        wide_noise = reals(self, "noise", noise, x.shape, x)
         if not isinstance(iteration, Tensor):
             iteration = torch.tensor(check.size(self, "iteration", iteration, least=0), device=x.device)
         check.shape(self, "iteration", iteration, (), x)
@@ -65,7 +65,7 @@ class DataMollification(Method):
             return x
         wide = reals(self, "x", x, x.shape)
         v = self.variance(iteration).to(wide.dtype)
-        mixed = (1 - v).sqrt() * wide + v.sqrt() * given
+        mixed = (1 - v).sqrt() * wide + v.sqrt() * wide_noise
         return torch.where(iteration < self.iterations, mixed, wide).to(x.dtype)
 
     def variance(self, iteration: Tensor) -> Tensor:

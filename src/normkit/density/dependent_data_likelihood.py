@@ -51,9 +51,9 @@ class DependentDataLikelihood(Method):
         """Return the joint log density of latents (N, D), a single number."""
         wide = reals(self, "z", z, (None, self.dim))
         n = len(z)
-        given = reals(self, "relatedness", relatedness, (n, n), z).to(wide.dtype)
+        related = reals(self, "relatedness", relatedness, (n, n), z).to(wide.dtype)
         share = torch.sigmoid(self.mixing.to(wide.dtype))
-        matrix = share * (given + given.mT) / 2 + (1 - share) * torch.eye(n, dtype=wide.dtype, device=z.device)
+        matrix = share * (related + related.mT) / 2 + (1 - share) * torch.eye(n, dtype=wide.dtype, device=z.device)
         factor, info = torch.linalg.cholesky_ex(matrix)
         self._refuse(matrix, info)
         whitened = torch.linalg.solve_triangular(factor, wide, upper=False)

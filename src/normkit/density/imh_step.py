@@ -84,5 +84,5 @@ def imh_step(
     new_proposal = reals(NAME, "log_proposal_proposed", log_proposal_proposed, rows, x)
     ratio = (new_target / temperature - new_proposal) - (target / temperature - proposal)
     move = reals(NAME, "uniform", uniform, rows, x).log() < ratio
-    taken = torch.where(move, new_target, target), torch.where(move, new_proposal, proposal), move
-    return Moved(torch.where(move.unsqueeze(1), new, state).to(x.dtype), *(value.to(x.dtype) for value in taken))
+    rest = torch.where(move, new_target, target), torch.where(move, new_proposal, proposal), move
+    return Moved(torch.where(move.unsqueeze(1), new, state).to(x.dtype), *(value.to(x.dtype) for value in rest))

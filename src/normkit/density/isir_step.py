@@ -57,7 +57,7 @@ def isir_step(
     Differs from the authors' code in: the index follows from ``uniform``, where they draw a multinomial.
     """
     check.number(NAME, "temperature", temperature, 0.0, open_low=True)
-    given = reals(NAME, "particles", particles, (None, None, None))
+    points = reals(NAME, "particles", particles, (None, None, None))
     if not particles.shape[1]:
         raise ValueError(f"{NAME}: particles must have at least one a chain, but its shape is {tuple(particles.shape)}")
     shape = particles.shape[:2]
@@ -66,5 +66,5 @@ def isir_step(
     weight = torch.where(weight.isnan(), 1 / shape[1], weight)
     at = reals(NAME, "uniform", uniform, shape[:1], particles).unsqueeze(1)
     index = (weight.cumsum(1) <= at).sum(1).clamp(max=shape[1] - 1)
-    x = given.gather(1, index[:, None, None].expand(-1, 1, given.shape[2])).squeeze(1)
+    x = points.gather(1, index[:, None, None].expand(-1, 1, points.shape[2])).squeeze(1)
     return Particles(x.to(particles.dtype), index, (1 / weight.square().sum(1)).to(particles.dtype))

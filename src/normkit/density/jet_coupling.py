@@ -112,16 +112,16 @@ class JetCoupling(Transform):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the image of tokens (N, T, C), and the log-determinant of each sample."""
-        seen, other = self._halves(reals(self, "x", x, (None, self.num_tokens, self.dim)))
-        bias, raw = self._network(seen)
-        z = self._whole(seen, (other + bias) * torch.sigmoid(raw) * self.scale_factor)
+        kept, other = self._halves(reals(self, "x", x, (None, self.num_tokens, self.dim)))
+        bias, raw = self._network(kept)
+        z = self._whole(kept, (other + bias) * torch.sigmoid(raw) * self.scale_factor)
         return z.to(x.dtype), (F.logsigmoid(raw) + math.log(self.scale_factor)).sum((1, 2)).to(x.dtype)
 
     def inverse(self, z: Tensor) -> Tensor:
         """Return what tokens (N, T, C) are the image of."""
-        seen, other = self._halves(reals(self, "z", z, (None, self.num_tokens, self.dim)))
-        bias, raw = self._network(seen)
-        return self._whole(seen, other / (torch.sigmoid(raw) * self.scale_factor) - bias).to(z.dtype)
+        kept, other = self._halves(reals(self, "z", z, (None, self.num_tokens, self.dim)))
+        bias, raw = self._network(kept)
+        return self._whole(kept, other / (torch.sigmoid(raw) * self.scale_factor) - bias).to(z.dtype)
 
     def _checkerboard(self, grid: tuple[int, int] | None, inverted: bool) -> Tensor:
         """The tokens of one colour, then those of the other."""
@@ -149,12 +149,12 @@ class JetCoupling(Transform):
         shape = len(x), self.num_tokens, self.dim // 2
         return tuple(half.reshape(shape) for half in (order.mT @ x).chunk(2, 1))
 
-    def _whole(self, seen: Tensor, other: Tensor) -> Tensor:
-        order = self.projection.to(seen.dtype)
+    def _whole(self, kept: Tensor, other: Tensor) -> Tensor:
+        order = self.projection.to(kept.dtype)
         if self.split == "channels":
-            return torch.cat([seen, other], 2) @ order.mT
-        shape = len(seen), self.num_tokens // 2, self.dim
-        return order @ torch.cat([seen.reshape(shape), other.reshape(shape)], 1)
+            return torch.cat([kept, other], 2) @ order.mT
+        shape = len(kept), self.num_tokens // 2, self.dim
+        return order @ torch.cat([kept.reshape(shape), other.reshape(shape)], 1)
 
     def _network(self, x: Tensor) -> tuple[Tensor, ...]:
         inner = linear(x, self.input) + self.position.to(x.dtype)

@@ -74,16 +74,16 @@ class PathGradientLoss(Loss):
 
     def forward(self, samples: Tensor) -> Tensor:
         """Return the divergence at samples (N, D), a single number."""
-        given = reals(self, "samples", samples, (None, self.dim))
+        points = reals(self, "samples", samples, (None, self.dim))
         energy = energy_of(self, self.energy, self.coefficients)
         if self.estimator == "reparametrised":
-            x, log_q = self._sample(given)
+            x, log_q = self._sample(points)
             return (energy(x) + log_q).mean().to(samples.dtype)
 
         ahead = self.estimator == "forward-path"
-        z = self._latent(given).detach() if ahead else given
+        z = self._latent(points).detach() if ahead else points
         drawn = self._sample(z)[0]
-        x = (given if ahead else drawn).detach()
+        x = (points if ahead else drawn).detach()
         value = (energy(x) + self._log_prob(x)).mean().detach()
         pulled = (drawn * self._slope(energy, x).detach()).sum()
         return ((-value if ahead else value) + pulled - pulled.detach()).to(samples.dtype)

@@ -101,8 +101,8 @@ class RationalQuadraticSpline(Transform):
         check.floating(self, x, name)
         slopes = self.num_bins + (-1 if self.tails else 1)
         sizes = (self.num_bins, self.num_bins, slopes)
-        for key, given, size in zip(("widths", "heights", "derivatives"), raw, sizes, strict=True):
-            check.values(self, key, given, (*x.shape, size), x)
+        for key, values, size in zip(("widths", "heights", "derivatives"), raw, sizes, strict=True):
+            check.values(self, key, values, (*x.shape, size), x)
         wide, inverse = accurate(x), name == "z"
         if not self.tails:
             self._refuse(name, wide, self.box[2:] if inverse else self.box[:2])

@@ -55,5 +55,5 @@ class ReverseAlignmentLoss(Loss):
         """Return the loss, a single number."""
         own = reals(self, "features", features, (None, None, self.dim))
         target = reals(self, "targets", targets, (*features.shape[:2], self.target_dim), features).detach()
-        made = linear(F.silu(linear(own, self.first)), self.last)
-        return -F.cosine_similarity(made, target, dim=-1).mean().to(features.dtype)
+        projected = linear(F.silu(linear(own, self.first)), self.last)
+        return -F.cosine_similarity(projected, target, dim=-1).mean().to(features.dtype)

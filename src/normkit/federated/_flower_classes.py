@@ -15,10 +15,10 @@ Grid: Any = load("serverapp").Grid
 sampled = load("serverapp.strategy.strategy_utils").sample_nodes
 
 
-def recorded(told: Instructions) -> dict[str, Any]:
+def recorded(message: Instructions) -> dict[str, Any]:
     """Return what a client is told, as Flower's records."""
-    records = {name: app.ArrayRecord(dict(state)) for name, state in told.records.items()}
-    return {**records, **({"told": app.MetricRecord(dict(told.numbers))} if told.numbers else {})}
+    records = {name: app.ArrayRecord(dict(state)) for name, state in message.records.items()}
+    return {**records, **({"told": app.MetricRecord(dict(message.numbers))} if message.numbers else {})}
 
 
 class Combined(FedAvg):
@@ -34,8 +34,8 @@ class Combined(FedAvg):
         for ask in self.plan.asks:
             self._ask(ask, grid, kwargs.get("timeout", 3600))
         if self.plan.begun is not None:
-            given = initial_arrays.to_torch_state_dict()
-            initial_arrays = app.ArrayRecord(self.plan.begun(given, self.memory, **self.options))
+            arrays = initial_arrays.to_torch_state_dict()
+            initial_arrays = app.ArrayRecord(self.plan.begun(arrays, self.memory, **self.options))
         return super().start(grid, initial_arrays, *args, **kwargs)
 
     def _ask(self, ask, grid, timeout):
@@ -78,7 +78,7 @@ class Combined(FedAvg):
         metrics["refused"] = len(refused)
         return app.ArrayRecord({**self.sent, **state}), metrics
 
-    def _read(self, replies, sent, wanted) -> tuple[UpdateList, dict[int, str]]:
+    def _read(self, replies, sent, extras) -> tuple[UpdateList, dict[int, str]]:
         """Return what clients sent that can be used, and why the others are refused."""
         good, _ = self._check_and_log_replies(replies, is_train=True, validate=False)
         refused: dict[int, str] = {}
@@ -86,10 +86,10 @@ class Combined(FedAvg):
         for reply in good:
             node = reply.metadata.src_node_id
             try:
-                updates[node] = self._update(reply.content, node, wanted)
+                updates[node] = self._update(reply.content, node, extras)
             except (ValueError, TypeError, KeyError, EOFError, OSError) as error:
                 refused[node] = f"its reply cannot be read: {error}"
-        usable, why = accept(updates, sent, self.most, wanted, self.memory, self.options)
+        usable, why = accept(updates, sent, self.most, extras, self.memory, self.options)
         return usable, refused | why
 
     def _refuse(self, when, refused):
@@ -97,13 +97,13 @@ class Combined(FedAvg):
         for node, why in refused.items():
             importlib.import_module("flwr.common.logger").log(30, "%s: %s refused: %s", when, node, why)
 
-    def _update(self, content, node, wanted):
+    def _update(self, content, node, extras):
         records, [numbers] = dict(content.array_records), content.metric_records.values()
-        roles = (*wanted.more, *wanted.records)
+        roles = (*extras.more, *extras.records)
         more = {role: records.pop(role).to_torch_state_dict() for role in roles if role in records}
         [arrays] = records.values() or [app.ArrayRecord()]
         state = {k: v for k, v in arrays.to_torch_state_dict().items() if k not in self.local}
-        asked = {name: numbers.pop(name) for name in (*wanted.numbers, *wanted.signed) if name in numbers}
+        asked = {name: numbers.pop(name) for name in (*extras.numbers, *extras.signed) if name in numbers}
         return Update(state, numbers[self.weighted_by_key], more, asked, node)
 
 

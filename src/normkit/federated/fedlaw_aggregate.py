@@ -47,5 +47,5 @@ def fedlaw_aggregate(*states: Tensor, entries: Sequence[str], function: str = "e
     check.shape(NAME, "states share_logit", share, (len(states[0]),))
     if shrink.numel() != 1:
         raise ValueError(f"{NAME}: states shrink_logit must be a single number, but its shape is {tuple(shrink.shape)}")
-    given = weights(share.double(), shrink.double().reshape(()), function)
-    return tuple(in_type(value, like) for value, like in zip(aggregate(tensors[""], *given), tensors[""], strict=True))
+    pair = weights(share.double(), shrink.double().reshape(()), function)
+    return tuple(in_type(value, like) for value, like in zip(aggregate(tensors[""], *pair), tensors[""], strict=True))

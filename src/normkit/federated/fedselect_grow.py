@@ -52,8 +52,8 @@ def fedselect_grow(
     tensors, _ = read(NAME, states, dict.fromkeys(("current", "previous", "mask"), entries), clients=False)
     own = masks(NAME, entries, tensors["mask"])
     return tuple(
-        (_grow(now, before, mask, rate, limit) if "weight" in name else mask).to(given.dtype)
-        for name, now, before, mask, given in zip(
+        (_grow(now, before, mask, rate, limit) if "weight" in name else mask).to(like.dtype)
+        for name, now, before, mask, like in zip(
             entries, tensors["current"], tensors["previous"], own, tensors["mask"], strict=True
         )
     )

@@ -102,9 +102,9 @@ def disparity(groups: int) -> Callable[..., Any]:
     def aggregate(contents: list[Any], weighted_by: str) -> Any:
         joint = [metrics.pop("joint", []) for content in contents for metrics in content.metric_records.values()]
         record = load("serverapp.strategy.strategy_utils").aggregate_metricrecords(contents, weighted_by)
-        sound = [given for given in joint if given and len(given) % groups == 0 and min(given) >= 0]
+        sound = [counts for counts in joint if counts and len(counts) % groups == 0 and min(counts) >= 0]
         usual = statistics.mode(sorted(map(len, sound))) if sound else 0
-        sound = [given for given in sound if len(given) == usual]
+        sound = [counts for counts in sound if len(counts) == usual]
         if sound and sum(map(sum, sound)) > 0:
             parts = disparity_decomposition(torch.tensor(sound, dtype=torch.float64).view(len(sound), groups, -1))
             for name, value in zip(parts._fields, parts, strict=True):

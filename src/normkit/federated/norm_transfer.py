@@ -65,12 +65,12 @@ def norm_transfer(
     """
     check.values(NAME, "features", features, (None, None), features)
     check.values(NAME, "global_weight", global_weight, (None, features.shape[1]), features)
-    given = {"global_bias": global_bias, "local_weight": local_weight, "local_bias": local_bias}
-    for name, value in given.items():
+    optional = {"global_bias": global_bias, "local_weight": local_weight, "local_bias": local_bias}
+    for name, value in optional.items():
         shape = global_weight.shape if name == "local_weight" else global_weight.shape[:1]
         check.values(NAME, name, value, shape, features)
     check.shape(NAME, "count", count, global_weight.shape[:1], features)
-    for name, value in {"features": features, "global_weight": global_weight, **given, "count": count}.items():
+    for name, value in {"features": features, "global_weight": global_weight, **optional, "count": count}.items():
         finite(NAME, name, value)
     h, local, shared = accurate(features), accurate(local_weight), accurate(global_weight)
     weight = shared * torch.linalg.vector_norm(local, dim=1, keepdim=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -53,62 +54,50 @@ class UpdateList(list[Update]):
     average: dict[str, Tensor] | None = None
 
 
-def screen(
-    updates: Mapping[Any, Update],
-    sent: State,
-    most: float,
-    wanted: Extras | None = None,
-    memory: Mapping[str, Any] | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> dict[Any, str]:
-    """Tell which clients are refused, and why: by names, shapes, numbers that are not finite, and distance.
-
-    So are those that lack what is ``wanted`` besides the state. A state may be ``most`` times as far from what was sent
-    as the median client's is; where that is 0, or there is one client, as far as what was sent is from 0. A record of
-    numbers may be so many times as long as the median client's.
-
-    >>> sent = {"w": torch.zeros(2)}
-    >>> screen({"a": Update({"w": torch.ones(2)}, 3), "b": Update({"w": torch.ones(3)}, 3)}, sent, 1e3)
-    {'b': 'w has shape (3,), but (2,) was sent'}
-    """
-    return accept(updates, sent, most, wanted, memory, options)[1]
-
-
 def accept(
     updates: Mapping[Any, Update],
     sent: State,
     most: float,
-    wanted: Extras | None = None,
+    extras: Extras | None = None,
     memory: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> tuple[UpdateList, dict[Any, str]]:
-    """Return the updates that are taken, and which clients are refused, and why, as :func:`screen` tells.
+    """Return the updates that are taken, and which clients are refused, and why.
+
+    They are refused by names, shapes, numbers that are not finite, and distance, and where they lack ``extras`` besides
+    the state. A state may be ``most`` times as far from what was sent as the median client's is; where that is 0, or
+    there is one client, as far as what was sent is from 0. A record of numbers may be so many times as long as the
+    median client's.
 
     Distances and the average of all come from one pass over the states: where nobody is refused it is what
     :func:`average` gives.
+
+    >>> sent = {"w": torch.zeros(2)}
+    >>> accept({"a": Update({"w": torch.ones(2)}, 3), "b": Update({"w": torch.ones(3)}, 3)}, sent, 1e3)[1]
+    {'b': 'w has shape (3,), but (2,) was sent'}
     """
     refused = {client: why for client, update in updates.items() if (why := _unusable(update, sent))}
     summed = {client: update for client, update in updates.items() if client not in refused}
-    made, far = _gone_through(list(summed.values()), sent, measured=True)
+    average_of_all, far = _gone_through(list(summed.values()), sent, measured=True)
     distances = dict(zip(summed, far, strict=True))
     refused |= {k: why for k, far in distances.items() if not math.isfinite(far) if (why := _not_finite(summed[k]))}
-    if wanted is not None:
+    if extras is not None:
         left = _without(updates, refused)
-        refused |= {client: why for client, update in left.items() if (why := _lacking(update, sent, wanted))}
-        refused |= _unlike_most(_without(updates, refused), wanted)
+        refused |= {client: why for client, update in left.items() if (why := _lacking(update, sent, extras))}
+        refused |= _unlike_most(_without(updates, refused), extras)
         refused |= {
             client: why
             for client, update in _without(updates, refused).items()
-            if (why := wanted.sound(update, memory or {}, **(options or {})))
+            if (why := extras.sound(update, memory or {}, **(options or {})))
         }
     refused |= _far({client: distances[client] for client in _without(updates, refused)}, sent, most, None)
-    for role in {*wanted.more, *wanted.records} - {MASK} if wanted else ():
+    for role in {*extras.more, *extras.records} - {MASK} if extras else ():
         start = sent if role == PSEUDO else {}
         records = {client: update.more[role] for client, update in _without(updates, refused).items()}
         refused |= _far({k: _distance(record, start) for k, record in records.items()}, sent, most, role)
     left = _without(updates, refused)
     usable = UpdateList(left.values())
-    usable.average = made if left.keys() == summed.keys() else None
+    usable.average = average_of_all if left.keys() == summed.keys() else None
     return usable, refused
 
 
@@ -152,23 +141,29 @@ def _not_finite(update: Update) -> str | None:
     return f"{names[0]} has NaN or infinities" if names else None
 
 
-def _lacking(update: Update, sent: State, wanted: Extras) -> str | None:
+def _lacking(update: Update, sent: State, extras: Extras) -> str | None:
     """Say what a client should have sent besides its state."""
-    for role in (*wanted.more, *wanted.records):
+    return next(itertools.chain(_lacking_records(update, sent, extras), _lacking_numbers(update, extras)), None)
+
+
+def _lacking_records(update: Update, sent: State, extras: Extras) -> Iterator[str]:
+    for role in (*extras.more, *extras.records):
         if role not in update.more:
-            return f"it sends no {role}"
-        for name, value in update.more[role].items():
-            if role in wanted.more and (name not in sent or value.shape != sent[name].shape):
-                return f"{role} {name} is no entry that was sent, or of another shape"
+            yield f"it sends no {role}"
+        for name, value in update.more.get(role, {}).items():
+            if role in extras.more and (name not in sent or value.shape != sent[name].shape):
+                yield f"{role} {name} is no entry that was sent, or of another shape"
             if why := _wrong_numbers(role, value):
-                return f"{role} {name} {why}"
-    for name in (*wanted.numbers, *wanted.signed):
-        number = update.numbers.get(name)
-        given = number if isinstance(number, list) else [number]
-        least = 0 if name in wanted.numbers else -math.inf
-        if not all(isinstance(value, int | float) and least <= value and math.isfinite(value) for value in given):
-            return f"its {name} is {number}, not of {'numbers from 0' if name in wanted.numbers else 'finite numbers'}"
-    return None
+                yield f"{role} {name} {why}"
+
+
+def _lacking_numbers(update: Update, extras: Extras) -> Iterator[str]:
+    for names, least, what in ((extras.numbers, 0, "numbers from 0"), (extras.signed, -math.inf, "finite numbers")):
+        for name in names:
+            number = update.numbers.get(name)
+            values = number if isinstance(number, list) else [number]
+            if not all(isinstance(value, int | float) and least <= value and math.isfinite(value) for value in values):
+                yield f"its {name} is {number}, not of {what}"
 
 
 def _wrong_numbers(role: str, value: Tensor) -> str:
@@ -181,16 +176,16 @@ def _wrong_numbers(role: str, value: Tensor) -> str:
     return "has other numbers than 0 and 1" if wrong else ""
 
 
-def _unlike_most(updates: Mapping[Any, Update], wanted: Extras) -> dict[Any, str]:
+def _unlike_most(updates: Mapping[Any, Update], extras: Extras) -> dict[Any, str]:
     """Refuse clients whose lists of numbers are not as long, or whose records not as shaped, as most are."""
     refused: dict[Any, str] = {}
-    for name in wanted.numbers:
+    for name in extras.numbers:
         lengths = {client: len(u.numbers[name]) for client, u in updates.items() if isinstance(u.numbers[name], list)}
         usual = statistics.mode(sorted(lengths.values())) if lengths else 0
         refused |= {k: f"its {name} has {n} numbers, not {usual}" for k, n in lengths.items() if n != usual}
         if lengths:
             refused |= {k: f"its {name} is a number, not a list" for k in updates if k not in lengths}
-    for role in wanted.records:
+    for role in extras.records:
         shapes = {k: {name: tuple(v.shape) for name, v in sorted(u.more[role].items())} for k, u in updates.items()}
         most = statistics.mode(sorted(map(str, shapes.values()))) if shapes else ""
         refused |= {k: f"its {role} is {of}, not {most}" for k, of in shapes.items() if str(of) != most}

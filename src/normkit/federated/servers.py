@@ -248,10 +248,10 @@ def _candidates(updates: Sequence[Update], loss: Tensor) -> Any:
     return batchnorm_candidates(mean, var, count, loss.double())
 
 
-def _split(found: Any, like: State) -> dict[str, Tensor]:
+def _split(moments: Any, like: State) -> dict[str, Tensor]:
     """Take the layers apart again."""
     out: dict[str, Tensor] = {}
-    for joined, kind in ((found.mean, MEAN), (found.var, VAR)):
+    for joined, kind in ((moments.mean, MEAN), (moments.var, VAR)):
         names = _of(like, kind)
         parts = joined.split([math.prod(like[name].shape[1:]) for name in names], 1)
         out |= {

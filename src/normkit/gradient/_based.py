@@ -52,9 +52,9 @@ class Based(Optimizer):
         if options.get("differentiable"):
             raise ValueError(f"{type(self).__name__}: differentiable=True is not for it: its steps are not recorded")
         build = base_named(self, base)
-        taken = inspect.signature(build).parameters
+        parameters = inspect.signature(build).parameters
         for key in options:
-            if key not in taken:
+            if key not in parameters:
                 raise TypeError(f"{type(self).__name__}: the base {base!r} takes no argument {key!r}")
         inner = build([torch.nn.Parameter(torch.zeros(2, 2))], **options)
         self.apart = {name: value for name, value in options.items() if name in vars(inner)}
@@ -84,17 +84,17 @@ class Based(Optimizer):
 
     def inner(self) -> torch.optim.Optimizer:
         """The base, on this optimizer's groups and state."""
-        made = self.__dict__.get("_inner")
-        if made is None:
-            made = self._inner = self._build_base()
-        made.param_groups, made.state = self.param_groups, self.state
-        return made
+        optimizer = self.__dict__.get("_inner")
+        if optimizer is None:
+            optimizer = self._inner = self._build_base()
+        optimizer.param_groups, optimizer.state = self.param_groups, self.state
+        return optimizer
 
     def _build_base(self) -> torch.optim.Optimizer:
         build: Any = base_named(self, self.base)
-        taken = inspect.signature(build).parameters
-        given = {key: value for key, value in self.defaults.items() if key in taken and key != "params"}
-        return build([torch.nn.Parameter(torch.zeros(2, 2))], **given, **self.apart)
+        parameters = inspect.signature(build).parameters
+        options = {key: value for key, value in self.defaults.items() if key in parameters and key != "params"}
+        return build([torch.nn.Parameter(torch.zeros(2, 2))], **options, **self.apart)
 
     @torch._disable_dynamo  # the base's own step would be compiled anew for each step's gradients
     @torch.no_grad()

@@ -45,11 +45,11 @@ class Readers(TorchFunctionMode):
         """Call a function of torch."""
         result = func(*args, **(kwargs or {}))
         read = [self.made[id(x)][1] for x in tensors_in((args, kwargs or {})) if id(x) in self.made]
-        made = list(tensors_in(result)) if read else []
+        outputs = list(tensors_in(result)) if read else []
         name = getattr(func, "__name__", "").partition(".")[0]
-        for norm in read if made else ():  # what makes no tensor asks for a shape or a type
+        for norm in read if outputs else ():  # what makes no tensor asks for a shape or a type
             if name in PASSING:
-                self.made |= {id(x): (x, norm) for x in made}
+                self.made |= {id(x): (x, norm) for x in outputs}
             else:
                 self.reads[norm].add(name in MAPS)
         return result

@@ -186,9 +186,9 @@ class Run(TorchFunctionMode):
         """Call a function of torch."""
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "").partition(".")[0]
-        made = self._replace(name, func, args, kwargs) if name in LINEAR else None
-        if made is not None:
-            return made
+        output = self._replace(name, func, args, kwargs) if name in LINEAR else None
+        if output is not None:
+            return output
         if name == ATTENTION or name in SCORES or name in PRODUCTS:
             listed = [*args, *kwargs.values()]
             flat = itertools.chain(*(x if isinstance(x, list | tuple) else [x] for x in listed))
@@ -202,12 +202,12 @@ class Run(TorchFunctionMode):
         weight = self.weights.get(view.untyped_storage().data_ptr()) if isinstance(view, Tensor) else None
         if weight is None or view is None or view.dim() < 2:
             return None
-        made = func(*args, **kwargs)
+        output = func(*args, **kwargs)
         stride = view.stride(-2 if name == "linear" else -1)
         axis = -2 if weight.stride(-2) == stride else -1
-        if weight.shape[axis] != made.shape[-1]:
-            return made
-        leaf = torch.randn_like(made).detach().requires_grad_()
+        if weight.shape[axis] != output.shape[-1]:
+            return output
+        leaf = torch.randn_like(output).detach().requires_grad_()
         self.outputs.append(Output(weight, axis, leaf))
         return leaf.clone()  # which may be written into
 
@@ -244,8 +244,7 @@ class Run(TorchFunctionMode):
             for label, own, operand in zip(labels, sets, operands, strict=True):
                 if label and not any(f in output.labels for f in own):
                     output.labels |= dict.fromkeys(own, label)
-                    axis = -2 if label == "K" and name != ATTENTION else -1
-                    output.head |= {label: operand.shape[axis]} if name != "einsum" and operand.dim() > 2 else {}
+                    output.head |= _head_size(name, label, operand)
 
     def _gates(self, operands: Sequence[Tensor], reached: list[dict[int, Reach]]) -> None:
         """A gate and what it opens, of one weight or of one each."""
@@ -267,6 +266,13 @@ class Run(TorchFunctionMode):
             if len(output.labels) > len(outputs[id(output.weight)].labels if id(output.weight) in outputs else ()):
                 outputs[id(output.weight)] = output
         return {key: parts for key, output in outputs.items() if (parts := _parts(output)) is not None}
+
+
+def _head_size(name: str, label: str, operand: Tensor) -> dict[str, int]:
+    """The size of a head in an operand, by its label, where it is cut into heads; a matrix product has keys turned."""
+    if name == "einsum" or operand.dim() < 3:
+        return {}
+    return {label: operand.shape[-2 if label == "K" and name != ATTENTION else -1]}
 
 
 def _is_plain(w: Tensor) -> bool:

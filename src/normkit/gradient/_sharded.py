@@ -426,10 +426,10 @@ def _apart(flat: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
     return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
-def _exchange(sent: list[list[Tensor]], wanted: list[list[torch.Size]], like: Tensor, group: Any) -> list[list[Tensor]]:
-    """Send tensors to each process, and return those that each has sent, of the shapes ``wanted``."""
+def _exchange(sent: list[list[Tensor]], shapes: list[list[torch.Size]], like: Tensor, group: Any) -> list[list[Tensor]]:
+    """Send tensors to each process, and return those that each has sent, of such ``shapes``."""
     outgoing = torch.cat([like.new_empty(0), *(x.reshape(-1) for x in itertools.chain(*sent))])
-    sizes = [sum(math.prod(shape) for shape in own) for own in wanted]
+    sizes = [sum(math.prod(shape) for shape in own) for own in shapes]
     incoming = like.new_empty(sum(sizes))
     distributed.all_to_all_single(incoming, outgoing, sizes, [sum(x.numel() for x in own) for own in sent], group=group)
-    return [_apart(flat, own) for flat, own in zip(incoming.split(sizes), wanted, strict=True)]
+    return [_apart(flat, own) for flat, own in zip(incoming.split(sizes), shapes, strict=True)]

@@ -104,12 +104,12 @@ class AdamP(Optimizer):
             w, g, state, projected = ([xs[i] for i in rest] for xs in (params, grads, states, projections))
             self.turned(w, g, state, projected, group)
 
-    def turned(self, params, grads, states, found, group) -> None:
+    def turned(self, params, grads, states, projections, group) -> None:
         """Move those whose direction is changed."""
         steps, firsts, seconds = keep(params, states, "step", "exp_avg", "exp_avg_sq")
         numbers = count(steps)
         directions = self.directions(grads, firsts, seconds, numbers, group)
-        for w, u, projected, t in zip(params, directions, found, numbers, strict=True):
+        for w, u, projected, t in zip(params, directions, projections, numbers, strict=True):
             ratio = group["wd_ratio"] if projected else 1.0
             u = projected(u) if projected else u  # before the weight shrinks
             if group["weight_decay"]:

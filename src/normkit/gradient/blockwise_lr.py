@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import MOMENTS, Groups, Optimizer, adam
+from normkit.gradient._optimizer import MOMENTS, Groups, Optimizer, adam, settings
 
 MULTIPLIERS = MappingProxyType({"norm": 1.0, "vo": 4.0, "ffn": 6.0, "qk": 8.0, "embed": 10.0, "other": 1.0})
 # what the names of a family's parameters hold, and the block that it is a sign of; the first that fits counts
@@ -91,22 +91,14 @@ class BlockwiseLR(Optimizer):
         maximize: bool = False,
         foreach: bool | None = None,
     ):
-        if not isinstance(multipliers, Mapping | None):
+        options = settings(locals())
+        if not isinstance(options.pop("multipliers"), Mapping | None):
             raise TypeError(f"BlockwiseLR: multipliers must map blocks to numbers, not {multipliers!r}")
         self.multipliers = {**MULTIPLIERS, **(multipliers or {})}
         for block, value in self.multipliers.items():
             check.choice(self, "multipliers", block, tuple(MULTIPLIERS))
             check.number(self, f"multipliers[{block!r}]", value, 0.0)
-        super().__init__(
-            params,
-            lr=lr,
-            betas=betas,
-            eps=eps,
-            weight_decay=weight_decay,
-            block="other",
-            maximize=maximize,
-            foreach=foreach,
-        )
+        super().__init__(**options, block="other")
 
     def __getstate__(self) -> dict:
         return {**super().__getstate__(), "multipliers": self.multipliers}

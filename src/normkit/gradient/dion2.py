@@ -95,13 +95,13 @@ class Dion2(Kin):
         (buffers,) = keep(params, states, "momentum")
         entrywise(lambda buffers, grads: torch._foreach_add_(buffers, grads), buffers, grads)
         directions = self.directions(buffers, lambda x: self.direction(x, group), group)
-        chosen = self.directions(buffers, lambda x: self.on_chosen(x, torch.ones_like, group), group)
+        updates = self.directions(buffers, lambda x: self.on_chosen(x, torch.ones_like, group), group)
 
-        def work(buffers, chosen):
-            for buffer, one in zip(buffers, chosen, strict=True):
+        def work(buffers, updates):
+            for buffer, one in zip(buffers, updates, strict=True):
                 buffer.mul_(torch.where(one > 0, group["ef_decay"], 1.0))
 
-        entrywise(work, buffers, chosen)
+        entrywise(work, buffers, updates)
         return directions
 
     def direction(self, x: Tensor, group: dict) -> Tensor:

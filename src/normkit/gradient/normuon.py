@@ -119,11 +119,11 @@ class NorMuon(Momentum):
                     w.mul_(1 - group["lr"] * group["weight_decay"])
                 w.addcmul_(u.to(w.dtype), size)
 
-    def evened(self, found: list[Tensor], params: list[Tensor], states: list[dict], group: dict) -> list[Tensor]:
+    def evened(self, updates: list[Tensor], params: list[Tensor], states: list[dict], group: dict) -> list[Tensor]:
         """What divides each row by its past size, and gives the whole its length back, or one of 1."""
-        lengths = of_rows(found)
+        lengths = of_rows(updates)
         pasts = []
-        for own, o, p, state in zip(lengths, found, params, states, strict=True):
+        for own, o, p, state in zip(lengths, updates, params, states, strict=True):
             if "second_momentum_buffer" not in state:
                 state["second_momentum_buffer"] = torch.zeros_like(own, dtype=p.dtype)
             mean = (own.square() / max(1, o.shape[-1])).to(p.dtype)
@@ -133,14 +133,14 @@ class NorMuon(Momentum):
             evens = lengths_along(ratios, -2)
             return [1 / (past * even.clamp(min=TINY)) for past, even in zip(pasts, evens, strict=True)]
         both = lengths_along([*ratios, *lengths], -2)
-        evens, wholes = both[: len(found)], both[len(found) :]
+        evens, wholes = both[: len(updates)], both[len(updates) :]
         return [whole / (past * (even + TINY)) for past, even, whole in zip(pasts, evens, wholes, strict=True)]
 
 
-def of_rows(found: list[Tensor]) -> list[Tensor]:
+def of_rows(updates: list[Tensor]) -> list[Tensor]:
     """Lengths along the last axis."""
-    if is_sharded(found):
-        return lengths_along([accurate(o) for o in found], -1)
+    if is_sharded(updates):
+        return lengths_along([accurate(o) for o in updates], -1)
     return [
-        torch.cat([torch.linalg.vector_norm(accurate(x), dim=-1, keepdim=True) for (x,) in by_rows(o)]) for o in found
+        torch.cat([torch.linalg.vector_norm(accurate(x), dim=-1, keepdim=True) for (x,) in by_rows(o)]) for o in updates
     ]

@@ -36,6 +36,6 @@ def panda_operation_norm(previous: Tensor, sums: Tensor, counts: Tensor) -> Tens
     check.values("panda-operation-norm", "previous", previous, (None,), previous)
     check.values("panda-operation-norm", "sums", sums, previous.shape, previous)
     check.shape("panda-operation-norm", "counts", counts, previous.shape, previous)
-    seen = sums > 0
+    counted = sums > 0
     moved = (accurate(previous) + accurate(sums) / counts.clamp(min=1)) / 2
-    return torch.where(seen, moved, accurate(previous)).to(previous.dtype)
+    return torch.where(counted, moved, accurate(previous)).to(previous.dtype)

@@ -75,18 +75,18 @@ def polar_factor(
     check.floating("polar-factor", x)
     if x.dim() < 2:
         raise ValueError(f"polar-factor: x must be matrices (..., rows, columns), not of shape {tuple(x.shape)}")
-    given = x if dtype is None else x.to(getattr(torch, dtype))
+    z = x if dtype is None else x.to(getattr(torch, dtype))
     if not x.numel():
         return x.clone()
     if method in ("svd", "halley"):
         if coefficients is not None or safety is not None or eps is not None:
             raise ValueError(f"polar-factor: method={method!r} takes no coefficients, safety or eps")
-        return (exact(accurate(given)) if method == "svd" else halley(accurate(given), steps, lower)).to(x.dtype)
+        return (exact(accurate(z)) if method == "svd" else halley(accurate(z), steps, lower)).to(x.dtype)
     multiplier, added = OWN[method]
     multiplier = multiplier if safety is None else check.number("polar-factor", "safety", safety, 0.0, open_low=True)
     added = added if eps is None else check.eps("polar-factor", eps)
     own = own_coefficients(method, lower, multiplier) if coefficients is None else coefficients
-    return ops.polar(given, triples("polar-factor", own, steps), safety=multiplier, eps=added).to(x.dtype)
+    return ops.polar(z, triples("polar-factor", own, steps), safety=multiplier, eps=added).to(x.dtype)
 
 
 def own_coefficients(method: str, lower: float, safety: float) -> Coefficients:

@@ -84,9 +84,9 @@ class Scion(Optimizer):
         maximize: bool = False,
         foreach: bool | None = None,
     ):
-        given = settings(locals())
-        self.sync, self.process_group = given.pop("sync"), given.pop("process_group")
-        super().__init__(**given)
+        options = settings(locals())
+        self.sync, self.process_group = options.pop("sync"), options.pop("process_group")
+        super().__init__(**options)
 
     def __getstate__(self) -> dict:
         return {**super().__getstate__(), "sync": self.sync, "process_group": self.process_group}

@@ -11,7 +11,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.gradient._matrices import MatrixOptimizer
 from normkit.gradient._muon import step
-from normkit.gradient._optimizer import MOMENTS, Groups
+from normkit.gradient._optimizer import MOMENTS, Groups, settings
 from normkit.gradient._sharded import is_sharded, reduce
 
 FLOOR = 1e-8
@@ -78,20 +78,9 @@ class SinkGD(MatrixOptimizer):
         maximize: bool = False,
         foreach: bool | None = None,
     ):
-        self.num_iters = check.size(self, "num_iters", num_iters, least=0, most=1000)
-        super().__init__(
-            params,
-            lr=lr,
-            scale=scale,
-            weight_decay=weight_decay,
-            betas=betas,
-            eps=eps,
-            use_adam=use_adam,
-            sync=sync,
-            process_group=process_group,
-            maximize=maximize,
-            foreach=foreach,
-        )
+        options = settings(locals())
+        self.num_iters = check.size(self, "num_iters", options.pop("num_iters"), least=0, most=1000)
+        super().__init__(**options)
 
     def __getstate__(self) -> dict:
         return {**super().__getstate__(), "num_iters": self.num_iters}

@@ -38,9 +38,9 @@ class AdapterKind(Kind):
     def width(self, card: Card) -> None:
         """There is none: the model has its own."""
 
-    def use(self, card: Card, given: str, inputs: str) -> str:
+    def use(self, card: Card, arguments: str, inputs: str) -> str:
         """Around a model."""
-        typed = ", ".join(filter(None, ["model", given]))
+        typed = ", ".join(filter(None, ["model", arguments]))
         first = inputs.split(", ")[0]
         return (
             f'adapter = nk.{card.entry.__name__}({typed})  # or nk.create("{card.name}", {typed})\ny = adapter({first})'
@@ -51,17 +51,17 @@ class AdapterKind(Kind):
         _, named = super().arguments(card, features, **overrides)
         return (named.pop("model", None) or small_network(features),), named
 
-    def saved(self, made: nn.Module) -> dict[str, tuple[Tensor, bool]]:
+    def saved(self, instance: nn.Module) -> dict[str, tuple[Tensor, bool]]:
         """The tensors of ``state_dict``."""
-        learned = {name for name, _ in made.named_parameters()}
-        state = made.state_dict().items()
+        learned = {name for name, _ in instance.named_parameters()}
+        state = instance.state_dict().items()
         return {name: (value, name in learned) for name, value in state if isinstance(value, Tensor)}
 
     def subject(self, card: Card, features: int = 8, dtype: torch.dtype = torch.float64, **drawing: Any) -> Subject:
         """Build one around a small model, and draw a batch for it."""
-        made = self.small(card, features).to(dtype)
+        instance = self.small(card, features).to(dtype)
         inputs = self.draw(card, features, dtype=dtype, **drawing)
-        return Subject(made, inputs, made, dict(made.named_parameters()), dict(made.named_buffers()))
+        return Subject(instance, inputs, instance, dict(instance.named_parameters()), dict(instance.named_buffers()))
 
 
 ADAPTER = AdapterKind("adapter", "adapter", "inference", ADAPTER_LINES)

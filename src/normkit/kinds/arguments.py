@@ -48,9 +48,9 @@ def bind(
     forms = [read(text) for text in (called or {}).values()]
     bindings = []
     problem = None
-    for given in _readings(signature, forms, args, kwargs):
+    for pair in _readings(signature, forms, args, kwargs):
         try:
-            bound = signature.bind_partial(*given[0], **given[1]) if brought else signature.bind(*given[0], **given[1])
+            bound = signature.bind_partial(*pair[0], **pair[1]) if brought else signature.bind(*pair[0], **pair[1])
             if brought:
                 bound.arguments = {**brought, **bound.arguments}
                 bound = signature.bind(*bound.args, **bound.kwargs)

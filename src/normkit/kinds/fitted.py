@@ -43,24 +43,24 @@ class FittedKind(Kind):
         """The name of the method that sets it from data; None where a call itself does."""
         return next((name for name in ("fit", "update") if hasattr(entry, name)), None)
 
-    def use(self, card: Card, given: str, inputs: str) -> str:
+    def use(self, card: Card, arguments: str, inputs: str) -> str:
         """Build, set, call."""
-        named = ", ".join(filter(None, [f'"{card.name}"', given]))
+        named = ", ".join(filter(None, [f'"{card.name}"', arguments]))
         called = ", ".join(inputs.split(", ")[: len(self.takes(card))])
         setter = self.setter(card.entry)
-        made = f"fitted.{setter}({inputs})" if setter else "fitted"
+        call = f"fitted.{setter}({inputs})" if setter else "fitted"
         comment = "" if setter else "# there is nothing to fit: each call is remembered\n"
-        return f"fitted = nk.{card.entry.__name__}({given})  # or nk.create({named})\n{comment}y = {made}({called})"
+        return f"fitted = nk.{card.entry.__name__}({arguments})  # or nk.create({named})\n{comment}y = {call}({called})"
 
     def subject(self, card: Card, features: int = 8, dtype: torch.dtype = torch.float64, **drawing: Any) -> Subject:
         """Build a smallest instance in ``dtype``, set it, and draw inputs for a call."""
-        made = self.small(card, features).to(dtype)
+        instance = self.small(card, features).to(dtype)
         first = self.draw(card, features, dtype=dtype, **drawing)
         setter = self.setter(card.entry)
         if setter:
-            getattr(made, setter)(*first)
+            getattr(instance, setter)(*first)
         inputs = self.draw(card, features, dtype=dtype, **{**drawing, "seed": drawing.get("seed", 0) + 1})
-        return Subject(made, inputs[: len(self.takes(card))], made, {}, dict(made.named_buffers()))
+        return Subject(instance, inputs[: len(self.takes(card))], instance, {}, dict(instance.named_buffers()))
 
 
 def _takes_data(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,9 +107,9 @@ class Fitted(Method):
     def set_params(self, **params: Any) -> Fitted:
         """Build it anew with other arguments; what was found is lost."""
         arguments = {**self.arguments, **params}
-        made = type(self)(**arguments)
+        fresh = type(self)(**arguments)
         self.__dict__.clear()
-        self.__dict__.update(made.__dict__)
+        self.__dict__.update(fresh.__dict__)
         return self
 
     def _load_from_state_dict(self, state_dict, prefix, *rest):

@@ -40,10 +40,10 @@ class FunctionKind(Kind):
         """Bind the options."""
         return Bound(card.entry, **bind(card.name, self.signature(card.entry), args, kwargs).kwargs)
 
-    def use(self, card: Card, given: str, inputs: str) -> str:
+    def use(self, card: Card, arguments: str, inputs: str) -> str:
         """The call, its options as keywords."""
-        typed = ", ".join(filter(None, [inputs, given]))
-        named = ", ".join(filter(None, [f'"{card.name}"', given]))
+        typed = ", ".join(filter(None, [inputs, arguments]))
+        named = ", ".join(filter(None, [f'"{card.name}"', arguments]))
         return f"bound = nk.create({named})  # the options bound\ny = nk.{card.entry.__name__}({typed})"
 
     def takes(self, card: Card) -> list[str]:

@@ -172,14 +172,14 @@ class Kind:
         """The names of what a call takes."""
         return list(inspect.signature(card.entry.__call__).parameters)[1:]
 
-    def use(self, card: Card, given: str, inputs: str) -> str:
+    def use(self, card: Card, arguments: str, inputs: str) -> str:
         """The lines that build and call the method, as they are typed."""
-        named = ", ".join(filter(None, [f'"{card.name}"', given]))
-        space = "\n" if len(given) > 30 else "  "
-        built = f"{self.noun} = nk.{card.entry.__name__}({given}){space}# or nk.create({named})"
+        named = ", ".join(filter(None, [f'"{card.name}"', arguments]))
+        space = "\n" if len(arguments) > 30 else "  "
+        built = f"{self.noun} = nk.{card.entry.__name__}({arguments}){space}# or nk.create({named})"
         return f"{built}\ny = {self.noun}({inputs})"
 
-    def saved(self, made: Any) -> dict[str, tuple[Tensor, bool]]:
+    def saved(self, instance: Any) -> dict[str, tuple[Tensor, bool]]:
         """What a checkpoint holds: each tensor, and whether it is learned."""
         return {}
 
@@ -228,8 +228,8 @@ class Kind:
 
     def subject(self, card: Card, features: int = 8, dtype: torch.dtype = torch.float64, **drawing: Any) -> Subject:
         """Build a smallest instance and draw inputs for it."""
-        made = self.small(card, features)
-        return Subject(made, self.draw(card, features, dtype=dtype, **drawing), made)
+        instance = self.small(card, features)
+        return Subject(instance, self.draw(card, features, dtype=dtype, **drawing), instance)
 
 
 def exemption(exempt: Mapping[str, str], line: str, *case: str) -> str | None:

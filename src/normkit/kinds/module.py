@@ -45,16 +45,16 @@ class ModuleKind(Kind):
         """The names of what a call takes."""
         return list(inspect.signature(card.entry.forward).parameters)[1:]
 
-    def saved(self, made: nn.Module) -> dict[str, tuple[Tensor, bool]]:
+    def saved(self, instance: nn.Module) -> dict[str, tuple[Tensor, bool]]:
         """What ``state_dict`` holds."""
-        learned = {name for name, _ in made.named_parameters()}
-        return {name: (value, name in learned) for name, value in made.state_dict().items()}
+        learned = {name for name, _ in instance.named_parameters()}
+        return {name: (value, name in learned) for name, value in instance.state_dict().items()}
 
     def subject(self, card: Card, features: int = 8, dtype: torch.dtype = torch.float64, **drawing: Any) -> Subject:
         """Build a smallest instance in ``dtype``, and draw inputs for it."""
-        made = self.small(card, features).to(dtype)
+        instance = self.small(card, features).to(dtype)
         inputs = self.draw(card, features, dtype=dtype, **drawing)
-        return Subject(made, inputs, made, dict(made.named_parameters()), dict(made.named_buffers()))
+        return Subject(instance, inputs, instance, dict(instance.named_parameters()), dict(instance.named_buffers()))
 
 
 class NormKind(ModuleKind):

@@ -25,22 +25,22 @@ class OptimizerKind(Kind):
     def width(self, card: Card) -> None:
         """There is none."""
 
-    def use(self, card: Card, given: str, inputs: str) -> str:
+    def use(self, card: Card, arguments: str, inputs: str) -> str:
         """Over the parameters of a model."""
-        typed = ", ".join(filter(None, ["model.parameters()", given]))
+        typed = ", ".join(filter(None, ["model.parameters()", arguments]))
         return (
             f'optimizer = nk.{card.entry.__name__}({typed})  # or nk.create("{card.name}", {typed})\noptimizer.step()'
         )
 
-    def saved(self, made: torch.optim.Optimizer) -> dict[str, tuple[Tensor, bool]]:
+    def saved(self, instance: torch.optim.Optimizer) -> dict[str, tuple[Tensor, bool]]:
         """What is kept of the first parameter, after a step."""
-        for group in made.param_groups:
+        for group in instance.param_groups:
             for p in group["params"]:
                 p.grad = torch.ones_like(p)
-        made.step()
+        instance.step()
         return {
             name.removeprefix("0."): (value, False)
-            for name, value in state_tensors(made).items()
+            for name, value in state_tensors(instance).items()
             if name.startswith("0.")
         }
 
@@ -60,18 +60,18 @@ class OptimizerKind(Kind):
 
     def subject(self, card: Card, features: int = 8, dtype: torch.dtype = torch.float64, **drawing: Any) -> Subject:
         """An optimizer, gradients for one step, and a call that takes it and returns the parameters."""
-        made = self.small(card, features, dtype=dtype)
-        learned = [p for group in made.param_groups for p in group["params"]]
+        instance = self.small(card, features, dtype=dtype)
+        learned = [p for group in instance.param_groups for p in group["params"]]
         generator = torch.Generator().manual_seed(drawing.get("seed", 0))
         grads = [torch.randn(p.shape, generator=generator, dtype=torch.float64).to(dtype) for p in learned]
 
         def call(*grads: Tensor) -> tuple[Tensor, ...]:
             for parameter, grad in zip(learned, grads, strict=True):
                 parameter.grad = grad.clone()
-            made.step()
+            instance.step()
             return tuple(p.detach().clone() for p in learned)
 
-        return Subject(made, list(grads), call, {str(i): p for i, p in enumerate(learned)}, state_tensors(made))
+        return Subject(instance, list(grads), call, {str(i): p for i, p in enumerate(learned)}, state_tensors(instance))
 
 
 def state_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

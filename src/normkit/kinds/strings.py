@@ -37,12 +37,12 @@ class TextKind(Kind):
     def width(self, card: Card) -> None:
         """There is none."""
 
-    def use(self, card: Card, given: str, inputs: str) -> str:
+    def use(self, card: Card, arguments: str, inputs: str) -> str:
         """Build, and ask as the class shows."""
         name, asked = next(iter(card.entry.calls.items()))
-        named = ", ".join(filter(None, [f'"{card.name}"', given]))
-        space = "\n" if len(given) > 30 else "  "
-        built = f"{self.noun} = nk.{card.entry.__name__}({given}){space}# or nk.create({named})"
+        named = ", ".join(filter(None, [f'"{card.name}"', arguments]))
+        space = "\n" if len(arguments) > 30 else "  "
+        built = f"{self.noun} = nk.{card.entry.__name__}({arguments}){space}# or nk.create({named})"
         call = self.noun if name == "__call__" else f"{self.noun}.{name}"
         return f"{built}\ny = {call}({', '.join(map(repr, asked))})"
 
@@ -81,8 +81,8 @@ def _check_types(function: Callable[..., Any]) -> Callable[..., Any]:
         if not type_hints:
             type_hints.update(typing.get_type_hints(function))
         in_order = not kwargs and len(args) <= len(names)  # which binding would only find out, and slowly
-        given = zip(names, args, strict=False) if in_order else _bound(signature, self, args, kwargs)
-        for name, value in given:
+        values = zip(names, args, strict=False) if in_order else _bound(signature, self, args, kwargs)
+        for name, value in values:
             if type(value) is not type_hints[name] and not is_a(value, type_hints[name]):
                 written = signature.parameters[name].annotation
                 raise TypeError(f"{type(self).__name__}: {name} must be of type {written}, not {_short(value)}")
@@ -100,27 +100,38 @@ def _short(value: Any) -> str:
     return written if len(written) < 80 else f"{written[:77]}..."
 
 
-def is_a(value: Any, wanted: Any) -> bool:
+def is_a(value: Any, kind: Any) -> bool:
     """Whether a value is of an annotated type, to its last item; a list may stand for a tuple, a string for no list.
 
     >>> is_a(["a", "b"], Sequence[str]), is_a("ab", Sequence[str]), is_a([0, "a"], tuple[int, str]), is_a(True, float)
     (True, False, True, False)
     """
-    origin, inner = typing.get_origin(wanted) or wanted, typing.get_args(wanted)
-    if wanted is Any:
-        return True
-    if origin in (types.UnionType, typing.Union):
-        return any(is_a(value, one) for one in inner)
-    if origin is tuple:
-        return _is_list(value) and len(value) == len(inner) and all(map(is_a, value, inner))
-    if origin is Sequence:
-        return _is_list(value) and (inner[0] is Any or all(is_a(item, inner[0]) for item in value))
-    if origin is Mapping:
-        return isinstance(value, Mapping) and all(is_a(k, inner[0]) and is_a(v, inner[1]) for k, v in value.items())
-    if origin in (int, float):
-        return isinstance(value, int | origin) and not isinstance(value, bool)
-    return isinstance(value, origin)
+    origin = typing.get_origin(kind) or kind
+    own = OF_KINDS.get(origin)
+    return isinstance(value, origin) if own is None else own(value, *typing.get_args(kind))
 
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _is_one_of(value: Any, *kinds: Any) -> bool:
+    return any(is_a(value, kind) for kind in kinds)
+
+
+def _is_number(*kinds: type) -> Callable[..., bool]:
+    return lambda value: isinstance(value, kinds) and not isinstance(value, bool)
+
+
+OF_KINDS: dict[Any, Callable[..., bool]] = {
+    Any: lambda value: True,
+    types.UnionType: _is_one_of,
+    typing.Union: _is_one_of,
+    tuple: lambda value, *kinds: _is_list(value) and len(value) == len(kinds) and all(map(is_a, value, kinds)),
+    Sequence: lambda value, kind: _is_list(value) and (kind is Any or all(is_a(item, kind) for item in value)),
+    Mapping: lambda value, *kinds: (
+        isinstance(value, Mapping) and all(all(map(is_a, kv, kinds)) for kv in value.items())
+    ),
+    int: _is_number(int),
+    float: _is_number(int, float),
+}

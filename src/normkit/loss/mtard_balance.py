@@ -77,10 +77,10 @@ class MTARDBalance(Loss):
 
     def forward(self, student_adv: Tensor, student_nat: Tensor, teacher_adv: Tensor, teacher_nat: Tensor) -> Tensor:
         """Return the loss, a single number; in training move the balance."""
-        given = {"student_adv": student_adv, "student_nat": student_nat}
-        given |= {"teacher_adv": teacher_adv, "teacher_nat": teacher_nat}
+        outputs = {"student_adv": student_adv, "student_nat": student_nat}
+        outputs |= {"teacher_adv": teacher_adv, "teacher_nat": teacher_nat}
         check.values(self, "student_adv", student_adv, (None, None), student_adv)
-        for name, logits in given.items():
+        for name, logits in outputs.items():
             check.values(self, name, logits, student_adv.shape, student_adv)
         with once(self):
             students, teachers = torch.stack([student_adv, student_nat]), torch.stack([teacher_adv, teacher_nat])

@@ -77,8 +77,8 @@ class PSKD(Loss):
         return epoch.reshape(()).to(like.dtype)
 
     @torch.no_grad()
-    def _mix(self, wanted: Tensor, index: Tensor, epoch: Tensor, predicted: Tensor) -> Tensor:
+    def _mix(self, hard: Tensor, index: Tensor, epoch: Tensor, predicted: Tensor) -> Tensor:
         share = (self.alpha * (epoch + 1) / self.epochs).clamp(min=0)
-        before = torch.where(epoch == 0, wanted, snapshot(self.memory[index]).to(wanted.dtype))
+        before = torch.where(epoch == 0, hard, snapshot(self.memory[index]).to(hard.dtype))
         self.memory[index] = predicted.exp().to(self.memory.dtype)
-        return (1 - share) * wanted + share * before
+        return (1 - share) * hard + share * before

@@ -59,10 +59,10 @@ def _shares(weights: Tensor | None, points: Tensor) -> Tensor:
     if weights is None:
         return torch.full((len(points),), 1 / len(points), dtype=points.dtype, device=points.device)
     check.shape("mean", "weights", weights, (len(points),))
-    given = accurate(weights).to(points.dtype)
-    if not (given.isfinite().all() and (given >= 0).all() and given.sum() > 0):
+    wide = accurate(weights).to(points.dtype)
+    if not (wide.isfinite().all() and (wide >= 0).all() and wide.sum() > 0):
         raise ValueError("mean: weights must be numbers from 0, not all of them 0")
-    return given / given.sum()
+    return wide / wide.sum()
 
 
 Step = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]

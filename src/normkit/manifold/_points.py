@@ -11,10 +11,10 @@ from normkit import check, ops
 from normkit.statistics import accurate
 
 
-def numbers(owner: object, name: str, x: Tensor, wanted: Sequence[int | None], like: Tensor | None = None) -> Tensor:
-    """Require real numbers of ``wanted`` shape, and return them in the accurate type."""
+def numbers(owner: object, name: str, x: Tensor, sizes: Sequence[int | None], like: Tensor | None = None) -> Tensor:
+    """Require real numbers of these ``sizes``, and return them in the accurate type."""
     check.floating(owner, x, name)
-    check.values(owner, name, x, wanted, x if like is None else like)
+    check.values(owner, name, x, sizes, x if like is None else like)
     return accurate(x)
 
 

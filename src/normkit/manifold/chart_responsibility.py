@@ -60,11 +60,11 @@ def chart_responsibility(
 
 
 def _log_weights(weights: Sequence[float] | None, like: Tensor) -> Tensor:
-    given = [1.0] * like.shape[1] if weights is None else weights
-    given = check.numbers("chart-responsibility", "weights", given, 0.0, open_low=True)
-    if len(given) != like.shape[1]:
-        raise ValueError(f"chart-responsibility: weights must be {like.shape[1]} numbers, not {len(given)}")
-    shares = torch.tensor(given, dtype=like.dtype, device=like.device)
+    values = [1.0] * like.shape[1] if weights is None else weights
+    values = check.numbers("chart-responsibility", "weights", values, 0.0, open_low=True)
+    if len(values) != like.shape[1]:
+        raise ValueError(f"chart-responsibility: weights must be {like.shape[1]} numbers, not {len(values)}")
+    shares = torch.tensor(values, dtype=like.dtype, device=like.device)
     return (shares / shares.sum()).log()
 
 

@@ -98,9 +98,9 @@ class GyroBN(Running, Norm):
         width = self.dim + self._space.further
         check.features_last(self, x, width)
         check.values(self, "x", x, (None, width), x)
-        k, given = self.curvature, accurate(x)
-        self._refuse(given)
-        points = self._space.to(given, k)
+        k, wide = self.curvature, accurate(x)
+        self._refuse(wide)
+        points = self._space.to(wide, k)
         mean, var = self._statistics(points)
         factor = accurate(self.scale) / (var + self.eps).sqrt()
         scaled = _curved.scale(factor, _ball.add(-mean, points, -k), k)

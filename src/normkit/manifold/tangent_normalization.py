@@ -75,9 +75,9 @@ def tangent_normalization(
 
 
 def _log(kernel: Tensor, ridge: float) -> Tensor:
-    made = _symmetric.symmetric(kernel) + ridge * torch.eye(kernel.shape[-1], dtype=kernel.dtype, device=kernel.device)
+    full = _symmetric.symmetric(kernel) + ridge * torch.eye(kernel.shape[-1], dtype=kernel.dtype, device=kernel.device)
     return _symmetric.apply(
-        made,
+        full,
         lambda e: torch.where(e > 0, e, 1).log(),
         lambda e: torch.where(e > 0, 1 / torch.where(e > 0, e, 1), 0),
     )

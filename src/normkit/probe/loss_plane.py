@@ -44,12 +44,12 @@ def loss_plane(
     """
     check.values("loss_plane", "point", point, (None,), point)
     size = len(point)
-    given = {"first": first, "second": second, "hessian": hessian, "slope": slope, "a": a, "b": b}
+    tensors = {"first": first, "second": second, "hessian": hessian, "slope": slope, "a": a, "b": b}
     shapes = {"hessian": (size, size), "a": (None,), "b": (None,)}
-    for name, value in given.items():
+    for name, value in tensors.items():
         check.values("loss_plane", name, value, shapes.get(name, (size,)), point)
     start = accurate(point)
-    first, second, hessian, slope, a, b = (value.to(start.dtype) for value in given.values())
+    first, second, hessian, slope, a, b = (value.to(start.dtype) for value in tensors.values())
     cells = start + a[:, None, None] * first + b[:, None] * second
     return ((cells @ hessian * cells).sum(-1) / 2 + cells @ slope).to(point.dtype)
 

@@ -170,12 +170,12 @@ def _learn(
 ) -> Plasticity:
     """Train the model, which is a copy, and measure it before and after."""
     kind = next(model.parameters()).dtype
-    given = inputs.to(kind) if inputs.is_floating_point() else inputs
+    x = inputs.to(kind) if inputs.is_floating_point() else inputs
     update = optimizer(model.parameters())
     losses = []
     with torch.enable_grad():
         for step in range(steps + 1):
-            loss = (model(given) - targets).square().mean()
+            loss = (model(x) - targets).square().mean()
             losses.append(loss.detach())
             if step < steps:
                 update.zero_grad()

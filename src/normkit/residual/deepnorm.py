@@ -43,8 +43,8 @@ def constants(at: At) -> Constants:
 
 
 def _alpha(at: At) -> float:
-    given = at.options["alpha"]
-    return constants(at)[0] if given is None else check.number("deepnorm", "alpha", given)
+    alpha = at.options["alpha"]
+    return constants(at)[0] if alpha is None else check.number("deepnorm", "alpha", alpha)
 
 
 @torch.no_grad()

@@ -9,8 +9,8 @@ from normkit.residual.wiring import At, Branch, Wiring
 
 
 def _alpha(at: At) -> float:
-    given = at.options["alpha"]
-    return float(at.stack) if given is None else check.number("keel", "alpha", given)
+    alpha = at.options["alpha"]
+    return float(at.stack) if alpha is None else check.number("keel", "alpha", alpha)
 
 
 @method(

@@ -14,8 +14,8 @@ from normkit.residual.wiring import At, Branch, Matrices, Wiring
 
 
 def _base_scale(at: At) -> float:
-    given = at.options["base_scale"]
-    return at.dim**-0.5 if given is None else check.number("ngpt", "base_scale", given, 0.0, open_low=True)
+    scale = at.options["base_scale"]
+    return at.dim**-0.5 if scale is None else check.number("ngpt", "base_scale", scale, 0.0, open_low=True)
 
 
 @torch.no_grad()

@@ -19,19 +19,19 @@ def make_norm(owner: object, norm: NormName, dim: int) -> nn.Module:
         if not callable(norm):
             raise TypeError(f"{name}: norm must be a name such as 'rmsnorm' or a function of the width, not {norm!r}")
         return norm(dim)
-    chosen = catalog.find(norm)
-    if not fits_a_stream(chosen.card, chosen.arguments):
+    choice = catalog.find(norm)
+    if not fits_a_stream(choice.card, choice.arguments):
         usable = [card.name for card in catalog.members(NORM) if fits_a_stream(card)]
         raise ValueError(f"{name}: norm={norm!r} does not fit a residual stream; those that do: {', '.join(usable)}")
-    return chosen.create(dim)
+    return choice.create(dim)
 
 
-def fits_a_stream(card: catalog.Card, given: Collection[str] = ()) -> bool:
-    """Whether a method normalizes (..., C) and is built from its width and the arguments ``given`` alone."""
+def fits_a_stream(card: catalog.Card, names: Collection[str] = ()) -> bool:
+    """Whether a method normalizes (..., C) and is built from its width and the arguments ``names`` alone."""
     if card.kind is not NORM or card.shape != "... C":
         return False
     first, *others = card.signature.parameters.values()
-    required = [p for p in others if p.default is p.empty and p.kind is not p.VAR_KEYWORD and p.name not in given]
+    required = [p for p in others if p.default is p.empty and p.kind is not p.VAR_KEYWORD and p.name not in names]
     alone = not required and all(layout.optional for layout in card.inputs.values())
     return first.default is first.empty and alone
 

@@ -11,10 +11,10 @@ POWERS = {"inverse": -1.0, "root": -0.5}
 
 
 def _scaling(at: At) -> float:
-    given = at.options["scaling"]
-    if not isinstance(given, str):
-        return check.number("residual-scaling", "scaling", given)
-    return at.branches ** POWERS[check.choice("residual-scaling", "scaling", given, tuple(POWERS))]
+    scaling = at.options["scaling"]
+    if not isinstance(scaling, str):
+        return check.number("residual-scaling", "scaling", scaling)
+    return at.branches ** POWERS[check.choice("residual-scaling", "scaling", scaling, tuple(POWERS))]
 
 
 @method(

@@ -75,7 +75,7 @@ class Stream(Method):
 
     def __init__(
         self,
-        chosen: Choice,
+        choice: Choice,
         dim: int,
         layer: int,
         depth: int,
@@ -85,24 +85,24 @@ class Stream(Method):
     ):
         super().__init__()
         self.dim = check.size(self, "dim", dim)
-        self.placement = chosen.card.name
+        self.placement = choice.card.name
         check_layer(self, layer, depth)
         check.size(self, "other_depth", other_depth, least=0)
-        options = self._options(chosen.card.entry.wiring.options, chosen.with_arguments(options).arguments)
+        options = self._options(choice.card.entry.wiring.options, choice.with_arguments(options).arguments)
         self.place = At(layer, depth, dim, options, sublayers, other_depth)
-        self.form = chosen.card.entry.wiring.of(self.place).form
+        self.form = choice.card.entry.wiring.of(self.place).form
         self.branches = {}
 
-    def _options(self, known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    def _options(self, known: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
         """Check the placement's options by name, and fill in the defaults."""
-        for option in given:
+        for option in options:
             if option not in known:
                 has = f"its options are {', '.join(known)}" if known else "it has no options"
                 close = near(option, [name for name in inspect.signature(type(self)).parameters if name not in known])
                 meant = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
                 name = f"{type(self).__name__}: placement {self.placement!r}"
                 raise TypeError(f"{name} takes no argument {option!r}; {has}{meant}")
-        return {**known, **given}
+        return {**known, **options}
 
     @property
     def own_wiring(self) -> Wiring:
@@ -112,22 +112,22 @@ class Stream(Method):
     def wire(self, name: str, branch: Connection, norm: NormName) -> None:
         """Register what a connection has of its own: norms and learned numbers."""
         self.branches[name] = branch
-        for part, made in branch.parts(self.place, functools.partial(self._build_norm, norm)).items():
+        for part, module in branch.parts(self.place, functools.partial(self._build_norm, norm)).items():
             attribute = part if part in branch.shares else _join(name, part)
             if not hasattr(self, attribute):
-                setattr(self, attribute, made)
+                setattr(self, attribute, module)
 
     def _build_norm(self, norm: NormName, start: float = 1.0) -> nn.Module:
-        made = make_norm(self, norm, self.dim)
-        weight = getattr(made, "weight", None)
+        module = make_norm(self, norm, self.dim)
+        weight = getattr(module, "weight", None)
         if start != 1:
             if not isinstance(weight, Tensor):
                 raise ValueError(
                     f"{type(self).__name__}: this placement starts the norm's gain at {start:.3g}, "
                     f"but norm={norm!r} has no weight"
                 )
-            nn.init.constant_(weight, start - getattr(made, "offset", 0.0))
-        return made
+            nn.init.constant_(weight, start - getattr(module, "offset", 0.0))
+        return module
 
     def own(self, name: str, part: str) -> Any:
         """A part of the connection ``name``: its norm, its scale; None where it has none."""
@@ -227,8 +227,8 @@ class WholeLayer:
         **further: Any,
     ) -> Any:
         """Build the layer."""
-        given = {"dim": dim, "heads": heads, "hidden": hidden, "layer": layer, "depth": depth, "norm": norm, **further}
-        return catalog.create(LAYER, placement=cls.card.name, activation=activation, causal=causal, **given)
+        known = {"dim": dim, "heads": heads, "hidden": hidden, "layer": layer, "depth": depth, "norm": norm, **further}
+        return catalog.create(LAYER, placement=cls.card.name, activation=activation, causal=causal, **known)
 
 
 def bind_wiring(build: Callable[..., Any], wiring: Wiring) -> Callable[..., Any]:

@@ -235,22 +235,22 @@ class Branch(Connection):
 
     def parts(self, place: At, make: NormMaker) -> dict[str, Part]:
         """Build its norms and learned numbers."""
-        made: dict[str, Part] = {}
+        parts: dict[str, Part] = {}
         if self.norm:
-            made["norm"] = make()
+            parts["norm"] = make()
         if self.output_norm:
-            made["output_norm"] = make(start=self.output_start)
+            parts["output_norm"] = make(start=self.output_start)
         if self.sum_norm:
-            made["sum_norm"] = make()
+            parts["sum_norm"] = make()
         for number in ("shift", "scale"):
             start = getattr(self, number)
             if start is not None:
-                made[number] = nn.Parameter(torch.full((1,), start))
+                parts[number] = nn.Parameter(torch.full((1,), start))
         if self.residual_scale:
-            made["residual_scale"] = nn.Parameter(torch.ones(place.dim))
+            parts["residual_scale"] = nn.Parameter(torch.ones(place.dim))
         if self.sphere is not None:
-            made["alpha"] = nn.Parameter(torch.full((place.dim,), self.sphere))
-        return made
+            parts["alpha"] = nn.Parameter(torch.full((place.dim,), self.sphere))
+        return parts
 
     def read(self, own: Own, held: Any) -> tuple[Tensor, Any]:
         """Return the sublayer's input, and the stream."""

@@ -257,8 +257,8 @@ def reviewed_before(path: Path) -> list[dict[str, str]]:
 
 def merged(rows: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
     """Return what is to be looked at now, with what somebody has filled in before, and their other rows behind."""
-    filled = {row["text"]: row for row in before}
-    own = [{**row, **{k: v for k, v in filled.get(row["text"], {}).items() if k not in PROPOSED}} for row in rows]
+    by_text = {row["text"]: row for row in before}
+    own = [{**row, **{k: v for k, v in by_text.get(row["text"], {}).items() if k not in PROPOSED}} for row in rows]
     texts = {row["text"] for row in rows}
     return own + [dict(row) for row in before if row["text"] not in texts]
 
@@ -399,9 +399,9 @@ def _proposed(norm: Normalizer, match: Match) -> dict[str, Any]:
 def summary(norm: Normalizer, matches: Sequence[Match], rows: Sequence[Mapping[str, Any]]) -> str:
     """Say how many cells were mapped, and how many different texts should be looked at."""
     empty = sum(norm.is_empty(match.text) for match in matches)
-    taken = sum(match.id is not None for match in matches)
-    cells, left = number_of(len(matches), "cell"), len(matches) - taken - empty
-    lines = [f"{cells}: {taken} mapped, {left} without an entry, {empty} empty"]
+    mapped = sum(match.id is not None for match in matches)
+    cells, left = number_of(len(matches), "cell"), len(matches) - mapped - empty
+    lines = [f"{cells}: {mapped} mapped, {left} without an entry, {empty} empty"]
     if rows:
         lines.append(f"{number_of(len(rows), 'different text')} to look at:")
         lines += [f"  {row['text']!r} ({row['count']}x): {row['why']}" for row in rows[:SHOWN]]
@@ -410,13 +410,13 @@ def summary(norm: Normalizer, matches: Sequence[Match], rows: Sequence[Mapping[s
     return "\n".join(lines)
 
 
-def _lines_of(norm: Normalizer, found: Evaluation) -> Iterator[str]:
+def _lines_of(norm: Normalizer, evaluation: Evaluation) -> Iterator[str]:
     names = norm.names or {}
 
     def name_of(id: str | None) -> str:
         return "no entry" if id is None else f"{names[id][0]} ({id})" if names.get(id, [id])[0] != id else id
 
-    confusions = found.confusions(SHOWN)
+    confusions = evaluation.confusions(SHOWN)
     if confusions:
         yield "what it gets wrong, most often:"
     for gold, said_id, number in confusions:

@@ -65,16 +65,16 @@ def _seal(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps({**settings, "files": others}, sort_keys=True).encode()).hexdigest()
 
 
-def load(kind: type[Normalizer], path: Path, given: Mapping[str, Any]) -> Normalizer:
-    """Read a folder; ``given`` are the parts that it could not hold."""
-    unknown = sorted(set(given) - set(ROLES))
+def load(kind: type[Normalizer], path: Path, parts: Mapping[str, Any]) -> Normalizer:
+    """Read a folder; ``parts`` are those that it could not hold."""
+    unknown = sorted(set(parts) - set(ROLES))
     if unknown:
         raise TypeError(f"load takes {', '.join(ROLES)}, not {', '.join(unknown)}")
     restore(path)
     settings = _settings(path)
     try:
         _check_whole(path, settings)
-        return _read_folder(kind, path, given, settings)
+        return _read_folder(kind, path, parts, settings)
     except (KeyError, AttributeError, IndexError) as error:
         raise ValueError(f"{path / SETTINGS} is damaged: {type(error).__name__}: {error}") from error
 
@@ -90,18 +90,20 @@ def _check_whole(path: Path, settings: Mapping[str, Any]) -> None:
 
 
 def _read_folder(
-    kind: type[Normalizer], path: Path, given: Mapping[str, Any], settings: Mapping[str, Any]
+    kind: type[Normalizer], path: Path, parts: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> Normalizer:
     names = json.loads(_content(path, VOCABULARY, settings))
-    made: dict[str, Any] = {
-        role: given.get(role) or [_read(one, role, path) for one in settings["parts"][role]] for role in ROLES
+    by_role: dict[str, Any] = {
+        role: parts.get(role) or [_read(one, role, path) for one in settings["parts"][role]] for role in ROLES
     }
-    decide, fuse = (made[role][0] if isinstance(made[role], list) else made[role] for role in ("decide", "fuse"))
-    norm = kind(made["candidates"], made["rescore"], decide, made["rewrite"], fuse)
+    decide, fuse = (
+        by_role[role][0] if isinstance(by_role[role], list) else by_role[role] for role in ("decide", "fuse")
+    )
+    norm = kind(by_role["candidates"], by_role["rescore"], decide, by_role["rewrite"], fuse)
     norm._take(names)
     for at, part in enumerate(norm.candidates):
         name = f"candidates-{at}.npz"
-        if "candidates" not in given and name in settings["files"]:
+        if "candidates" not in parts and name in settings["files"]:
             part.restore(norm._rewritten, _arrays(path, name, settings))
         else:
             part.fit(norm._rewritten)

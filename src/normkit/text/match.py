@@ -47,19 +47,19 @@ def rank(text: str, ids: Sequence[str], scores: np.ndarray, by: Sequence[tuple[s
         return _of_chances(text, ids, scores, by, decide)
     order = np.argsort(-scores, kind="stable")
     candidates = tuple(Candidate(ids[at], float(scores[at]), by[at]) for at in order)
-    taken = decide([one.score for one in candidates])
-    if taken is None:
+    place = decide([one.score for one in candidates])
+    if place is None:
         return Match(text, None, candidates[0].score if candidates else 0.0, candidates)
-    if not 0 <= taken < len(candidates):
-        raise ValueError(f"decide must return None or a place below {len(candidates)}, not {taken!r}")
-    return Match(text, candidates[taken].id, candidates[taken].score, candidates)
+    if not 0 <= place < len(candidates):
+        raise ValueError(f"decide must return None or a place below {len(candidates)}, not {place!r}")
+    return Match(text, candidates[place].id, candidates[place].score, candidates)
 
 
 def _of_chances(
     text: str, ids: Sequence[str], scores: np.ndarray, by: Sequence[tuple[str, ...]], decide: NilDecision
 ) -> Match:
-    given = [*ids, NIL] if decide.nil and len(scores) else ids
-    chances = decide.ranked(given, scores.tolist())
+    entries = [*ids, NIL] if decide.nil and len(scores) else ids
+    chances = decide.ranked(entries, scores.tolist())
     whose = dict(zip(ids, by, strict=True))
     candidates = tuple(Candidate(id, chance, whose[id]) for id, chance in chances if id in whose)
     first = chances[0][0] if chances else None

@@ -101,12 +101,14 @@ class Normalizer:
         self._called = _different(map(_name, self.candidates))
         self.fuse = fuse if callable(fuse) else self._ensemble(fuse or {})
 
-    def _ensemble(self, given: Mapping[str, Mapping[str, float | None]]) -> CandidateEnsemble:
-        if not isinstance(given, Mapping):
-            raise TypeError(f"Normalizer: fuse must be settings by a part's name, or callable, not {given!r}")
-        for name in given:
+    def _ensemble(self, settings: Mapping[str, Mapping[str, float | None]]) -> CandidateEnsemble:
+        if not isinstance(settings, Mapping):
+            raise TypeError(f"Normalizer: fuse must be settings by a part's name, or callable, not {settings!r}")
+        for name in settings:
             check.choice(self, "name in fuse", name, tuple(self._called))
-        return CandidateEnsemble({name: {"k": None, "threshold": None, **given.get(name, {})} for name in self._called})
+        return CandidateEnsemble(
+            {name: {"k": None, "threshold": None, **settings.get(name, {})} for name in self._called}
+        )
 
     def _check(self) -> None:
         for at, part in enumerate(self.candidates):
@@ -157,9 +159,9 @@ class Normalizer:
 
         ``progress(done, all)`` gets the number of different texts that are done.
         """
-        given = _texts(texts)
+        mentions = _texts(texts)
         self._fit()
-        distinct = list(dict.fromkeys(given))
+        distinct = list(dict.fromkeys(mentions))
         matches: dict[str, Match] = {}
         for start in range(0, len(distinct), AT_ONCE):
             some = distinct[start : start + AT_ONCE]
@@ -168,7 +170,7 @@ class Normalizer:
                 matches[text] = dataclasses.replace(match, id=None) if own.plain in self.nothing else match
             if progress is not None:
                 progress(min(start + AT_ONCE, len(distinct)), len(distinct))
-        return [matches[text] for text in given]
+        return [matches[text] for text in mentions]
 
     def proposed(self, texts: Sequence[str]) -> list[Proposed]:
         """Return the candidates of each text, with all that is known of them before it is decided."""
@@ -288,7 +290,7 @@ class Normalizer:
 
         Where it is tuned, also what has a chance of being right below 0.8.
         """
-        if self.nothing and self._plain([match.text])[0] in self.nothing:
+        if self._plain([match.text])[0] in self.nothing:
             return ""
         first, second = [*(one.score for one in match.candidates[:2]), 0.0, 0.0][:2]
         least = self.decide.least if isinstance(self.decide, Threshold) else None

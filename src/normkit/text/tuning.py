@@ -57,47 +57,47 @@ def tune(norm: Normalizer, texts: Sequence[str], gold: Sequence[Gold], folds: in
     check.choice(norm, "aim", aim, AIMS)
     check.size(norm, "folds", folds, least=2)
     _check(norm, texts, gold)
-    seen = Mentions(norm, texts, gold)
-    fold_of = split(seen.texts, seen.none, folds, seed)
+    known = Mentions(norm, texts, gold)
+    fold_of = split(known.texts, known.none, folds, seed)
     if len({*fold_of}) < 2:
-        raise ValueError(f"Normalizer.tune: {len(seen.texts)} mentions cannot be fitted on and measured on; give more")
-    fused, least = [np.empty(0)] * len(seen.texts), np.zeros(len(seen.texts))
+        raise ValueError(f"Normalizer.tune: {len(known.texts)} mentions cannot be fitted on and measured on; give more")
+    fused, least = [np.empty(0)] * len(known.texts), np.zeros(len(known.texts))
     for fold in range(folds):
         rest, held = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
-        model, threshold = _fit(seen, rest, folds, seed, aim)
+        model, threshold = _fit(known, rest, folds, seed, aim)
         for at in held:
-            fused[at], least[at] = model(seen.scores[at]), threshold
-    notes = too_little(seen)
+            fused[at], least[at] = model(known.scores[at]), threshold
+    notes = too_little(known)
     for note in notes:
         warnings.warn(f"Normalizer.tune: {note}", UserWarning, stacklevel=3)
-    norm.fusion = seen.fit(np.arange(len(seen.texts)))
+    norm.fusion = known.fit(np.arange(len(known.texts)))
     if isinstance(norm.decide, Threshold):
-        norm.decide = Threshold(seen.threshold(fused, np.arange(len(seen.texts)), aim))
-    report = evaluate(_matches(norm, seen, fused, least), gold, seed=seed, notes=notes)
+        norm.decide = Threshold(known.threshold(fused, np.arange(len(known.texts)), aim))
+    report = evaluate(_matches(norm, known, fused, least), gold, seed=seed, notes=notes)
     norm.tuned = {"mentions": report.mentions, "unlinkable": report.unlinkable, "measures": dict(report.measures)}
     norm.tuned["seen"] = sorted(_marks(texts, gold))
     return report
 
 
-def _fit(seen: Mentions, which: np.ndarray, folds: int, seed: int, aim: str) -> tuple[Fusion, float]:
+def _fit(known: Mentions, which: np.ndarray, folds: int, seed: int, aim: str) -> tuple[Fusion, float]:
     """Fit on some mentions: weights on all of them, the threshold on scores that each got from the others' weights."""
-    inner = split([seen.texts[at] for at in which], seen.none[which], folds, seed + 1)
-    fused = [np.empty(0)] * len(seen.texts)
+    inner = split([known.texts[at] for at in which], known.none[which], folds, seed + 1)
+    fused = [np.empty(0)] * len(known.texts)
     for fold in range(folds):
-        if (inner != fold).any() and any(seen.right[at].any() for at in which[inner != fold]):
-            model = seen.fit(which[inner != fold])
+        if (inner != fold).any() and any(known.right[at].any() for at in which[inner != fold]):
+            model = known.fit(which[inner != fold])
             for at in which[inner == fold]:
-                fused[at] = model(seen.scores[at])
-    return seen.fit(which), seen.threshold(fused, which, aim)
+                fused[at] = model(known.scores[at])
+    return known.fit(which), known.threshold(fused, which, aim)
 
 
-def _matches(norm: Normalizer, seen: Mentions, fused: Sequence[np.ndarray], least: np.ndarray) -> list[Match]:
+def _matches(norm: Normalizer, known: Mentions, fused: Sequence[np.ndarray], least: np.ndarray) -> list[Match]:
     """What was said of each mention by those that had not seen it."""
     own: Any = norm.decide
     deciders = [Threshold(float(one)) if isinstance(own, Threshold) else own for one in least]
     return [
         rank(text, ids, scores, by, decide)
-        for text, ids, scores, by, decide in zip(seen.texts, seen.ids, fused, seen.by, deciders, strict=True)
+        for text, ids, scores, by, decide in zip(known.texts, known.ids, fused, known.by, deciders, strict=True)
     ]
 
 
@@ -118,14 +118,14 @@ def split(texts: Sequence[str], none: np.ndarray, folds: int, seed: int) -> np.n
     return np.array([fold[text] for text in texts], dtype=int)
 
 
-def too_little(seen: Mentions) -> list[str]:
+def too_little(known: Mentions) -> list[str]:
     """What there was too little of to rely on."""
     notes = []
-    if len(seen.texts) < FEW:
+    if len(known.texts) < FEW:
         notes.append(
-            f"only {number_of(len(seen.texts), 'mention')}: the weights may be chance; {FEW} or more are wanted"
+            f"only {number_of(len(known.texts), 'mention')}: the weights may be chance; {FEW} or more are wanted"
         )
-    unlinkable = int(seen.none.sum())
+    unlinkable = int(known.none.sum())
     if unlinkable < FEW_UNLINKABLE:
         amount = f"only {number_of(unlinkable, 'mention')}" if unlinkable else "no mention"
         notes.append(

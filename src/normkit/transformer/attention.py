@@ -87,10 +87,10 @@ def cores() -> dict[str, Core]:
 
 def find_core(owner: object, argument: str, text: Any) -> catalog.Choice:
     """Return an attention core by name, with arguments where they are written; an unknown one gets the list."""
-    chosen = catalog.choose(owner, argument, text, CORE)
-    if not MADE.issuperset(chosen.card.entry.further):
+    choice = catalog.choose(owner, argument, text, CORE)
+    if not MADE.issuperset(choice.card.entry.further):
         check.choice(owner, argument, text, tuple(cores()))
-    return chosen
+    return choice
 
 
 def keeps_keys(core: Core) -> bool:
@@ -132,6 +132,11 @@ def key_mask(owner: object, mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
 def positions(q: Tensor, k: Tensor, past: int) -> tuple[Tensor, Tensor]:
     """Return where queries (T, 1) and keys (S,) stand."""
     return torch.arange(past, past + q.shape[2], device=q.device)[:, None], torch.arange(k.shape[2], device=q.device)
+
+
+def _size_or(default: Any, owner: object, name: str, value: int | None, **bounds: int) -> Any:
+    """A size that is in bounds, or the default where it is None."""
+    return default if value is None else check.size(owner, name, value, **bounds)
 
 
 class Attention(nn.Module):
@@ -192,49 +197,55 @@ class Attention(nn.Module):
     ):
         super().__init__()
         self.heads = check.size(self, "heads", heads)
-        self.kv_heads = self.heads if kv_heads is None else check.size(self, "kv_heads", kv_heads)
+        self.kv_heads = _size_or(self.heads, self, "kv_heads", kv_heads)
         check.divides(self, "kv_heads", self.kv_heads, "heads", self.heads)
         if head_dim is None:
             check.divides(self, "heads", self.heads, "dim", dim)
-        self.head_dim = dim // self.heads if head_dim is None else check.size(self, "head_dim", head_dim)
-        self.window = None if window is None else check.size(self, "window", window)
+        self.head_dim = _size_or(dim // self.heads, self, "head_dim", head_dim)
+        self.window = _size_or(None, self, "window", window)
+        self.keys_of = _size_or(None, self, "keys_of", keys_of, least=0)
         self.rotary = check.choice(self, "rotary", rotary, PAIRINGS)
         self.norm_over = check.choice(self, "norm_over", norm_over, ("head", "width"))
-        widths = {
-            "query": self.heads * self.head_dim,
-            "key": self.kv_heads * self.head_dim,
-            "value": self.kv_heads * self.head_dim,
-        }
-        chosen = find_core(self, "core", core)
-        kind: Core = chosen.card.entry
+        choice = find_core(self, "core", core)
+        kind: Core = choice.card.entry
         self.cut = self._cut(kind)
-        if kind.keys_are_queries:
-            del widths["key"]
-        if keys_of is not None:
-            self.keys_of = check.size(self, "keys_of", keys_of, least=0)
-            require(kind, keeps_keys, "keys of an earlier layer, as keys_of wants")
-            widths = {"query": widths["query"]}
-        widths |= dict.fromkeys(kind.further, self.heads * self.head_dim)
+        self._check_core(kind, crossed)
+        widths = self._widths(kind)
         for name, width in widths.items():
             self.add_module(name, make_linear(self, linear, dim, width, bias))
         self.output = make_linear(self, linear, widths["query"], dim, bias if output_bias is None else output_bias)
-        if rotary_dim is not None:
-            self.rotary_dim = check.size(self, "rotary_dim", rotary_dim, most=self.cut["query"])
-            if rotary_dim % 2:
-                raise ValueError(f"Attention: rotary_dim must be even, since features turn in pairs, not {rotary_dim}")
-        normalized = dict.fromkeys(norms, norm) | ({} if value_norm is None else {"value": value_norm})
-        self.norms = tuple(name for name in normalized if name in widths)
-        for name in self.norms:
-            size = (self.cut if norm_over == "head" else widths)[name]
-            self.add_module(f"{name}_norm", make_norm(self, normalized[name], size))
+        self.rotary_dim = _size_or(None, self, "rotary_dim", rotary_dim, most=self.cut["query"])
+        if self.rotary_dim is not None and self.rotary_dim % 2:
+            raise ValueError(f"Attention: rotary_dim must be even, since features turn in pairs, not {rotary_dim}")
+        self._add_norms(dict.fromkeys(norms, norm) | ({} if value_norm is None else {"value": value_norm}), widths)
         self.head_scale = nn.Parameter(torch.ones(self.heads)) if head_scale else None
         self.causal = bool(causal)
-        if self.window is not None:
-            require(kind, keeps_keys, "window")
-        if crossed:
-            require(kind, reads_others, "keys of another sequence, which cross-attention has")
         placement = {argument: place[what] for argument, what in kind.place.items()} if place is not None else {}
-        self.core = self._build_core(kind, placement | {**chosen.arguments, **(core_options or {})})
+        self.core = self._build_core(kind, placement | {**choice.arguments, **(core_options or {})})
+
+    def _add_norms(self, norms: Mapping[str, NormName], widths: Mapping[str, int]) -> None:
+        """Add the norms of what is projected, over each head or the full width."""
+        self.norms = tuple(name for name in norms if name in widths)
+        for name in self.norms:
+            size = (self.cut if self.norm_over == "head" else widths)[name]
+            self.add_module(f"{name}_norm", make_norm(self, norms[name], size))
+
+    def _check_core(self, kind: Core, crossed: bool) -> None:
+        """Require a core that reads the keys which queries are to see."""
+        for needed, able, what in (
+            (self.keys_of is not None, keeps_keys, "keys of an earlier layer, as keys_of wants"),
+            (self.window is not None, keeps_keys, "window"),
+            (crossed, reads_others, "keys of another sequence, which cross-attention has"),
+        ):
+            if needed:
+                require(kind, able, what)
+
+    def _widths(self, kind: Core) -> dict[str, int]:
+        """How many features each projection makes, by its name."""
+        own, others = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        keys = {} if kind.keys_are_queries else {"key": others}
+        read = {} if self.keys_of is not None else {**keys, "value": others}
+        return {"query": own, **read, **dict.fromkeys(kind.further, own)}
 
     @property
     def turned(self) -> int:
@@ -328,8 +339,8 @@ class Attention(nn.Module):
         if self.head_dim % parts:
             name = core.card.name
             raise ValueError(f"Attention: core {name!r} needs a head_dim that {parts} divides, not {self.head_dim}")
-        made = dict.fromkeys(core.further, self.head_dim)
-        return {"query": self.head_dim // parts, "key": self.head_dim // parts, "value": self.head_dim, **made}
+        further = dict.fromkeys(core.further, self.head_dim)
+        return {"query": self.head_dim // parts, "key": self.head_dim // parts, "value": self.head_dim, **further}
 
     def _heads(self, name: str, x: Tensor, angles: Turns | None = None) -> Tensor:
         """Project, normalize, cut and turn: (B, heads, T, head_dim)."""

@@ -214,9 +214,9 @@ class CompressedAttention(nn.Module):
 
     def _index(self, index: Mapping[str, int | None]) -> tuple[int, int, int, int]:
         """Return the rate, heads, features and entries of an indexer; refuse one of which something is missing."""
-        given = [name for name, value in index.items() if value is not None]
-        if len(given) < 3 or self.rate is None:
-            raise ValueError(f"CompressedAttention: {', '.join(index)} and rate go together, but only {given} came")
+        names = [name for name, value in index.items() if value is not None]
+        if len(names) < 3 or self.rate is None:
+            raise ValueError(f"CompressedAttention: {', '.join(index)} and rate go together, but only {names} came")
         few, size, most = (check.size(self, name, value) for name, value in index.items())
         if size < 2 * len(self.frequencies.values):
             raise ValueError("CompressedAttention: index_dim must have the features that frequencies turn")
@@ -251,16 +251,16 @@ class CompressedAttention(nn.Module):
         if self.rate is not None:
             entries = self.compressor(x, kept.windows, self.frequencies)
             ready = torch.arange(entries.shape[1], device=x.device) < (at[:, None] + 1) // self.rate
-            chosen = ready.unsqueeze(0)
+            selected = ready.unsqueeze(0)
             if self.indexer is not None:
-                chosen = self.indexer(x, few, ready, kept.index, self.frequencies, own)
+                selected = self.indexer(x, few, ready, kept.index, self.frequencies, own)
             k = torch.cat([k, entries], 1)
-            seen = torch.cat([seen.expand(len(chosen), -1, -1), chosen], -1)
+            seen = torch.cat([seen.expand(len(selected), -1, -1), selected], -1)
         seen, k = seen.unsqueeze(1), k.unsqueeze(1)
         if mask is not None:
             whole = x.new_empty(len(x), 1, kept.seen, 0)
-            given = key_mask(self, mask, q, whole)
-            seen = seen & given[..., key]
+            allowed = key_mask(self, mask, q, whole)
+            seen = seen & allowed[..., key]
         k = k.expand(-1, self.heads, -1, -1)
         y = turn_last(self.core(q, k, k, mask=seen), (own[0], -own[1]))
         return self.output(self.output_down(y.transpose(1, 2).flatten(2)))

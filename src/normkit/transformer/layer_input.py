@@ -39,13 +39,13 @@ class LayerInputs(nn.Module):
 
     def forward(self, x: Tensor, numbers: Tensor) -> list[Tensor]:
         """Return the vectors (B, T, features) of all layers, for embeddings ``x`` and the tokens' ``numbers``."""
-        made = self.projection(x) * x.shape[-1] ** -0.5
-        made = self.norm(made.unflatten(-1, (self.depth, self.features)))
+        inputs = self.projection(x) * x.shape[-1] ** -0.5
+        inputs = self.norm(inputs.unflatten(-1, (self.depth, self.features)))
         if self.embedding is not None:
             rows = torch.where(numbers < self.embedding.num_embeddings, numbers, 0)
             known = self.embedding(rows).unflatten(-1, (self.depth, self.features))
-            made = (made + known * math.sqrt(self.features)) * math.sqrt(0.5)
-        return list(made.unbind(-2))
+            inputs = (inputs + known * math.sqrt(self.features)) * math.sqrt(0.5)
+        return list(inputs.unbind(-2))
 
 
 class LayerInput(nn.Module):

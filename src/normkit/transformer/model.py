@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -84,47 +84,50 @@ class Transformer(nn.Module):
         self.dim, self.length = check.size(self, "dim", dim), length
         self.rotary_base = check.number(self, "rotary_base", rotary_base, 0.0, open_low=True)
         self.embedding_scale = math.sqrt(dim) if scale_embedding else 1.0
-        windows = [window] if window is None or isinstance(window, int) else list(window)
-        if not windows:
-            raise ValueError(f"{type(self).__name__}: window must be a number, None or one or more of them, not []")
-        shared: dict[str, Any] = {
-            "placement": placement,
-            "dim": dim,
-            "heads": heads,
-            "hidden": 4 * dim if hidden is None else hidden,
-        }
-        shared |= {"norm": norm, "layer_inputs": layer_inputs, **layer}
-        own = [{}] if each is None else self._each(each)
+        shared: dict[str, Any] = {"placement": placement, "dim": dim, "heads": heads, "norm": norm, **layer}
+        shared |= {"hidden": 4 * dim if hidden is None else hidden, "layer_inputs": layer_inputs}
+        windows, own = self._windows(window), self._each(each)
         self.layers = nn.ModuleList(
             TransformerLayer(
                 **{**shared, "window": windows[i % len(windows)], **own[i % len(own)]}, layer=i, depth=depth
             )
             for i in range(check.size(self, "depth", depth))
         )
-        last = self.layer(-1)
         self._check_keys()
-        self.rope = check.choice(self, "positions", positions, ("rope", "learned", None)) == "rope"
-        self.frequencies = None if frequencies is None else self._frequencies(frequencies)
-        if self.rope and self._turned() % 2:
-            raise ValueError(f"{type(self).__name__}: rotary positions turn pairs; head_dim={self._turned()} is odd")
         self.embedding = None if vocab is None else nn.Embedding(check.size(self, "vocab", vocab), dim)
-        self.positions = nn.Embedding(self._length(), dim) if positions == "learned" else None
-        before = last.own_wiring.embedding_norm if embedding_norm is None else embedding_norm
-        after = last.own_wiring.final_norm if final_norm is None else final_norm
-        self.embedding_norm = make_norm(self, norm, dim) if before else None
-        self.norm = make_norm(self, norm, dim) if after else None
-        collapse = last.form.collapse(last.place, functools.partial(make_norm, self, norm, dim))
-        if collapse is not None:
-            self.collapse = collapse
-        expansion = last.form.expansion(last.place)
-        if expansion is not None:
-            self.expansion = expansion
+        self._add_positions(positions, frequencies)
+        self._add_ends(functools.partial(make_norm, self, norm, dim), embedding_norm, final_norm)
         if layer_inputs is not None:
             rows = None if vocab is None else vocab if layer_vocab is None else layer_vocab
             self.layer_inputs = LayerInputs(dim, depth, layer_inputs, rows, norm=norm)
         elif layer_vocab is not None:
             raise ValueError(f"{type(self).__name__}: layer_vocab={layer_vocab} is of layer_inputs, which are None")
         self._start(std, scale_outputs)
+
+    def _windows(self, window: Window) -> list[int | None]:
+        """The windows that are dealt out to the layers."""
+        windows = [window] if window is None or isinstance(window, int) else list(window)
+        if not windows:
+            raise ValueError(f"{type(self).__name__}: window must be a number, None or one or more of them, not []")
+        return windows
+
+    def _add_positions(self, positions: str | None, frequencies: Sequence[Frequencies] | None) -> None:
+        """Let queries and keys be turned by their positions, or learn a vector of each."""
+        self.rope = check.choice(self, "positions", positions, ("rope", "learned", None)) == "rope"
+        self.frequencies = None if frequencies is None else self._frequencies(frequencies)
+        if self.rope and self._turned() % 2:
+            raise ValueError(f"{type(self).__name__}: rotary positions turn pairs; head_dim={self._turned()} is odd")
+        self.positions = nn.Embedding(self._length(), self.dim) if positions == "learned" else None
+
+    def _add_ends(self, make: Callable[[], nn.Module], before: bool | None, after: bool | None) -> None:
+        """Add what stands before the first layer and behind the last, as the placement has it where nothing is said."""
+        last = self.layer(-1)
+        self.embedding_norm = make() if (last.own_wiring.embedding_norm if before is None else before) else None
+        self.norm = make() if (last.own_wiring.final_norm if after is None else after) else None
+        ends = {"collapse": last.form.collapse(last.place, make), "expansion": last.form.expansion(last.place)}
+        for name, end in ends.items():
+            if end is not None:
+                setattr(self, name, end)
 
     def layer(self, index: int) -> TransformerLayer:
         """Return a layer by its number."""
@@ -144,7 +147,9 @@ class Transformer(nn.Module):
                 raise ValueError(f"{name} with kv_heads={own.kv_heads} and head_dim={own.head_dim}")
 
     def _each(self, each: Any) -> list[Mapping[str, Any]]:
-        """Require dictionaries of arguments that layers may differ in."""
+        """Require dictionaries of arguments that layers may differ in; without any they differ in nothing."""
+        if each is None:
+            return [{}]
         name = f"{type(self).__name__}: each"
         if not isinstance(each, Sequence) or not each or not all(isinstance(own, Mapping) for own in each):
             raise TypeError(f"{name} must be a sequence of one dictionary of arguments or more, not {each!r}")

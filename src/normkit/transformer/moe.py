@@ -122,23 +122,23 @@ class MixtureOfExperts(nn.Module):
             experts = self.table[cast(Tensor, numbers).reshape(-1)]
             weights = cast(Any, self.router).weigh(tokens, experts)
         queue = experts.T.flatten()  # all first choices, then all second ones
-        chosen = nn.functional.one_hot(queue, self.experts)
-        place = (chosen.cumsum(0) - 1).gather(1, queue[:, None]).squeeze(1)
-        room = self._room(len(tokens), chosen)
+        marks = nn.functional.one_hot(queue, self.experts)
+        place = (marks.cumsum(0) - 1).gather(1, queue[:, None]).squeeze(1)
+        room = self._room(len(tokens), marks)
         kept = place < room
         slot = torch.where(kept, queue * room + place, self.experts * room)  # what is dropped goes behind the last
         rows = tokens.repeat(self.top_k, 1)
         places = rows.new_zeros(self.experts * room + 1, rows.shape[1]).index_copy(0, slot, rows)
         h = self.down(self._activate(self.up(places[:-1].unflatten(0, (self.experts, room)))))
         y = torch.cat([h.flatten(0, 1), h.new_zeros(1, h.shape[-1])])[slot] * weights.T.reshape(-1, 1)
-        self._note(experts, chosen, kept)
+        self._note(experts, marks, kept)
         return y.unflatten(0, (self.top_k, -1)).sum(0).reshape(x.shape) + self._shared(x)
 
-    def _room(self, tokens: int, chosen: Tensor) -> int:
+    def _room(self, tokens: int, marks: Tensor) -> int:
         """How many tokens an expert can take."""
         if self.capacity is not None:
             return min(tokens, math.ceil(self.capacity * tokens * self.top_k / self.experts))
-        return int(chosen.sum(0).max()) if check.readable(chosen) and tokens else tokens
+        return int(marks.sum(0).max()) if check.readable(marks) and tokens else tokens
 
     def _activate(self, h: Tensor) -> Tensor:
         return HALVES.get(self.activation, ACTIVATIONS.get(self.activation))(h)  # type: ignore[misc]
@@ -149,9 +149,9 @@ class MixtureOfExperts(nn.Module):
         y = self.shared(x)
         return y if self.shared_gate is None else y * torch.sigmoid(self.shared_gate(x))
 
-    def _note(self, experts: Tensor, chosen: Tensor, kept: Tensor) -> None:
+    def _note(self, experts: Tensor, marks: Tensor, kept: Tensor) -> None:
         """Keep what the router chose; of training calls also for :meth:`balance`."""
-        self.load = chosen.sum(0) / max(len(experts), 1)
+        self.load = marks.sum(0) / max(len(experts), 1)
         self.dropped = 1 - kept.sum() / max(len(kept), 1)
         if self.training:
             self._choices = experts

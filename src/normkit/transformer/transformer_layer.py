@@ -140,20 +140,18 @@ class TransformerLayer(Stream):
         layer_inputs: int | None = None,
         **options: Any,
     ):
-        chosen = catalog.choose(self, "placement", placement, *PLACEMENTS)
-        super().__init__(chosen, dim, layer, depth, options, 2 if cross is None else 3, other_depth)
+        choice = catalog.choose(self, "placement", placement, *PLACEMENTS)
+        super().__init__(choice, dim, layer, depth, options, 2 if cross is None else 3, other_depth)
         wiring = self.own_wiring
         self.inside = wiring.hidden
         check.choice(self, "query_key_norm", query_key_norm, (None, "head", "width"))
         check.choice(self, "bias", bias, (False, True, "attention", "feedforward", "query_key_value"))
-        core_options = dict(core_options or {})
-        if wiring.hidden == "scale":
-            core_options |= self._sphere_scale(core, heads, kv_heads, head_dim, keys_of)
+        scale = self._sphere_scale(core, heads, kv_heads, head_dim, keys_of)
         heads_of = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
         attend = self._attention_maker(norm, query_key_norm, bias, linear=linear, **heads_of)
         own: dict[str, Any] = {
             "core": core,
-            "core_options": core_options,
+            "core_options": {**(core_options or {}), **scale},
             "window": window,
             "rotary": rotary,
             "rotary_dim": rotary_dim,
@@ -203,6 +201,8 @@ class TransformerLayer(Stream):
         self, core: str, heads: int, kv_heads: int | None, head_dim: int | None, keys_of: int | None
     ) -> dict[str, float]:
         """Queries and keys of unit length want their product multiplied by the root of the head's size."""
+        if self.own_wiring.hidden != "scale":
+            return {}
         name = f"TransformerLayer: placement {self.placement!r}"
         if self.place.sublayers == 3:
             able = ", ".join(other for other, wiring in placements().items() if wiring.hidden != "scale")

@@ -24,10 +24,10 @@ TWICE = 2  # so many times what is kept in memory may stand in a file before it 
 class Writer(Protocol):
     """What a watch hands its samples to; a writer that fails is left out from then on."""
 
-    def write(self, seen: Any, step: int, row: Row, values: Tensor) -> None:
+    def write(self, watch: Any, step: int, row: Row, values: Tensor) -> None:
         """Take a sample."""
 
-    def close(self, seen: Any) -> None:
+    def close(self, watch: Any) -> None:
         """End."""
 
 
@@ -56,27 +56,27 @@ class Lines:
     def __str__(self) -> str:
         return str(self.path)
 
-    def write(self, seen: Any, step: int, row: Row, values: Tensor) -> None:
+    def write(self, watch: Any, step: int, row: Row, values: Tensor) -> None:
         """Append a sample, and before it what has changed."""
         if self.sealed is None:
-            self._open(seen)
-        if self.samples >= TWICE * seen.store.keep:
-            self._thin(seen)
+            self._open(watch)
+        if self.samples >= TWICE * watch.store.keep:
+            self._thin(watch)
         if row.columns != self.columns:
             self.columns = row.columns
             columns = [[*column, word] for column, word in zip(row.columns, row.words, strict=True)]
             self._append(COLUMNS, columns=columns)
         self._append(SAMPLE, step=step, values=plain(values))
-        self._notes(seen)
+        self._notes(watch)
         self.samples += 1
 
-    def close(self, seen: Any) -> None:
+    def close(self, watch: Any) -> None:
         """Append the last line."""
         if self.samples:
-            self._notes(seen)
-            self._append(END, step=seen.step)
+            self._notes(watch)
+            self._append(END, step=watch.step)
 
-    def _open(self, seen: Any) -> None:
+    def _open(self, watch: Any) -> None:
         """Begin a run behind those before, or go on with the last one."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         content = self._content()
@@ -91,37 +91,37 @@ class Lines:
             raise ValueError(f"it is damaged: line {reading.damaged} is not what was written")
         if len(whole) < len(content):
             os.truncate(self.path, len(whole))
-        if not seen.before or not reading.runs:
+        if not watch.before or not reading.runs:
             self.begin, reading = len(whole), Reading()
-            reading.store = seen.store.before_last()
+            reading.store = watch.store.before_last()
         self.sealed, self.size, self.samples = Sealed(reading.seal), len(whole), len(reading.store.steps)
         if self.samples and not reading.sealed:
-            self._replace(whole[: self.begin], reading, seen)
-        self._append(WATCH, facts=seen.facts, **({"after": seen.before} if self.samples else {}))
+            self._replace(whole[: self.begin], reading, watch)
+        self._append(WATCH, facts=watch.facts, **({"after": watch.before} if self.samples else {}))
 
     def _content(self) -> bytes:
         return self.path.read_bytes() if self.path.is_file() else b""
 
-    def _thin(self, seen: Any) -> None:
+    def _thin(self, watch: Any) -> None:
         """Write this run anew, of as many rows as are kept in memory."""
-        content, reading = self._content(), Reading(seen.store.keep)
+        content, reading = self._content(), Reading(watch.store.keep)
         for line in content[self.begin :].splitlines():
             reading.take(line)
-        self._replace(content[: self.begin], reading, seen)
+        self._replace(content[: self.begin], reading, watch)
         self.columns, self.samples = list(reading.store.columns), len(reading.store.steps)
 
-    def _replace(self, before: bytes, reading: Reading, seen: Any) -> None:
+    def _replace(self, before: bytes, reading: Reading, watch: Any) -> None:
         self.sealed = Sealed()
-        history = History(reading.store, seen.facts, reading.notes)
+        history = History(reading.store, watch.facts, reading.notes)
         content = before + "".join(lines_of(history, ended=False, sealed=self.sealed)).encode()
         with beside(self.path) as temp_path:
             temp_path.write_bytes(content)
         self.size = len(content)
 
-    def _notes(self, seen: Any) -> None:
-        for note in seen.notes[self.told :]:
+    def _notes(self, watch: Any) -> None:
+        for note in watch.notes[self.told :]:
             self._append(NOTE, text=note)
-        self.told = len(seen.notes)
+        self.told = len(watch.notes)
 
     def _append(self, event: str, **values: Any) -> None:
         assert self.sealed is not None
@@ -170,14 +170,14 @@ class TensorBoard:
     def __str__(self) -> str:
         return f"TensorBoard in {self.board.log_dir}"
 
-    def write(self, seen: Any, step: int, row: Row, values: Tensor) -> None:
+    def write(self, watch: Any, step: int, row: Row, values: Tensor) -> None:
         """Take a sample."""
         for name, value in scalars(row, values):
             self.board.add_scalar(name, value, step)
 
-    def close(self, seen: Any) -> None:
+    def close(self, watch: Any) -> None:
         """Write the diagnosis as a text, and end."""
-        self.board.add_text("diagnosis", str(seen.diagnosis()).replace("\n", "  \n"), seen.step)
+        self.board.add_text("diagnosis", str(watch.diagnosis()).replace("\n", "  \n"), watch.step)
         self.board.close()
 
 
@@ -190,10 +190,10 @@ class WandB:
     def __str__(self) -> str:
         return "Weights & Biases"
 
-    def write(self, seen: Any, step: int, row: Row, values: Tensor) -> None:
+    def write(self, watch: Any, step: int, row: Row, values: Tensor) -> None:
         """Take a sample."""
         self.run.log({"watch/step": step, **{f"watch/{name}": value for name, value in scalars(row, values)}})
 
-    def close(self, seen: Any) -> None:
+    def close(self, watch: Any) -> None:
         """Put the diagnosis into the run's summary; whoever opened the run ends it."""
-        self.run.summary["watch/diagnosis"] = str(seen.diagnosis())
+        self.run.summary["watch/diagnosis"] = str(watch.diagnosis())

@@ -54,10 +54,12 @@ def apply(model: nn.Module, name: str, *, where: Where = None, tensor: str = "we
     choice = catalog.choose("apply", "name", name, PARAMETRIZATION).with_arguments(options)
     rows, plans = [], []
     for layer, module, value in weights(model, tensor):
-        made = plan(model, layer, module, value, choice, where, tensor)
-        if isinstance(made, Parametrization):
-            plans.append((layer, module, made))
-        rows.append(Row(layer, type(module).__name__, tuple(value.shape), made if isinstance(made, str) else ""))
+        map_or_why = plan(model, layer, module, value, choice, where, tensor)
+        if isinstance(map_or_why, Parametrization):
+            plans.append((layer, module, map_or_why))
+        rows.append(
+            Row(layer, type(module).__name__, tuple(value.shape), map_or_why if isinstance(map_or_why, str) else "")
+        )
     table = Table(choice.card.name, [*rows, *(without_weight(model) if tensor == "weight" else ())])
     if not plans:
         raise ValueError(f"apply: {choice.card.name} fits no layer that where={where!r} chooses:\n{table}")
@@ -72,21 +74,21 @@ def check_model(owner: str, model: Any) -> None:
 
 
 def plan(
-    model: nn.Module, name: str, module: nn.Module, value: Tensor, found: Choice, where: Where, tensor: str
+    model: nn.Module, name: str, module: nn.Module, value: Tensor, choice: Choice, where: Where, tensor: str
 ) -> Any:
     """Build what is put on a layer, or return why the layer is left; one named outright must fit."""
     if not selects(where, name, module):
         return "a vector" if value.dim() < 2 else "not chosen"
-    _refuse_twice(name, module, found, tensor)
-    why = misfit(model, tensor, module, value) or _build(name, module, value, found)
+    _refuse_twice(name, module, choice, tensor)
+    why = misfit(model, tensor, module, value) or _build(name, module, value, choice)
     if isinstance(why, str) and named_outright(where, name):
-        raise ValueError(f"apply: {found.card.name} does not fit {name!r}: {why}")
+        raise ValueError(f"apply: {choice.card.name} does not fit {name!r}: {why}")
     return why
 
 
-def _refuse_twice(name: str, module: nn.Module, found: Choice, tensor: str) -> None:
-    if any(isinstance(own, found.card.entry) for own in on(module, tensor)):
-        raise ValueError(f"apply: {name!r} has {found.card.name} already; bake the model first, or choose others")
+def _refuse_twice(name: str, module: nn.Module, choice: Choice, tensor: str) -> None:
+    if any(isinstance(own, choice.card.entry) for own in on(module, tensor)):
+        raise ValueError(f"apply: {name!r} has {choice.card.name} already; bake the model first, or choose others")
 
 
 def on(module: nn.Module, tensor: str = "weight") -> list[nn.Module]:
@@ -94,15 +96,15 @@ def on(module: nn.Module, tensor: str = "weight") -> list[nn.Module]:
     return list(module.parametrizations[tensor]) if parametrize.is_parametrized(module, tensor) else []  # type: ignore
 
 
-def _build(name: str, module: nn.Module, value: Tensor, found: Choice) -> Parametrization | str:
-    options = options_for(found, module, name, value)
+def _build(name: str, module: nn.Module, value: Tensor, choice: Choice) -> Parametrization | str:
+    options = options_for(choice, module, name, value)
     if isinstance(options, str):
         return options
     try:
-        made = found.card.kind.create(found.card, **options, device=value.device, dtype=value.dtype)
+        result = choice.card.kind.create(choice.card, **options, device=value.device, dtype=value.dtype)
     except ValueError as error:
         return str(error).partition("\n")[0]
-    return made.refusal(value) or made.train(module.training)
+    return result.refusal(value) or result.train(module.training)
 
 
 def _register(plans: list[Plan], tensor: str) -> None:
@@ -110,14 +112,14 @@ def _register(plans: list[Plan], tensor: str) -> None:
     done: list[nn.Module] = []
     before = {id(module): module._parameters.get(tensor) for _, module, _ in plans}
     try:
-        for _, module, made in plans:
+        for _, module, result in plans:
             plain = not parametrize.is_parametrized(module, tensor)
             value = getattr(module, tensor).detach()
-            parametrize.register_parametrization(module, tensor, made)
+            parametrize.register_parametrization(module, tensor, result)
             if plain:
                 done.append(module)
             else:  # torch begins with what it gives, not with what it takes
-                made.right_inverse(value)
+                result.right_inverse(value)
             module.register_load_state_dict_pre_hook(read_torchs_weight_norm)
     except Exception:
         for module in done:

@@ -103,16 +103,16 @@ def misfit(model: nn.Module, tensor: str, module: nn.Module, value: Tensor) -> s
     return f"shared with {', '.join(shared)}" if shared else ""
 
 
-def options_for(found: Choice, module: nn.Module, name: str, value: Tensor) -> dict[str, Any] | str:
+def options_for(choice: Choice, module: nn.Module, name: str, value: Tensor) -> dict[str, Any] | str:
     """The arguments that build a map of this layer's weight, or why there is none.
 
     An option that is a function is called with the layer's name and its weight.
     """
-    given = {k: v(name, value) if inspect.isroutine(v) else v for k, v in found.arguments.items()}
-    if outputs_on(module) and getattr(found.card.entry, "per_output", False):
-        if "dim" not in found.card.signature.parameters:
+    options = {k: v(name, value) if inspect.isroutine(v) else v for k, v in choice.arguments.items()}
+    if outputs_on(module) and getattr(choice.card.entry, "per_output", False):
+        if "dim" not in choice.card.signature.parameters:
             return "its outputs are on axis 1"
-        given.setdefault("dim", 1)
-    if "shape" in found.card.signature.parameters:
-        given["shape"] = tuple(value.shape)
-    return given
+        options.setdefault("dim", 1)
+    if "shape" in choice.card.signature.parameters:
+        options["shape"] = tuple(value.shape)
+    return options

@@ -22,7 +22,7 @@ class Projection(nn.Module):
     def __init__(self, table: Table, maps: list[tuple[nn.Module, str, Parametrization]], own: list[nn.Module]):
         super().__init__()
         self.table = table
-        self.maps = nn.ModuleList(made for _, _, made in maps)
+        self.maps = nn.ModuleList(result for _, _, result in maps)
         self.places = tuple(
             [(module, tensor) for module, tensor, _ in maps]
         )  # a tuple: they are not parts of this module
@@ -33,8 +33,8 @@ class Projection(nn.Module):
     @torch.no_grad()
     def forward(self) -> None:
         """Project all weights in place."""
-        for made, (module, tensor) in zip(self.maps, self.places, strict=True):
-            made.project_(getattr(module, tensor))  # type: ignore[operator]
+        for result, (module, tensor) in zip(self.maps, self.places, strict=True):
+            result.project_(getattr(module, tensor))  # type: ignore[operator]
         for module in self.own:
             module.normalize_weights()  # type: ignore[operator]
 
@@ -84,11 +84,11 @@ def project(
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"project: optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
     check.size("project", "every", every)
-    made = _own(model) if name is None else _name(model, name, where, tensor, options)
-    made()
-    made.every = every
-    made.handle = optimizer.register_step_post_hook(made.after_step)
-    return made
+    result = _own(model) if name is None else _name(model, name, where, tensor, options)
+    result()
+    result.every = every
+    result.handle = optimizer.register_step_post_hook(result.after_step)
+    return result
 
 
 def spheres(model: nn.Module) -> list[nn.Module]:
@@ -116,10 +116,12 @@ def _name(model: nn.Module, name: str, where: Where, tensor: str, options: dict[
     rows, maps = [], []
     last = _last(model, tensor) if where is None else None
     for layer, module, value in weights(model, tensor):
-        made = _map(model, layer, module, value, choice, where, tensor, last)
-        if isinstance(made, Parametrization):
-            maps.append((module, tensor, made))
-        rows.append(Row(layer, type(module).__name__, tuple(value.shape), made if isinstance(made, str) else ""))
+        map_or_why = _map(model, layer, module, value, choice, where, tensor, last)
+        if isinstance(map_or_why, Parametrization):
+            maps.append((module, tensor, map_or_why))
+        rows.append(
+            Row(layer, type(module).__name__, tuple(value.shape), map_or_why if isinstance(map_or_why, str) else "")
+        )
     table = Table(choice.card.name, rows)
     if not maps:
         raise ValueError(f"project: {choice.card.name} fits no layer that where={where!r} chooses:\n{table}")
@@ -131,7 +133,7 @@ def _last(model: nn.Module, tensor: str) -> nn.Module | None:
 
 
 def _map(
-    model: nn.Module, name: str, module: nn.Module, value: Tensor, found: catalog.Choice, where: Where, tensor: str,
+    model: nn.Module, name: str, module: nn.Module, value: Tensor, choice: catalog.Choice, where: Where, tensor: str,
     last: nn.Module | None,
 ) -> Any:  # fmt: skip
     """Build the projection of a layer's weight, or return why the layer is left."""
@@ -142,14 +144,14 @@ def _map(
     if tensor not in module._parameters:
         why: Any = "it is reparametrized"
     else:
-        why = misfit(model, tensor, module, value) or options_for(found, module, name, value)
+        why = misfit(model, tensor, module, value) or options_for(choice, module, name, value)
     if isinstance(why, dict):
         try:
-            made = found.card.kind.create(found.card, **why, device=value.device, dtype=value.dtype)
-            made.right_inverse(value.detach())
-            return made
+            result = choice.card.kind.create(choice.card, **why, device=value.device, dtype=value.dtype)
+            result.right_inverse(value.detach())
+            return result
         except ValueError as error:
             why = str(error)
     if named_outright(where, name):
-        raise ValueError(f"project: {found.card.name} does not fit {name!r}: {why}")
+        raise ValueError(f"project: {choice.card.name} does not fit {name!r}: {why}")
     return why

@@ -69,21 +69,23 @@ def regularize(
             continue
         for tensor in choice.card.entry.tensors(module):
             value = getattr(module, tensor)
-            made = _make(choice, module, layer, value)
-            if isinstance(made, Penalty):
-                parts.append((module, tensor, made))
+            penalty = _make(choice, module, layer, value)
+            if isinstance(penalty, Penalty):
+                parts.append((module, tensor, penalty))
             path = f"{layer}.{tensor}".lstrip(".")
-            rows.append(Row(path, type(module).__name__, tuple(value.shape), made if isinstance(made, str) else ""))
+            rows.append(
+                Row(path, type(module).__name__, tuple(value.shape), penalty if isinstance(penalty, str) else "")
+            )
     if not parts:
         raise ValueError(f"regularize: {choice.card.name} fits no layer that where={where!r} chooses")
     return Regularizer(Table(choice.card.name, rows), parts, strength)
 
 
-def _make(found: catalog.Choice, module: nn.Module, name: str, value: Tensor) -> Penalty | str:
-    why = found.card.entry.misfit(value, found.arguments)
-    options = why or options_for(found, module, name, value)
+def _make(choice: catalog.Choice, module: nn.Module, name: str, value: Tensor) -> Penalty | str:
+    why = choice.card.entry.misfit(value, choice.arguments)
+    options = why or options_for(choice, module, name, value)
     if isinstance(options, str):
         return options
-    made = found.card.kind.create(found.card, **options, device=value.device, dtype=value.dtype)
-    made.reset(value.detach())
-    return made
+    penalty = choice.card.kind.create(choice.card, **options, device=value.device, dtype=value.dtype)
+    penalty.reset(value.detach())
+    return penalty

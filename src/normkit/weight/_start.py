@@ -35,10 +35,10 @@ def data_init(model: nn.Module, *inputs: Any, init_scale: float = 1.0) -> list[s
         raise ValueError("data_init: no layer of the model has weight-norm; apply it first")
     seen: set[int] = set()
 
-    def begin(layer: nn.Module, given: tuple, keywords: dict) -> None:
+    def begin(layer: nn.Module, inputs: tuple, keywords: dict) -> None:
         if id(layer) not in seen:
             seen.add(id(layer))
-            _begin(layer, given, keywords, init_scale)
+            _begin(layer, inputs, keywords, init_scale)
 
     handles = [layer.register_forward_pre_hook(begin, with_kwargs=True, prepend=True) for layer in layers.values()]
     with hooked(handles):
@@ -46,13 +46,13 @@ def data_init(model: nn.Module, *inputs: Any, init_scale: float = 1.0) -> list[s
     return [name for name, layer in layers.items() if id(layer) in seen]
 
 
-def _begin(layer: nn.Module, given: tuple, keywords: dict, scale: float) -> None:
+def _begin(layer: nn.Module, inputs: tuple, keywords: dict, scale: float) -> None:
     own = next(p for p in on(layer) if isinstance(p, WeightNorm))
     bias = layer._parameters.get("bias")
     own.g.fill_(1)
     if bias is not None:
         bias.fill_(0)
-    y: Tensor = layer.forward(*given, **keywords)
+    y: Tensor = layer.forward(*inputs, **keywords)
     axis = y.dim() - 1 if isinstance(layer, nn.Linear) else 1
     var, mean = torch.var_mean(y, [a for a in range(y.dim()) if a != axis], correction=0)
     g = scale / (var + TINY).sqrt()

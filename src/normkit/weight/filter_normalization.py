@@ -60,8 +60,8 @@ def random_direction(
     model: nn.Module, *, norm: str = "filter", ignore: str = "biasbn", generator: torch.Generator | None = None
 ) -> dict[str, Tensor]:
     """Draw a normalized direction for each parameter of a model, by name."""
-    drawn = {}
+    directions = {}
     for name, p in model.named_parameters():
         direction = torch.randn(p.shape, generator=generator, dtype=p.dtype, device=p.device)
-        drawn[name] = filter_normalization(direction, p.detach(), norm=norm, ignore=ignore)
-    return drawn
+        directions[name] = filter_normalization(direction, p.detach(), norm=norm, ignore=ignore)
+    return directions

@@ -88,11 +88,11 @@ class GeneralizedGaussianInit(Method):
         return wide.new_tensor(nu), wide.new_tensor(scale)
 
 
-def _exponent(wanted: float) -> float:
+def _exponent(goal: float) -> float:
     """Find nu by halving: the logarithm of the ratio of moments falls with it."""
     low, high = RANGE
     for _ in range(100):
         nu = (low + high) / 2
         ratio = math.lgamma(1 / nu) + math.lgamma(3 / nu) - 2 * math.lgamma(2 / nu)
-        low, high = (nu, high) if ratio > wanted else (low, nu)
+        low, high = (nu, high) if ratio > goal else (low, nu)
     return (low + high) / 2

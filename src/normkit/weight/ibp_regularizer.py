@@ -66,8 +66,8 @@ class IBPRegularizer(Loss):
     def _pairs(self, lower: Tensor, upper: Tensor, bounds: tuple[Tensor, ...]) -> list[tuple[Tensor, Tensor]]:
         if not bounds or len(bounds) % 2:
             raise ValueError(f"{type(self).__name__}: bounds must be pairs of lower and upper, not {len(bounds)}")
-        given = [(lower, upper), *zip(bounds[::2], bounds[1::2], strict=True)]
-        for layer, (low, high) in enumerate(given):
+        pairs = [(lower, upper), *zip(bounds[::2], bounds[1::2], strict=True)]
+        for layer, (low, high) in enumerate(pairs):
             names = [f"{end}{layer} of bounds" if layer else f"input_{end}" for end in ("lower", "upper")]
             for name, bound in zip(names, (low, high), strict=True):
                 check.floating(self, bound, name)
@@ -77,7 +77,7 @@ class IBPRegularizer(Loss):
                     f"{type(self).__name__}: {names[0]} and {names[1]} must have one shape, not {tuple(low.shape)} and "
                     f"{tuple(high.shape)}"
                 )
-        return given
+        return pairs
 
     def _tightness(self, lower: Tensor, upper: Tensor, radius: Tensor) -> Tensor:
         return torch.relu(self.tol - radius / ((upper - lower) / 2).mean().clamp(min=TINY)) / self.tol

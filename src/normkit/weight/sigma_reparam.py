@@ -86,9 +86,9 @@ class SigmaReparam(Parametrization):
         return iterate(matrix(raw), snapshot(self.u).to(raw.dtype))
 
     @torch.no_grad()
-    def _keep(self, found: Triplet) -> None:
-        self.u.copy_(found.right)
-        self.sigma.copy_(found.value.reshape(1))
+    def _keep(self, triplet: Triplet) -> None:
+        self.u.copy_(triplet.right)
+        self.sigma.copy_(triplet.value.reshape(1))
 
     @torch.no_grad()
     def reset(self, raw: Tensor) -> None:

@@ -141,10 +141,10 @@ class SpectralNorm(Parametrization):
         return x / (torch.linalg.vector_norm(x) + self.eps)
 
     @torch.no_grad()
-    def _keep(self, found: Triplet) -> None:
-        self.u.copy_(found.left)
+    def _keep(self, triplet: Triplet) -> None:
+        self.u.copy_(triplet.left)
         if self.variant == "torch":
-            self.v.copy_(found.right)
+            self.v.copy_(triplet.right)
 
     @torch.no_grad()
     def reset(self, raw: Tensor) -> None:

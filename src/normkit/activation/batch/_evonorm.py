@@ -14,27 +14,29 @@ class EvoNormB(Running, Norm):
     """Divide by the larger of the batch's deviation and a rival made of the sample; the classes differ in the rival."""
 
     running_var: Tensor | None
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
     unbiased: bool = True  # which variance is tracked
     least_axes = 2
 
     def __init__(
         self,
         num_features: int,
-        eps: float,
-        momentum: float,
-        affine: bool,
-        apply_act: bool,
-        sync: bool,
-        process_group,
+        *,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        apply_act: bool = True,
+        sync: bool = False,
+        process_group=None,
     ):
         super().__init__()
         self.num_features = check.size(self, "num_features", num_features)
         self.eps = check.eps(self, eps)
         self.momentum = check.number(self, "momentum", momentum, 0, 1)
-        self.affine, self.apply_act = bool(affine), bool(apply_act)
+        self.apply_act = bool(apply_act)
         self.sync, self.process_group = sync, process_group
-        self.weight = nn.Parameter(torch.ones(num_features)) if affine else None
-        self.bias = nn.Parameter(torch.zeros(num_features)) if affine else None
+        self.weight = nn.Parameter(torch.ones(num_features))
+        self.bias = nn.Parameter(torch.zeros(num_features))
         self.keep(running_var=torch.ones(num_features))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -53,12 +53,10 @@ class Whitening(Channelwise):
             centered = exact - along(mean, x)
             self.move(count, **{"running_mean": mean, self.matrix: matrix})
         else:
-            mean, matrix = (statistics.accurate(t).to(exact.dtype) for t in (self.running_mean, self._running_matrix()))
+            running = self.running_mean, getattr(self, self.matrix)
+            mean, matrix = (statistics.accurate(t).to(exact.dtype) for t in running)
             centered = exact - along(mean, x)
         return self._mix(matrix, centered, x)
-
-    def _running_matrix(self) -> Tensor:
-        return getattr(self, self.matrix)
 
     def _products(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Means, products of each group's centered channels (groups, width, width), and the number of values."""

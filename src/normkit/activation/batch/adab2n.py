@@ -108,11 +108,11 @@ class AdaB2N(Channelwise):
         if not self.training:
             y = channel.normalize_with(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
             return y, statistics.accurate(x).new_zeros(())
-        given = statistics.accurate(x)
-        moments = self._weighted_moments(given, task_ids)
+        wide = statistics.accurate(x)
+        moments = self._weighted_moments(wide, task_ids)
         with once(self):
             self.loss = self._step(moments)
-        y = channel.normalize_with(given, moments.mean, moments.var, self.weight, self.bias, eps=self.eps)
+        y = channel.normalize_with(wide, moments.mean, moments.var, self.weight, self.bias, eps=self.eps)
         return y.to(x.dtype), self.loss
 
     @torch.no_grad()
@@ -163,12 +163,12 @@ class AdaB2N(Channelwise):
         a = torch.where(met, statistics.accurate(self.task_weight).to(count.dtype).exp() + count, 0)
         return torch.where(count > 0, a / a.sum(), 0)
 
-    def _step(self, found: statistics.Moments) -> Tensor:
+    def _step(self, moments: statistics.Moments) -> Tensor:
         """Move the running state; return the distance of the batch's moments from it."""
         self.num_batches_tracked.add_(1)
         eta = self._rate()
-        eta = torch.where(found.count > 0, eta, 0)
-        return self._move(self.running_mean, found.mean, eta) + self._move(self.running_var, found.var, eta)
+        eta = torch.where(moments.count > 0, eta, 0)
+        return self._move(self.running_mean, moments.mean, eta) + self._move(self.running_var, moments.var, eta)
 
     def _move(self, running: Tensor, value: Tensor, eta: Tensor) -> Tensor:
         """Move a running estimate; return the mean square of ``value`` about it."""

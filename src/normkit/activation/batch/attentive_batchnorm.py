@@ -84,11 +84,11 @@ class AttentiveBatchNorm(Channelwise):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Normalize ``x``; in training move the running moments."""
         real = self._real(x, mask)
-        given = statistics.accurate(x)
-        mean, var = self._mean_and_var(given, real)
-        z = torch.tanh(_apply(self.hidden, self._source(given, real)))
+        wide = statistics.accurate(x)
+        mean, var = self._mean_and_var(wide, real)
+        z = torch.tanh(_apply(self.hidden, self._source(wide, real)))
         weight = torch.sigmoid(_apply(self.attention, z)) * _apply(self.weight_proj, z)
-        h = (given - mean) * (var + self.eps).rsqrt()
+        h = (wide - mean) * (var + self.eps).rsqrt()
         return (weight * h + _apply(self.bias_proj, z)).to(x.dtype)
 
     def _real(self, x: Tensor, mask: Tensor | None) -> Tensor | None:

@@ -81,13 +81,13 @@ class BatchRenorm(Channelwise):
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running values."""
         check.channels_first(self, x, self.num_features)
-        given = statistics.accurate(x)
+        wide = statistics.accurate(x)
         if self.training:
             with once(self):
-                h = self._renormalize(given)
+                h = self._renormalize(wide)
         else:
             mean, std = statistics.accurate(self.running_mean), statistics.accurate(self.running_std)
-            h = (given - along(mean, x)) / along(std, x)
+            h = (wide - along(mean, x)) / along(std, x)
         return channel.affine(h, self.weight, self.bias).to(x.dtype)
 
     def _renormalize(self, x: Tensor) -> Tensor:

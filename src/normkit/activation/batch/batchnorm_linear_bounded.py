@@ -87,10 +87,10 @@ class BatchNormLinearBounded(Norm):
     def forward(self, x: Tensor) -> Tensor:
         """Activate and normalize ``x``."""
         check.channels_first(self, x, self.num_features, most=2)
-        given, activate = statistics.accurate(x), ACTIVATIONS[self.activation]
+        wide, activate = statistics.accurate(x), ACTIVATIONS[self.activation]
         if self.order == "act-norm":
-            return self._normalize(activate(self.gain * given)).to(x.dtype)
-        return activate(self.gain * self._normalize(given)).to(x.dtype)
+            return self._normalize(activate(self.gain * wide)).to(x.dtype)
+        return activate(self.gain * self._normalize(wide)).to(x.dtype)
 
     def _normalize(self, x: Tensor) -> Tensor:
         alone = not self.sync or statistics.processes(self.process_group) == 1

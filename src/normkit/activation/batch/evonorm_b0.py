@@ -73,8 +73,12 @@ class EvoNormB0(EvoNormB):
         sync: bool = False,
         process_group=None,
     ):
-        super().__init__(num_features, eps, momentum, affine, apply_act, sync, process_group)
-        self.unbiased = bool(unbiased)
+        super().__init__(
+            num_features, eps=eps, momentum=momentum, apply_act=apply_act, sync=sync, process_group=process_group
+        )
+        self.affine, self.unbiased = bool(affine), bool(unbiased)
+        if not affine:
+            self.weight = self.bias = None
         if apply_act:
             self.v = nn.Parameter(torch.ones(num_features))
         else:

@@ -52,17 +52,5 @@ class EvoNormB1(EvoNormB):
     authors' code, timm's is followed. A batch with NaN or infinity enters ``running_var``, as in torch's BatchNorm.
     """
 
-    def __init__(
-        self,
-        num_features: int,
-        *,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        apply_act: bool = True,
-        sync: bool = False,
-        process_group=None,
-    ):
-        super().__init__(num_features, eps, momentum, True, apply_act, sync, process_group)
-
     def _rival(self, x: Tensor) -> Tensor:
         return (x + 1) * self._root_mean_square(x)

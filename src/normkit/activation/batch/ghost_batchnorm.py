@@ -92,12 +92,12 @@ class GhostBatchNorm(Channelwise):
         check.channels_first(self, x, self.num_features)
         if not self.training:
             return channel.normalize_with(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-        given = statistics.accurate(x)
-        cut = self._cut(given)
-        moments = self._moments_of_ghosts(given, cut)
+        wide = statistics.accurate(x)
+        cut = self._cut(wide)
+        moments = self._moments_of_ghosts(wide, cut)
         self._track_each(moments)
-        mean, var = (along(self._spread(value, given, cut), x) for value in moments[:2])
-        h = (given - mean) * (var + self.eps).rsqrt()
+        mean, var = (along(self._spread(value, wide, cut), x) for value in moments[:2])
+        h = (wide - mean) * (var + self.eps).rsqrt()
         return channel.affine(h, self.weight, self.bias).to(x.dtype)
 
     def _cut(self, x: Tensor) -> _Cut:
@@ -126,12 +126,12 @@ class GhostBatchNorm(Channelwise):
         samples = value.unsqueeze(1).expand(-1, cut.length, -1).flatten(0, 1)
         return samples.narrow(0, cut.start, x.shape[0])
 
-    def _track_each(self, found: statistics.Moments) -> None:
+    def _track_each(self, moments: statistics.Moments) -> None:
         """Move the running values as one step a ghost does: the i-th of k keeps (1 - momentum)^(k - i) of its share."""
-        ghosts = found.mean.shape[0]
-        kept = (1 - self.momentum) ** torch.arange(ghosts, -1, -1, device=found.mean.device, dtype=found.mean.dtype)
+        ghosts = moments.mean.shape[0]
+        kept = (1 - self.momentum) ** torch.arange(ghosts, -1, -1, device=moments.mean.device, dtype=moments.mean.dtype)
         rate, share = 1 - kept[0], self.momentum * kept[1:].unsqueeze(1)
-        for running, value in ((self.running_mean, found.mean), (self.running_var, found.unbiased())):
+        for running, value in ((self.running_mean, moments.mean), (self.running_var, moments.unbiased())):
             average = (share * value.detach()).sum(0) / torch.where(rate > 0, rate, 1)
             track(running, average, rate)
 

@@ -70,13 +70,13 @@ class L1BatchNorm(Channelwise):
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running values."""
         check.channels_first(self, x, self.num_features)
-        given = statistics.accurate(x)
+        wide = statistics.accurate(x)
         if self.training:
-            centered, mean, deviation, count = self._deviations(given)
+            centered, mean, deviation, count = self._deviations(wide)
             self.move(count, running_mean=mean, running_deviation=deviation)
         else:
             mean, deviation = statistics.accurate(self.running_mean), statistics.accurate(self.running_deviation)
-            centered = given - along(mean, x)
+            centered = wide - along(mean, x)
         return channel.affine(centered / along(deviation + self.eps, x), self.weight, self.bias).to(x.dtype)
 
     def _deviations(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

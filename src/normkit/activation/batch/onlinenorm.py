@@ -96,15 +96,15 @@ class OnlineNorm(Channelwise):
         """Normalize ``x``; in training move the running moments, and in its backward pass u and v."""
         check.channels_first(self, x, self.num_features)
         if not self.training:
-            given = statistics.accurate(x)
-            y = ops.normalize_with(given, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+            wide = statistics.accurate(x)
+            y = ops.normalize_with(wide, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
             return self._guard(y).to(x.dtype)
         control = ops.Control(self.eps, self.forward_decay, self.backward_decay, self.sync, self.process_group)
-        given = statistics.accurate(x) if self.guard == "layer-scaling" else x
+        wide = statistics.accurate(x) if self.guard == "layer-scaling" else x
         limit = self.clamp_value if self.guard == "clamp" else None
         moments, pulls = (self.running_mean, self.running_var), (self.u, self.v)
         with once(self):
-            y = ops.online_norm(given, self.weight, self.bias, moments, pulls, control, limit=limit)
+            y = ops.online_norm(wide, self.weight, self.bias, moments, pulls, control, limit=limit)
         return y if limit is not None else self._guard(y).to(x.dtype)
 
     def _guard(self, y: Tensor) -> Tensor:

@@ -57,8 +57,8 @@ class ModulatedNorm(Norm):
         tokens = each and isinstance(condition, Tensor) and condition.dim() == 3
         samples = x.shape[:2] if tokens else x.shape[:1]
         check.values(self, "condition", condition, (*samples, self.condition_features), x)
-        made = run(self.modulation, F.silu(condition) if activation else condition)
-        return made.to(accurate(x[:0]).dtype).chunk(self.pieces, dim=-1)
+        vectors = run(self.modulation, F.silu(condition) if activation else condition)
+        return vectors.to(accurate(x[:0]).dtype).chunk(self.pieces, dim=-1)
 
 
 def of_tokens(vectors: Tensor) -> Tensor:

@@ -85,8 +85,8 @@ class AdaLNLoRA(Norm):
         tokens = isinstance(condition, Tensor) and condition.dim() == 3
         samples = x.shape[: 1 + tokens]
         check.values(self, "condition", condition, (*samples, self.condition_features), x)
-        made = run(self.up, run(self.down, F.silu(condition)))
+        vectors = run(self.up, run(self.down, F.silu(condition)))
         if shared is None:
-            return made
+            return vectors
         check.values(self, "shared", shared, (*samples, 3 * self.dim), x)
-        return accurate(made) + accurate(shared[..., : self.pieces * self.dim])
+        return accurate(vectors) + accurate(shared[..., : self.pieces * self.dim])

@@ -74,7 +74,7 @@ class AdaLNSingle(Norm):
         check.values(self, "x", x, (None, None, self.dim), x)
         check.values(self, "shared", shared, (x.shape[0], self.pieces * self.dim), x)
         h = ops.row_norm(accurate(x), rule=self.rule)
-        made = shared.to(h.dtype).unflatten(-1, (self.pieces, self.dim))
-        made = made if self.table is None else self.table.to(h.dtype) + made
-        shift, scale, *rest = made.unbind(1)
+        vectors = shared.to(h.dtype).unflatten(-1, (self.pieces, self.dim))
+        vectors = vectors if self.table is None else self.table.to(h.dtype) + vectors
+        shift, scale, *rest = vectors.unbind(1)
         return (modulate(h, scale, shift).to(x.dtype), *(part.to(x.dtype) for part in rest))

@@ -80,8 +80,8 @@ class AdaLNZeroTwoStream(ModulatedNorm):
     def forward(self, x: Tensor, context: Tensor, condition: Tensor) -> tuple[Tensor, ...]:
         """Normalize ``x`` and ``context``, modulate each with ``condition``, and return their gates."""
         h, other = self._normalize(x), self._normalize(context, "context", x.shape[0])
-        made, half = self._vectors(condition, x, self.activation), self.pieces // 2
-        first, second = (made[::2], made[1::2]) if self.interleaved else (made[:half], made[half:])
+        vectors, half = self._vectors(condition, x, self.activation), self.pieces // 2
+        first, second = (vectors[::2], vectors[1::2]) if self.interleaved else (vectors[:half], vectors[half:])
         shift, scale, *rest = first
         context_shift, context_scale, *context_rest = second
         y, context_y = modulate(h, scale, shift), modulate(other, context_scale, context_shift)

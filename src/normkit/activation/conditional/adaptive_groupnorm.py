@@ -78,6 +78,6 @@ class AdaptiveGroupNorm(Norm):
         check.channels_first(self, x, self.num_features)
         check.values(self, "condition", condition, (x.shape[0], self.condition_features), x)
         h = ops.group_norm(statistics.accurate(x), self.num_groups, self.weight, self.bias, eps=self.eps)
-        made = run(self.modulation, F.silu(condition) if self.activation else condition).to(h.dtype)
-        scale, shift = made.chunk(2, dim=-1)
+        vectors = run(self.modulation, F.silu(condition) if self.activation else condition).to(h.dtype)
+        scale, shift = vectors.chunk(2, dim=-1)
         return ops.affine(h, 1 + scale, shift).to(x.dtype)

@@ -70,19 +70,19 @@ class ModulatedRMSNorm(Norm):
         h = ops.row_norm(accurate(x), self.weight, rule=self.rule)
         return (h * gain if added is None else torch.addcmul(added, h, gain)).to(x.dtype)
 
-    def _fit(self, name: str, given: Tensor, x: Tensor) -> Tensor:
+    def _fit(self, name: str, modulation: Tensor, x: Tensor) -> Tensor:
         """A scale or a shift in a shape that broadcasts with ``x``, in the type that statistics are taken in."""
-        check.floating(self, given, name)
-        check.shape(self, name, given, given.shape, x)
-        values = given.to(accurate(x[:0]).dtype)
-        if given.shape in (x.shape, x.shape[-1:]):
+        check.floating(self, modulation, name)
+        check.shape(self, name, modulation, modulation.shape, x)
+        values = modulation.to(accurate(x[:0]).dtype)
+        if modulation.shape in (x.shape, x.shape[-1:]):
             return values
-        if given.dim() == 2 and given.shape[1] == self.dim:
-            if x.dim() == 3 and given.shape[0] == x.shape[0]:
+        if modulation.dim() == 2 and modulation.shape[1] == self.dim:
+            if x.dim() == 3 and modulation.shape[0] == x.shape[0]:
                 return values.unsqueeze(1)
-            if x.dim() == 2 and given.shape[0] > 0 and x.shape[0] % given.shape[0] == 0:
-                return values.repeat_interleave(x.shape[0] // given.shape[0], 0)
+            if x.dim() == 2 and modulation.shape[0] > 0 and x.shape[0] % modulation.shape[0] == 0:
+                return values.repeat_interleave(x.shape[0] // modulation.shape[0], 0)
         raise ValueError(
             f"ModulatedRMSNorm: {name} must be ({self.dim},), that of x, or a row of {self.dim} for each sample, "
-            f"for a matrix x for each of equal runs of rows; x is {tuple(x.shape)}, {name} {tuple(given.shape)}"
+            f"for a matrix x for each of equal runs of rows; x is {tuple(x.shape)}, {name} {tuple(modulation.shape)}"
         )

@@ -56,10 +56,10 @@ class SpatialNorm(Norm):
         super().__init__()
         self.num_features = check.size(self, "num_features", num_features)
         self.map_channels = check.size(self, "map_channels", map_channels)
-        chosen = catalog.choose(self, "norm", norm, NORM)
-        if not chosen.card.shape.image or chosen.card.inputs:
+        choice = catalog.choose(self, "norm", norm, NORM)
+        if not choice.card.shape.image or choice.card.inputs:
             raise ValueError(f"{type(self).__name__}: norm must be of images alone, not {norm!r}")
-        self.norm = chosen.create(num_features)
+        self.norm = choice.create(num_features)
         self.gain, self.shift = (nn.Linear(map_channels, num_features) for _ in range(2))
 
     def forward(self, x: Tensor, map: Tensor) -> Tensor:

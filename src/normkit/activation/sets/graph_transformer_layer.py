@@ -90,15 +90,15 @@ class GraphTransformerLayer(Method):
         check.divides(self, "heads", heads, "dim", dim)
         self.edges = bool(edges)
         self.dropout = check.number(self, "dropout", dropout, 0, 1)
-        made = NORMS[check.choice(self, "norm", norm, tuple(NORMS))]
+        make = NORMS[check.choice(self, "norm", norm, tuple(NORMS))]
         for name in ("query", "key", "value", *(["edge"] if edges else [])):
             self.add_module(name, Linear(dim, dim, bias=bool(bias)))
         for start in ("", "edge_") if edges else ("",):
             self.add_module(f"{start}out", Linear(dim, dim))
             self.add_module(f"{start}up", Linear(dim, 2 * dim))
             self.add_module(f"{start}down", Linear(2 * dim, dim))
-            self.add_module(f"{start}norm1", made(dim))
-            self.add_module(f"{start}norm2", made(dim))
+            self.add_module(f"{start}norm1", make(dim))
+            self.add_module(f"{start}norm2", make(dim))
 
     def forward(
         self, x: Tensor, edge_index: Tensor, edge_features: Tensor | None = None

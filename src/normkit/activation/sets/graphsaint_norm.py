@@ -110,9 +110,9 @@ class GraphSAINTNorm(Norm):
         return (accurate(losses) * accurate(weight)).sum().to(losses.dtype)
 
 
-def _counts(owner: object, name: str, value: Tensor, wanted: tuple[int, ...], like: Tensor) -> Tensor:
+def _counts(owner: object, name: str, value: Tensor, sizes: tuple[int, ...], like: Tensor) -> Tensor:
     """Require real numbers of that shape; integers become floating-point."""
-    check.shape(owner, name, value, wanted, like)
+    check.shape(owner, name, value, sizes, like)
     if value.dtype is torch.bool or value.is_complex():
         raise TypeError(f"{type(owner).__name__}: {name} must hold real numbers, not {value.dtype}")
     return value if value.is_floating_point() else value.to(torch.get_default_dtype())

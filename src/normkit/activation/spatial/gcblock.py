@@ -114,8 +114,8 @@ class GCBlock(Norm):
         logits = self.mask(x.mT)
         own = logits.detach().amax(1, keepdim=True) if x.shape[-1] else x.new_full((len(x), 1, 1), -torch.inf)
         powers = (logits - own).exp()
-        found = torch.cat([own, powers.sum(1, keepdim=True), x @ powers], 1).squeeze(-1)
-        most, total, context = part.stacked(found, space).split([1, 1, x.shape[1]], 2)
+        sums = torch.cat([own, powers.sum(1, keepdim=True), x @ powers], 1).squeeze(-1)
+        most, total, context = part.stacked(sums, space).split([1, 1, x.shape[1]], 2)
         share = (most - most.amax(0)).exp().detach()
         return (share * context).sum(0) / (share * total).sum(0)
 

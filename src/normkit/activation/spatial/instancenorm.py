@@ -107,8 +107,8 @@ class InstanceNorm(Running, Norm):
             return x.dim() == self.space + 1
         return x.dim() > 1 and (x.dim() == 2 or x.shape[1] != self.num_features) and x.shape[0] == self.num_features
 
-    def _average(self, mean: Tensor, var: Tensor, found: statistics.Moments) -> None:
+    def _average(self, mean: Tensor, var: Tensor, moments: statistics.Moments) -> None:
         joined = {"group": self.process_group, "sync": self.sync}
         rate = self.momentum or 0.0
-        track(mean, statistics.mean_over(found.mean, (0,), **joined), rate)
-        track(var, statistics.mean_over(found.unbiased(), (0,), **joined), rate)
+        track(mean, statistics.mean_over(moments.mean, (0,), **joined), rate)
+        track(var, statistics.mean_over(moments.unbiased(), (0,), **joined), rate)

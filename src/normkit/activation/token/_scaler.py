@@ -25,6 +25,6 @@ class SeriesScaler(Norm):
     def denormalize(self, y: Tensor, location: Tensor, scale: Tensor) -> Tensor:
         """Bring a forecast (N, its own time, C) to the level and size of the series that location and scale are of."""
         check.values(self, "y", y, (None, None, None), y)
-        for name, taken in (("location", location), ("scale", scale)):
-            check.values(self, name, taken, (y.shape[0], 1, y.shape[2]), y)
+        for name, statistic in (("location", location), ("scale", scale)):
+            check.values(self, name, statistic, (y.shape[0], 1, y.shape[2]), y)
         return (accurate(y) * scale + location).to(y.dtype)

@@ -61,5 +61,5 @@ class Derf(PointwiseNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Squash ``x``."""
-        given = (x, self.alpha, self.shift, self.weight, self.bias)
-        return ops.derf(*given, function=self.function, channels_last=self.channels_last, owner=self)
+        tensors = (x, self.alpha, self.shift, self.weight, self.bias)
+        return ops.derf(*tensors, function=self.function, channels_last=self.channels_last, owner=self)

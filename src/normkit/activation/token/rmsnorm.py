@@ -111,14 +111,13 @@ class RMSNorm(RowNorm):
     ):
         check.number(self, "p", p, 0.0, 1.0, open_low=True)
         check.choice(self, "cast", cast, ("auto", *CASTS))
-        if eps_floor and (p != 1 or not eps_inside or gain_first):
+        if eps_floor and (p, bool(eps_inside), bool(gain_first)) != (1, True, False):
             raise ValueError("RMSNorm: eps_floor=True goes with p=1, eps_inside=True and gain_first=False alone")
         rule = ops.Row(
-            eps=0.0 if eps is None else check.eps(self, eps),
             eps_place="floor" if eps_floor else "inside" if eps_inside else "outside",
             part=None if p == 1 else self._part(dim, p),
             offset=check.number(self, "offset", offset),
-            cast=("late" if offset else "early") if cast == "auto" else cast,
+            cast={"auto": "late" if offset else "early"}.get(cast, cast),
         )
         root = math.sqrt(math.prod(self.sizes(dim))) if eps_floor else 1.0  # a length is so many root mean squares
         super().__init__(dim, rule, gain=1.0 - offset if affine else None, bias=affine and bias, factor=root)

@@ -16,8 +16,8 @@ def step(x: Tensor, log_prob: LogProb, size: float, flow: Diffusion) -> State:
     """A path to each state is drawn as a bridge, another is proposed, and the weights of both decide."""
     new, ratio = flow.draw(len(x), x)
     step = catalog.card("imh-step").entry
-    chosen = step(x, log_prob(x), flow.bridge(x), new, log_prob(new), ratio, uniform(x))
-    return State(chosen.x, chosen.accepted)
+    moves = step(x, log_prob(x), flow.bridge(x), new, log_prob(new), ratio, uniform(x))
+    return State(moves.x, moves.accepted)
 
 
 SAMPLER = Sampler(step, proposes="Diffusion")

@@ -16,8 +16,8 @@ def step(x: Tensor, log_prob: LogProb, size: float, flow: Flow) -> State:
     """Take one step of every chain."""
     new = flow.sample(len(x)).to(x.dtype)
     step = catalog.card("imh-step").entry
-    chosen = step(x, log_prob(x), flow.log_prob(x), new, log_prob(new), flow.log_prob(new), uniform(x))
-    return State(chosen.x, chosen.accepted)
+    moves = step(x, log_prob(x), flow.log_prob(x), new, log_prob(new), flow.log_prob(new), uniform(x))
+    return State(moves.x, moves.accepted)
 
 
 SAMPLER = Sampler(step, proposes="Flow")

@@ -20,8 +20,8 @@ def step(x: Tensor, log_prob: LogProb, size: float, flow: Flow) -> State:
     new = flow.sample(len(x) * (PARTICLES - 1)).to(x.dtype)
     rows = torch.cat([x.unsqueeze(1), new.unflatten(0, (len(x), -1))], 1)
     weights = (law(rows.flatten(0, 1)).unflatten(0, (len(x), -1)) for law in (log_prob, flow.log_prob))
-    chosen = catalog.card("isir-step").entry(rows, *weights, uniform(x))
-    return State(chosen.x, (chosen.index > 0).to(x.dtype))
+    moves = catalog.card("isir-step").entry(rows, *weights, uniform(x))
+    return State(moves.x, (moves.index > 0).to(x.dtype))
 
 
 SAMPLER = Sampler(step, proposes="Flow")

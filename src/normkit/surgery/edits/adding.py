@@ -61,23 +61,23 @@ def _always(statement: ast.stmt) -> list[ast.AST]:
 
 def _sum(argument: ast.expr, before: list[ast.stmt]) -> Sum | None:
     """The addition that an argument is, or was in the statements before, if nothing can have changed it since."""
-    if _is_sum(argument):
-        return Sum(None, argument, False)  # type: ignore[arg-type]
     if not isinstance(argument, ast.Name):
-        return None
+        return _made_by(None, argument, False)
     name, branched = argument.id, False
     for statement in reversed(before):
         if isinstance(statement, ast.If) and not _changes_in_place(statement):
             branched = True
             continue
         target, value = _assigned(statement)
-        renamed = isinstance(value, ast.Name)
-        if target == name and not (renamed and not branched):
-            return Sum(statement, value, branched) if _is_sum(value) else None  # type: ignore[arg-type]
-        if not renamed:  # a call may change in place what the name stands for
-            return None
-        name = value.id if target == name else name  # type: ignore[union-attr]
+        if not isinstance(value, ast.Name) or (branched and target == name):
+            # a call may change in place what another name stands for
+            return _made_by(statement, value, branched) if target == name else None
+        name = value.id if target == name else name
     return None
+
+
+def _made_by(statement: ast.stmt | None, value: ast.expr | None, branched: bool) -> Sum | None:
+    return Sum(statement, value, branched) if _is_sum(value) else None  # type: ignore[arg-type]
 
 
 def _assigned(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:

@@ -171,8 +171,6 @@ class Stream:
             writer, scale = self._scaled(node, at)
             writers[writer], scales[scale] = at, writer
         elif _is_sum(node, kind):
-            if any(isinstance(part, int | float) and part for part in node.args[:2]) and kind not in (*FACTORS, "cat"):
-                raise Stays("a number is added to the residual stream")
             yield from _joined(node, at, kind)
         elif _is_move(node, kind):
             source = node.all_input_nodes[0]
@@ -270,6 +268,8 @@ def _is_move(node: fx.Node, kind: str) -> bool:
 
 def _joined(node: fx.Node, at: int, kind: str) -> Iterator[tuple[fx.Node, int]]:
     """What a sum is made of, and the axis of its features there."""
+    if any(isinstance(part, int | float) and part for part in node.args[:2]) and kind not in (*FACTORS, "cat"):
+        raise Stays("a number is added to the residual stream")
     for source in node.all_input_nodes:
         offset = node.meta["val"].ndim - source.meta["val"].ndim
         if at < offset or source.meta["val"].shape[at - offset] != node.meta["val"].shape[at]:

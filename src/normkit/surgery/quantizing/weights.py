@@ -537,12 +537,8 @@ def _bytes(model: nn.Module) -> int:
     """What parameters and buffers take, shared ones once."""
     total, pointers = 0, set()
     for tensor in (*model.parameters(), *model.buffers()):
-        for part in _stored_parts(tensor):
+        for part in few.parts(tensor).values() or [tensor]:
             if part.data_ptr() not in pointers:
                 pointers.add(part.data_ptr())
                 total += part.numel() * part.element_size()
     return total
-
-
-def _stored_parts(tensor: Tensor) -> list[Tensor]:
-    return list(few.parts(tensor).values()) or [tensor]

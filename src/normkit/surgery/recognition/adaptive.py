@@ -152,13 +152,20 @@ def _sizes(kind: Kind, module: nn.Module) -> Sizes | None:
     if len(matrices) != kind.matrices:
         return None
     if not matrices:
-        widths = _widths(module)
-        return Sizes(widths[0], widths[0]) if widths and widths[0] > 1 else None
-    if kind.table:
-        ((rows, columns),) = matrices
-        return (
-            Sizes(columns, rows * columns if kind.name == "adaln-single" else columns) if rows == kind.pieces else None
-        )
+        width = next(_widths(module), 0)
+        return Sizes(width, width) if width > 1 else None
+    return (_of_table if kind.table else _of_matrices)(kind, matrices)
+
+
+def _of_table(kind: Kind, matrices: Sequence[torch.Size]) -> Sizes | None:
+    """The sizes of a kind whose one matrix has a row for each piece."""
+    ((rows, columns),) = matrices
+    features = rows * columns if kind.name == "adaln-single" else columns
+    return Sizes(columns, features) if rows == kind.pieces else None
+
+
+def _of_matrices(kind: Kind, matrices: Sequence[torch.Size]) -> Sizes | None:
+    """The sizes of a kind that makes all pieces by one matrix, or by two with a rank between them."""
     last, first = max(matrices), min(matrices)
     (rows, rank), columns = last, first[1]
     dim = rows // kind.pieces
@@ -169,11 +176,11 @@ def _sizes(kind: Kind, module: nn.Module) -> Sizes | None:
     return Sizes(dim, columns, rank) if fits and first[0] == rank else None
 
 
-def _widths(module: nn.Module) -> list[int]:
+def _widths(module: nn.Module) -> Iterator[int]:
     """The widths that the norms or the vectors of a module without matrices have."""
     shapes = [getattr(part, "normalized_shape", None) for part in module.modules()]
-    own = [shape[-1] for shape in shapes if isinstance(shape, tuple) and len(shape) == 1]
-    return [*own, *(t.numel() for t in specimen.tensors(module).values())]
+    yield from (shape[-1] for shape in shapes if isinstance(shape, tuple) and len(shape) == 1)
+    yield from (t.numel() for t in specimen.tensors(module).values())
 
 
 def find(module: nn.Module, work: nn.Module) -> Match | None:
@@ -186,12 +193,12 @@ def find(module: nn.Module, work: nn.Module) -> Match | None:
             continue
         first = next(_inputs(kind, sizes, torch.float64))
         for way in _ways(work, kind.condition.theirs(first)):
-            made = _call(way, work.eval(), kind, first)
-            if made is None:
+            output = _call(way, work.eval(), kind, first)
+            if output is None:
                 continue
             for kwargs, carried in _candidates(kind, module, matrices, sizes):
                 ours = build(kind.name, kwargs, carried, work)
-                if ours is None or _far(kind, ours, made, first) > NEAR[torch.float64]:
+                if ours is None or _far(kind, ours, output, first) > NEAR[torch.float64]:
                     continue
                 error = _agree(kind, way, work, ours, sizes)
                 if error:
@@ -200,13 +207,13 @@ def find(module: nn.Module, work: nn.Module) -> Match | None:
     return None
 
 
-def _ways(work: nn.Module, given: Sequence[Any]) -> Iterator[Way]:
+def _ways(work: nn.Module, inputs: Sequence[Any]) -> Iterator[Way]:
     """The ways of calling a module with a condition: by its place, or by one of the names that may be left out."""
-    yield lambda module, *given: module(*given)
-    takes = list(inspect.signature(work.forward).parameters.values())[len(given) - 1 :]
+    yield lambda module, *inputs: module(*inputs)
+    takes = list(inspect.signature(work.forward).parameters.values())[len(inputs) - 1 :]
     for p in takes:
         if p.default is None and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
-            yield lambda module, *given, name=p.name: module(*given[:-1], **{name: given[-1]})
+            yield lambda module, *inputs, name=p.name: module(*inputs[:-1], **{name: inputs[-1]})
 
 
 def _inputs(kind: Kind, sizes: Sizes, dtype: torch.dtype) -> Iterator[list[Tensor]]:
@@ -221,16 +228,12 @@ def _candidates(
 ) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
     """The arguments that a method may have, and whose numbers it takes; all that the module has are taken."""
     card = catalog.card(kind.name)
-    takes = card.signature.parameters
-    theirs = specimen.tensors(module)
-    choices = dict(kind.choices)
-    if "num_groups" in takes:
-        groups = named_so(plain_numbers(module, int), "group", 32)
-        choices["num_groups"] = [g for g in groups if 0 < g <= sizes.dim and sizes.dim % g == 0]
-    choices |= {"eps": epsilons(module, *EPSILONS)} if "eps" in takes else {}
-    fixed = {card.width.name: sizes.dim} if card.width is not None else {}
-    fixed |= {"condition_features": sizes.features} if "condition_features" in takes else {}
-    fixed |= {"rank": sizes.rank} if sizes.rank is not None else {}
+    takes, theirs = card.signature.parameters, specimen.tensors(module)
+    groups = [g for g in named_so(plain_numbers(module, int), "group", 32) if g > 0 and sizes.dim % g == 0]
+    may_vary = {"num_groups": groups, "eps": epsilons(module, *EPSILONS)}
+    known = {getattr(card.width, "name", ""): sizes.dim, "condition_features": sizes.features, "rank": sizes.rank}
+    choices = {**kind.choices, **{name: values for name, values in may_vary.items() if name in takes}}
+    fixed = {name: size for name, size in known.items() if name in takes}
     for values in itertools.product(*choices.values()):
         kwargs = {**fixed, **dict(zip(choices, values, strict=True))}
         with torch.device("meta"):
@@ -270,22 +273,22 @@ def _alike(one: Tensor, other: Tensor) -> bool:
     return _flat(one).shape == _flat(other).shape
 
 
-def _call(way: Way, work: nn.Module, kind: Kind, given: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...] | None:
+def _call(way: Way, work: nn.Module, kind: Kind, inputs: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...] | None:
     """What a module returns: a tensor, or a tuple of several; None where it takes no such input, or changes it."""
-    made = result(lambda *given: way(work, *kind.condition.theirs(given)), *given)
-    several = isinstance(made, tuple) and all(isinstance(t, Tensor) for t in made)
-    return made if several or isinstance(made, Tensor) else None
+    output = result(lambda *inputs: way(work, *kind.condition.theirs(inputs)), *inputs)
+    several = isinstance(output, tuple) and all(isinstance(t, Tensor) for t in output)
+    return output if several or isinstance(output, Tensor) else None
 
 
-def _far(kind: Kind, ours: nn.Module, made: Tensor | tuple[Tensor, ...], given: Sequence[Tensor]) -> float:
+def _far(kind: Kind, ours: nn.Module, output: Tensor | tuple[Tensor, ...], inputs: Sequence[Tensor]) -> float:
     """How far a method's results are apart from somebody's, whose gates may have an axis of one token."""
     with torch.no_grad():
-        want = kind.condition.ours(ours, given)
-    if isinstance(want, Tensor) or isinstance(made, Tensor):
-        return apart([made], [want]) if isinstance(want, Tensor) and isinstance(made, Tensor) else math.inf
-    if len(want) != len(made):
+        want = kind.condition.ours(ours, inputs)
+    if isinstance(want, Tensor) or isinstance(output, Tensor):
+        return apart([output], [want]) if isinstance(want, Tensor) and isinstance(output, Tensor) else math.inf
+    if len(want) != len(output):
         return math.inf
-    flat = [a.squeeze(1) if a.dim() == b.dim() + 1 else a for a, b in zip(made, want, strict=True)]
+    flat = [a.squeeze(1) if a.dim() == b.dim() + 1 else a for a, b in zip(output, want, strict=True)]
     return apart(flat, want)
 
 
@@ -294,8 +297,8 @@ def _agree(kind: Kind, way: Way, work: nn.Module, ours: nn.Module, sizes: Sizes)
 
     def rounds(dtype: torch.dtype, mode: bool) -> Iterator[float]:
         theirs, mine = (copy.deepcopy(one).to(dtype).train(mode) for one in (work, ours))
-        for given in _inputs(kind, sizes, dtype):
-            made = _call(way, theirs, kind, given)
-            yield math.inf if made is None else _far(kind, mine, made, given)
+        for inputs in _inputs(kind, sizes, dtype):
+            output = _call(way, theirs, kind, inputs)
+            yield math.inf if output is None else _far(kind, mine, output, inputs)
 
     return worst(NEAR, rounds)

@@ -119,22 +119,22 @@ def inputs(own: tuple[int, ...], dtype: torch.dtype, only: int | None = None) ->
         yield numbers(i + 1, *leading, *own, size=size, dtype=dtype)
 
 
-def result(run: Callable[..., Any], *given: Tensor) -> Any:
+def result(run: Callable[..., Any], *inputs: Tensor) -> Any:
     """What a call returns; None where it takes no such inputs, or changes them."""
-    before = [t.clone() for t in given]
+    before = [t.clone() for t in inputs]
     try:
         with torch.no_grad():
-            made = run(*given)
+            output = run(*inputs)
     except Exception:
         return None
-    return made if all(torch.equal(a, b) for a, b in zip(before, given, strict=True)) else None
+    return output if all(torch.equal(a, b) for a, b in zip(before, inputs, strict=True)) else None
 
 
 def call(work: nn.Module, x: Tensor) -> list[Tensor] | None:
     """What a module returns, as a list of tensors; None where it takes no such input."""
-    made = result(work, x)
-    made = list(made) if isinstance(made, tuple | list) else [made]
-    return made if made and all(isinstance(t, Tensor) for t in made) else None
+    output = result(work, x)
+    output = list(output) if isinstance(output, tuple | list) else [output]
+    return output if output and all(isinstance(t, Tensor) for t in output) else None
 
 
 def worst(types: Iterable[torch.dtype], rounds: Callable[[torch.dtype, bool], Iterator[float]]) -> dict[str, float]:
@@ -150,7 +150,7 @@ def worst(types: Iterable[torch.dtype], rounds: Callable[[torch.dtype, bool], It
 
 
 def agree(
-    work: nn.Module, ours: nn.Module, made: Callable, read: Read, own: tuple[int, ...], sure: Callable | None = None
+    work: nn.Module, ours: nn.Module, run: Callable, read: Read, own: tuple[int, ...], sure: Callable | None = None
 ) -> dict[str, float]:
     """How far both are apart, in both exact types and modes, relative to the largest number; {} where they are not.
 
@@ -159,7 +159,7 @@ def agree(
 
     def rounds(dtype: torch.dtype, mode: bool) -> Iterator[float]:
         theirs, mine = (copy.deepcopy(one).to(dtype).train(mode) for one in (work, ours))
-        return (far_apart(theirs, mine, made, read, x, sure) for x in inputs(own, dtype))
+        return (far_apart(theirs, mine, run, read, x, sure) for x in inputs(own, dtype))
 
     return worst(types_of(work), rounds)
 
@@ -171,23 +171,23 @@ def types_of(work: nn.Module) -> list[torch.dtype]:
 
 
 def far_apart(
-    theirs: nn.Module, ours: nn.Module, made: Callable, read: Read, x: Tensor, sure: Callable | None = None
+    theirs: nn.Module, ours: nn.Module, run: Callable, read: Read, x: Tensor, sure: Callable | None = None
 ) -> float:
     """How far two modules' results for an input are apart, relative to the largest number; infinity without numbers."""
     returned = call(theirs, x)
-    given = None if returned is None else read(returned, x)
-    if given is None:
+    have = None if returned is None else read(returned, x)
+    if have is None:
         return math.inf
     with torch.no_grad():
-        want = made(ours, x)
-        given, want = sure(ours, x, given, want) if sure is not None else (given, want)
-    return apart(given, want)
+        want = run(ours, x)
+        have, want = sure(ours, x, have, want) if sure is not None else (have, want)
+    return apart(have, want)
 
 
-def apart(given: Sequence[Tensor], want: Sequence[Tensor]) -> float:
+def apart(have: Sequence[Tensor], want: Sequence[Tensor]) -> float:
     """The largest difference, relative to the largest number of its tensor."""
     far = 0.0
-    for a, b in zip(given, want, strict=True):
+    for a, b in zip(have, want, strict=True):
         if a.shape != b.shape or not a.isfinite().all():
             return math.inf
         far = max(far, float((a - b).abs().max() / b.abs().max().clamp(min=1e-30)))
@@ -204,10 +204,10 @@ def plain_numbers(module: nn.Module, kind: type) -> dict[str, Any]:
     return constants
 
 
-def named_so(found: Mapping[str, Any], word: str, *usual: Any) -> list[Any]:
+def named_so(constants: Mapping[str, Any], word: str, *usual: Any) -> list[Any]:
     """Each number once, those first whose names have a word in them."""
-    ordered = sorted(found, key=lambda name: word not in name.lower())
-    return list(dict.fromkeys([*(found[name] for name in ordered), *usual]))
+    ordered = sorted(constants, key=lambda name: word not in name.lower())
+    return list(dict.fromkeys([*(constants[name] for name in ordered), *usual]))
 
 
 def epsilons(module: nn.Module, *usual: float) -> list[float]:
@@ -224,26 +224,26 @@ def factors_of(module: nn.Module) -> list[float]:
 def build(name: str, kwargs: Mapping[str, Any], carried: Mapping[str, str], theirs: nn.Module) -> nn.Module | None:
     """A method with the numbers of a module; None where it takes no such arguments."""
     try:
-        made = catalog.create(name, **kwargs)
+        method = catalog.create(name, **kwargs)
     except (ValueError, TypeError):
         return None
     own = next(iter(specimen.tensors(theirs).values()), None)
-    return carry(made if own is None else made.to(own.dtype), carried, theirs)
+    return carry(method if own is None else method.to(own.dtype), carried, theirs)
 
 
 @torch.no_grad()
-def carry(made: nn.Module, carried: Mapping[str, str], theirs: nn.Module) -> nn.Module:
+def carry(method: nn.Module, carried: Mapping[str, str], theirs: nn.Module) -> nn.Module:
     """Give a method the numbers of a module, by the names of both; the vector that it is handed is called ''."""
-    given: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     while isinstance(theirs, Flat | Handed | Tabled):
-        given |= {"": theirs.vector} if isinstance(theirs, Handed) else {}
+        tensors |= {"": theirs.vector} if isinstance(theirs, Handed) else {}
         theirs = theirs.module
-    given |= specimen.tensors(theirs)
-    own = specimen.tensors(made)
+    tensors |= specimen.tensors(theirs)
+    own = specimen.tensors(method)
     for ours, name in carried.items():
-        one = given[name].numel() == 1
-        own[ours].copy_(given[name].reshape(() if one else own[ours].shape))
-    return made
+        one = tensors[name].numel() == 1
+        own[ours].copy_(tensors[name].reshape(() if one else own[ours].shape))
+    return method
 
 
 def match_of(
@@ -252,15 +252,15 @@ def match_of(
     kwargs: dict[str, Any],
     carried: dict[str, str],
     error: dict[str, float],
-    made: nn.Module | None = None,
+    method: nn.Module | None = None,
     how: str = "as a whole",
 ) -> Match:
     """What a module was found to be, with its own numbers."""
     carried = {ours: theirs for ours, theirs in carried.items() if theirs}
-    made = build(name, kwargs, carried, module) if made is None else made
+    method = build(name, kwargs, carried, module) if method is None else method
     types = " and ".join(error)
     evidence = [f"{how}, on {len(LENGTHS) * len(SIZES)} inputs in both modes, in {types}"]
-    assert made is not None
+    assert method is not None
     return Match(
-        type(module).__name__, name, kwargs, made.train(module.training), error, evidence, carried=carried, sized=True
+        type(module).__name__, name, kwargs, method.train(module.training), error, evidence, carried=carried, sized=True
     )

@@ -88,8 +88,8 @@ def _laurel(module: nn.Module, work: nn.Module, norm: Within, down: str, up: str
         return None
     kwargs = {"dim": dim, "rank": rank, "norm": norm.words}
 
-    def read(made: list[Tensor], x: Tensor) -> list[Tensor] | None:
-        return made if len(made) == 1 and made[0].shape == x.shape else None
+    def read(outputs: list[Tensor], x: Tensor) -> list[Tensor] | None:
+        return outputs if len(outputs) == 1 and outputs[0].shape == x.shape else None
 
     error = agree(work, _built(kwargs, "laurel", carried, work), lambda ours, x: [ours(x)], read, (dim,))
     if not error:
@@ -135,8 +135,8 @@ def _altup(module: nn.Module, work: nn.Module, norm: Within, matrices: Mapping[s
         held = {} if scale is None else specimen.tensors(work)
         return [*both, *(active * one.to(active.dtype) for name, one in held.items() if name == scale)]
 
-    def read(made: list[Tensor], streams: Tensor) -> list[Tensor] | None:
-        return made if all(part.shape == streams.shape for part in made[:2]) else None
+    def read(outputs: list[Tensor], streams: Tensor) -> list[Tensor] | None:
+        return outputs if all(part.shape == streams.shape for part in outputs[:2]) else None
 
     for predict, correct in itertools.product(_methods(module, 1), _methods(module, 2)):
         error = agree(Layer(work, predict, correct, scale), ours, steps, read, (n, dim))

@@ -103,7 +103,7 @@ class Going(Compared):
     @torch.no_grad()
     def _other_sizes(self) -> int:
         """Longer, wider and more; one row alone; each small number; and memory that is not in order, or used twice."""
-        pair, taken = self.pair(5), 0
+        pair, count = self.pair(5), 0
         for mode in (False, True):
             pair.train(mode)
             few, many = [*smaller(self.shapes), *batches(self.shapes)], larger(self.shapes)
@@ -122,8 +122,8 @@ class Going(Compared):
                         self._both(pair, inputs, shape.axes, named(shape, mode))
                     elif (sizes := pair.theirs(*inputs).shape) != shape.sizes:
                         raise Differs(f"it makes shape {tuple(sizes)} of nothing of shape {shape.sizes}")
-                    taken += 1
-        return taken
+                    count += 1
+        return count
 
     def _gradients_elsewhere(self) -> None:
         """Gradients of many rows, of an input and sent in other memory, and where the input has none."""
@@ -139,10 +139,13 @@ class Going(Compared):
             usual: dict[tuple[int, bool], Tensor] = {}  # to measure one by that cancels, as a sum's does
             for inputs, down, learns in ways:
                 try:
-                    made = [_slopes(pair, side, inputs, down, [p[i] for p in both], learns) for i, side in _sides(pair)]
+                    slopes = [
+                        _slopes(pair, side, inputs, down, [p[i] for p in both], learns)
+                        for i, side in enumerate((pair.theirs, pair.ours))
+                    ]
                 except Exception:  # a size that one of them does not take
                     continue
-                for at, (their, our) in enumerate(zip(*made, strict=True)):
+                for at, (their, our) in enumerate(zip(*slopes, strict=True)):
                     if (at or not learns) and not our.any() and cancels(their, down, self.unit):
                         continue
                     axes = shape.axes if at == 0 and learns else tuple(range(our.ndim))
@@ -194,10 +197,6 @@ class Going(Compared):
                     if after is None or not torch.equal(before, after):
                         raise Differs(f"{name} has no place in it")
                 tensor.data.copy_(begun)
-
-
-def _sides(pair: Pair) -> list[tuple[int, Specimen]]:
-    return [(0, pair.theirs), (1, pair.ours)]
 
 
 def _slopes(

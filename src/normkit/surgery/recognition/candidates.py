@@ -145,9 +145,9 @@ def carryings(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> list[
     if not all(fitting) or len(ours) > 6:
         return []
     assignments = (
-        dict(zip(ours, chosen, strict=True))
-        for chosen in itertools.islice(itertools.product(*fitting), 4096)
-        if len(set(chosen)) == len(chosen)
+        dict(zip(ours, names, strict=True))
+        for names in itertools.islice(itertools.product(*fitting), 4096)
+        if len(set(names)) == len(names)
     )
     ranked = sorted(assignments, key=lambda way: -sum(_alike(o, t) for o, t in way.items()))
     return ranked[:MOST]

@@ -45,13 +45,13 @@ class Condition:
         """What both are handed, before either turns it into its own form."""
         return [draw.tokens(), draw.condition(draw.samples, draw.features)]
 
-    def theirs(self, given: Sequence[Tensor]) -> list[Any]:
+    def theirs(self, inputs: Sequence[Tensor]) -> list[Any]:
         """The arguments of somebody's module."""
-        return list(given)
+        return list(inputs)
 
-    def ours(self, method: nn.Module, given: Sequence[Tensor]) -> Any:
+    def ours(self, method: nn.Module, inputs: Sequence[Tensor]) -> Any:
         """What the method makes of it, in the form that somebody's module returns."""
-        return method(*given)
+        return method(*inputs)
 
 
 class OfTokens(Condition):
@@ -80,9 +80,9 @@ class OfTwoStreams(Condition):
         context = numbers(draw.seed + 2, draw.samples, draw.length + 2, draw.dim, size=2.0, dtype=draw.dtype)
         return [draw.tokens(), context, draw.condition(draw.samples, draw.features)]
 
-    def ours(self, method: nn.Module, given: Sequence[Tensor]) -> Any:
+    def ours(self, method: nn.Module, inputs: Sequence[Tensor]) -> Any:
         """Both streams, each with what belongs to it."""
-        y, context, *rest = method(*given)
+        y, context, *rest = method(*inputs)
         half = len(rest) // 2
         return (y, context, *rest) if half < 2 else (y, *rest[:half], context, *rest[half:])
 
@@ -96,9 +96,9 @@ class OfAll(Condition):
         """Tokens, and a vector."""
         return [draw.tokens(), draw.condition(draw.features)]
 
-    def ours(self, method: nn.Module, given: Sequence[Tensor]) -> Any:
+    def ours(self, method: nn.Module, inputs: Sequence[Tensor]) -> Any:
         """Hand it to every sample."""
-        x, condition = given
+        x, condition = inputs
         return method(x, condition.expand(len(x), -1))
 
 
@@ -113,14 +113,14 @@ class ByNumber(Condition):
         rows = torch.randint(ROWS, (draw.samples, draw.length), generator=generator)
         return [draw.tokens(), draw.condition(ROWS, draw.features), rows]
 
-    def theirs(self, given: Sequence[Tensor]) -> list[Any]:
+    def theirs(self, inputs: Sequence[Tensor]) -> list[Any]:
         """Put all in one row."""
-        x, condition, rows = given
+        x, condition, rows = inputs
         return [x.flatten(0, 1), condition, rows.flatten()]
 
-    def ours(self, method: nn.Module, given: Sequence[Tensor]) -> Any:
+    def ours(self, method: nn.Module, inputs: Sequence[Tensor]) -> Any:
         """Look the conditions up."""
-        x, condition, rows = given
+        x, condition, rows = inputs
         return method(x, condition[rows]).flatten(0, 1)
 
 
@@ -135,13 +135,13 @@ class FirstTokens(Condition):
         both = [draw.condition(draw.samples, draw.features, further=i) for i in range(2)]
         return [draw.tokens(), *both, first]
 
-    def theirs(self, given: Sequence[Tensor]) -> list[Any]:
+    def theirs(self, inputs: Sequence[Tensor]) -> list[Any]:
         """Hand the number over as one."""
-        return [*given[:-1], int(given[-1])]
+        return [*inputs[:-1], int(inputs[-1])]
 
-    def ours(self, method: nn.Module, given: Sequence[Tensor]) -> Any:
+    def ours(self, method: nn.Module, inputs: Sequence[Tensor]) -> Any:
         """Normalize by both, and take of each its tokens."""
-        x, condition, second, first = given
+        x, condition, second, first = inputs
         y, *rest = method(x, condition)
         other, *other_rest = method(x, second)
         at = int(first)
@@ -159,9 +159,9 @@ class Handed(Condition):
         """Tokens, and all vectors."""
         return [draw.tokens(), draw.condition(draw.samples, draw.pieces * draw.dim)]
 
-    def theirs(self, given: Sequence[Tensor]) -> list[Any]:
+    def theirs(self, inputs: Sequence[Tensor]) -> list[Any]:
         """Hand the vectors over."""
-        x, vectors = given
+        x, vectors = inputs
         return [x, vectors.unflatten(-1, (-1, x.shape[-1])) if self.apart else vectors]
 
 
@@ -178,9 +178,9 @@ class WithTable(Condition):
         table = draw.condition(draw.pieces, draw.dim, further=1)
         return [draw.tokens(), draw.condition(*samples, draw.dim), table]
 
-    def ours(self, method: nn.Module, given: Sequence[Tensor]) -> Any:
+    def ours(self, method: nn.Module, inputs: Sequence[Tensor]) -> Any:
         """Add both."""
-        x, vector, table = given
+        x, vector, table = inputs
         return method(x, (vector.unsqueeze(-2) + table).flatten(-2))
 
 
@@ -193,13 +193,13 @@ class LastTokens(OfTokens):
         """Tokens, a condition of each, and a number."""
         return [*super().inputs(draw), torch.tensor(1 + (draw.length + draw.seed) // 2 % draw.length)]
 
-    def theirs(self, given: Sequence[Tensor]) -> list[Any]:
+    def theirs(self, inputs: Sequence[Tensor]) -> list[Any]:
         """Hand the number over as one."""
-        return [*given[:-1], int(given[-1])]
+        return [*inputs[:-1], int(inputs[-1])]
 
-    def ours(self, method: nn.Module, given: Sequence[Tensor]) -> Any:
+    def ours(self, method: nn.Module, inputs: Sequence[Tensor]) -> Any:
         """Take the last ones."""
-        x, condition, last = given
+        x, condition, last = inputs
         return method(x[:, -int(last) :], condition[:, -int(last) :])
 
 
@@ -212,9 +212,9 @@ class Masked(OfTokens):
         """Tokens, a condition of each, and numbers."""
         return [*super().inputs(draw), draw.condition(draw.samples, draw.length, further=1)]
 
-    def ours(self, method: nn.Module, given: Sequence[Tensor]) -> Any:
+    def ours(self, method: nn.Module, inputs: Sequence[Tensor]) -> Any:
         """Multiply."""
-        x, condition, mask = given
+        x, condition, mask = inputs
         return method(x, condition) * mask.unsqueeze(-1)
 
 
@@ -226,15 +226,15 @@ class Shared(Condition):
 
     def inputs(self, draw: Draw) -> list[Tensor]:
         """Tokens, a condition, and three vectors."""
-        given = super().inputs(draw)
-        return given if self.vectors == 0 else [*given, draw.condition(draw.samples, 3 * draw.dim, further=1)]
+        inputs = super().inputs(draw)
+        return inputs if self.vectors == 0 else [*inputs, draw.condition(draw.samples, 3 * draw.dim, further=1)]
 
-    def theirs(self, given: Sequence[Tensor]) -> list[Any]:
+    def theirs(self, inputs: Sequence[Tensor]) -> list[Any]:
         """Hand over as many vectors as are taken."""
-        x, condition, *shared = given
+        x, condition, *shared = inputs
         return [x, condition, *(one[:, : (self.vectors or 3) * x.shape[-1]] for one in shared)]
 
-    def ours(self, method: nn.Module, given: Sequence[Tensor]) -> Any:
+    def ours(self, method: nn.Module, inputs: Sequence[Tensor]) -> Any:
         """A tensor where there is no gate."""
-        made = method(*given)
-        return made if len(made) > 1 else made[0]
+        outputs = method(*inputs)
+        return outputs if len(outputs) > 1 else outputs[0]

@@ -104,7 +104,7 @@ def _halves(
     """What comes of half precision at a shape, in each type that both go in."""
     explained, names = probe.explanation(candidate, carried)
     tries = (half(probe.whole, explained, names, shape, probe.further, dtype) for dtype in dtypes)
-    return [made for made in tries if made is not None]
+    return [one for one in tries if one is not None]
 
 
 def _check_other_shape(probe: Probe, candidate: Candidate, carried: Mapping[str, str], halves: Sequence[Half]) -> None:

@@ -45,9 +45,9 @@ def with_classes(module: nn.Module) -> dict[str, Any]:
     return {**plain(module), **outside}
 
 
-def differs_as_copy(module: nn.Module, made: nn.Module) -> str | None:
+def differs_as_copy(module: nn.Module, twin: nn.Module) -> str | None:
     """Return what a copy of a module has otherwise: another class, or another word or number; None if nothing."""
-    for (name, part), other in zip(module.named_modules(), made.modules(), strict=False):
+    for (name, part), other in zip(module.named_modules(), twin.modules(), strict=False):
         if type(other) is not type(part):
             return f"{name or 'it'} becomes a {type(other).__name__}"
         for key, value in vars(part).items():

@@ -241,12 +241,11 @@ def _inner(code: types.CodeType) -> list[types.CodeType]:
 def _imported(function: types.FunctionType, names: set[str]) -> tuple[str, ...]:
     """The global names that come from elsewhere: calls of what they hold are compiled otherwise."""
     values = {name: function.__globals__[name] for name in names if name in function.__globals__}
-    own = function.__module__
-    return tuple(sorted(n for n, v in values.items() if isinstance(v, types.ModuleType) or _home(v) not in (None, own)))
-
-
-def _home(value: Any) -> str | None:
-    return getattr(value, "__module__", None)
+    here = (None, function.__module__)
+    foreign = {
+        n for n, v in values.items() if isinstance(v, types.ModuleType) or getattr(v, "__module__", None) not in here
+    }
+    return tuple(sorted(foreign))
 
 
 @functools.cache
@@ -261,10 +260,10 @@ def _source(code: types.CodeType, qualname: str, imported: tuple[str, ...]) -> s
     except (OSError, TypeError, SyntaxError):
         raise Unknown(f"{qualname} has no source") from None
     while todo:
-        made = todo.pop(0)
-        if made.co_name == name and _same(made, code):
+        inner = todo.pop(0)
+        if inner.co_name == name and _same(inner, code):
             return source
-        todo += _inner(made)
+        todo += _inner(inner)
     raise Unknown(f"{qualname} is not what its source says")
 
 

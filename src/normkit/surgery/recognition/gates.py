@@ -135,6 +135,11 @@ class Roles(NamedTuple):
     causal: bool
     core: tuple[tuple[str, Any], ...] = ()
 
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The arguments of the core beside the size of a head."""
+        return {"heads": self.heads, "causal": self.causal, **dict(self.core)}
+
 
 def may_be(module: nn.Module) -> bool:
     """Whether it has the projections of attention, and a sink or a gate besides."""
@@ -178,31 +183,41 @@ def find(module: nn.Module, work: nn.Module) -> Match | None:
                 continue
             error = _agree(work, roles, angles, takes, sink, x.shape[-1])
             if error:
-                name = "gated-attention" if sink is None else "attention-sinks"
-                kwargs = {"head_dim": roles.size, "heads": roles.heads, "causal": roles.causal, **dict(roles.core)}
-                return match_of(module, name, kwargs, {} if sink is None else {"sink": sink}, error, how=HOW)
+                kwargs = {"head_dim": roles.size, **roles.kwargs}
+                return match_of(module, _name(sink), kwargs, {} if sink is None else {"sink": sink}, error, how=HOW)
     return None
 
 
 def _roles(module: nn.Module, linears: Mapping[str, nn.Linear], takes: Takes, sink: str | None) -> Iterator[Roles]:
     """Which projections may make what, in which numbers of heads, and with which arguments of the core."""
-    known = {n for n in plain_numbers(module, int).values() if n > 0}
+    causal = (False,) if takes.masks else (True, False)
     for output in _outputs(linears):
         width = linears[output].in_features
         rows = {name: part.out_features for name, part in linears.items() if name != output}
-        counts = {n for n in known | {width // n for n in known} if n and width % n == 0}
-        for heads in sorted(counts) if sink is None else [module.get_parameter(sink).numel()]:
+        for heads in _head_counts(module, width, sink):
             size = width // heads
-            if width % heads or size % 2:
-                continue
-            cores = _cores(module, size, sink)
-            for query, key, value, *gates in itertools.permutations(rows):
-                gate = gates[0] if gates else query if sink is None else None
-                wide = rows[query] == (2 * width if gate == query else width)
-                paired = rows[key] == rows[value] and rows[key] % size == 0 and width % rows[key] == 0
-                if wide and paired and (gate in (None, query) or rows[gate] in (width, heads)):
-                    for causal, core in itertools.product((False,) if takes.masks else (True, False), cores):
-                        yield Roles(heads, size, query, key, value, gate, output, causal, core)
+            inputs = _projections(rows, width, heads, sink is None)
+            for own, hides, core in itertools.product(inputs, causal, _cores(module, size, sink)):
+                yield Roles(heads, size, *own, output, hides, core)
+
+
+def _head_counts(module: nn.Module, width: int, sink: str | None) -> list[int]:
+    """In how many heads of even size features may be cut: by the numbers that a module holds, or by its sink."""
+    known = {n for n in plain_numbers(module, int).values() if n > 0}
+    counts = known | {width // n for n in known} if sink is None else {module.get_parameter(sink).numel()}
+    return [n for n in sorted(counts) if n and width % (2 * n) == 0]
+
+
+def _projections(
+    rows: Mapping[str, int], width: int, heads: int, gated: bool
+) -> Iterator[tuple[str, str, str, str | None]]:
+    """Which projections may be the query, key, value and gate, by their rows; the query's may hold the gate's."""
+    for query, key, value, *gates in itertools.permutations(rows):
+        gate = gates[0] if gates else query if gated else None
+        wide = rows[query] == (2 * width if gate == query else width)
+        paired = rows[key] == rows[value] and rows[key] % (width // heads) == 0 and width % rows[key] == 0
+        if wide and paired and (gate in (None, query) or rows[gate] in (width, heads)):
+            yield query, key, value, gate
 
 
 def _cores(module: nn.Module, size: int, sink: str | None) -> list[tuple[tuple[str, Any], ...]]:
@@ -215,7 +230,7 @@ def _cores(module: nn.Module, size: int, sink: str | None) -> list[tuple[tuple[s
     return [*cores, *((*core, ("norm", True), ("eps", eps)) for core in cores for eps in epsilons(module, 1e-6))]
 
 
-def _record(work: nn.Module, output: str, request: Request, given: Mapping[str, Any]) -> Record | None:
+def _record(work: nn.Module, output: str, request: Request, arguments: Mapping[str, Any]) -> Record | None:
     """Call a copy, and listen; None where it takes no such input, or its parts do not stand where attention's do."""
     parts = dict(work.named_children())
     calls: dict[str, list[Any]] = {name: [] for name in parts}
@@ -225,8 +240,8 @@ def _record(work: nn.Module, output: str, request: Request, given: Mapping[str, 
     ]
     x = request.x
     with hooked(hooks):
-        made = result(lambda x: specimen.first(work(x, **given)), x)
-    if made is None:
+        y = result(lambda x: specimen.first(work(x, **arguments)), x)
+    if y is None:
         return None
     linears = {name: calls.pop(name) for name, part in parts.items() if isinstance(part, nn.Linear)}
     once = all(len(own) == 1 and len(own[0]) == 2 for own in linears.values())
@@ -236,7 +251,7 @@ def _record(work: nn.Module, output: str, request: Request, given: Mapping[str, 
     projected = {name: own[0][1] for name, own in linears.items()}
     of_other = frozenset(name for name, own in linears.items() if _same(own[0][0], request.other))
     of_x = all(_same(own[0][0], x) for name, own in linears.items() if name not in of_other)
-    if not of_x or made.shape != x.shape or not _same(made, written) or joined.dim() != 3:
+    if not of_x or y.shape != x.shape or not _same(y, written) or joined.dim() != 3:
         return None
     changed = [one for own in calls.values() for one in own if len(one) == 2]
     return Record(projected, of_other, [one for one in changed if all(isinstance(t, Tensor) for t in one)], joined)
@@ -277,27 +292,35 @@ def _far(
     """How far the core is apart from what lies between a copy's projections."""
     if record is None or record.of_other != ({roles.key, roles.value} if takes.other is not None else set()):
         return math.inf
-    dtype = request.x.dtype
+    q, k, v, further = _cut(record, roles, request.x.dtype)
+    if takes.angles and angles.used:
+        q, k = (rotate(z, (request.cos, request.sin), angles.pairing) for z in (q, k))
+    k, v = (z.repeat_interleave(roles.heads // z.shape[1], 1) for z in (k, v))
+    further |= {"mask": request.seen} if takes.masks else {}
+    core = catalog.create(_name(sink), roles.size, **roles.kwargs).to(q.dtype)
+    with torch.no_grad():
+        if sink is not None:
+            core.sink.copy_(work.get_parameter(sink))
+        want = core(q, k, v, **further)
+    return apart([record.joined], [want.transpose(1, 2).flatten(2)])
+
+
+def _name(sink: str | None) -> str:
+    """The core with a sink, or the one with a gate."""
+    return "gated-attention" if sink is None else "attention-sinks"
+
+
+def _cut(record: Record, roles: Roles, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
+    """Queries, keys and values in heads (B, heads, T, size), and the gate where there is one."""
     query, gate = record.projected[roles.query], None
     if roles.gate == roles.query:
         query, gate = query.unflatten(-1, (roles.heads, -1)).chunk(2, -1)
     elif roles.gate is not None:
         gate = record.projected[roles.gate].unflatten(-1, (roles.heads, -1))
-    q = _headed(query, record, roles.heads).to(dtype)
     k, v = (record.projected[name] for name in (roles.key, roles.value))
     k, v = (_headed(z, record, z.shape[-1] // roles.size).to(dtype) for z in (k, v))
-    if takes.angles and angles.used:
-        q, k = (rotate(z, (request.cos, request.sin), angles.pairing) for z in (q, k))
-    k, v = (z.repeat_interleave(roles.heads // z.shape[1], 1) for z in (k, v))
-    name = "gated-attention" if sink is None else "attention-sinks"
-    core = catalog.create(name, roles.size, heads=roles.heads, causal=roles.causal, **dict(roles.core)).to(dtype)
-    with torch.no_grad():
-        if sink is not None:
-            core.sink.copy_(work.get_parameter(sink))
-        own = {} if gate is None else {"gate": gate.transpose(1, 2).to(dtype)}
-        own |= {"mask": request.seen} if takes.masks else {}
-        want = core(q, k, v, **own)
-    return apart([record.joined], [want.transpose(1, 2).flatten(2)])
+    further = {} if gate is None else {"gate": gate.transpose(1, 2).to(dtype)}
+    return _headed(query, record, roles.heads).to(dtype), k, v, further
 
 
 def _agree(work: nn.Module, roles: Roles, angles: Angles, takes: Takes, sink: str | None, dim: int) -> dict[str, float]:

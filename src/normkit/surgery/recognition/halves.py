@@ -54,14 +54,14 @@ def half(
 
 
 def in_half(
-    module: nn.Module, explained: nn.Module, carried: Mapping[str, str], shape: Shape, further: int, found: Half
+    module: nn.Module, explained: nn.Module, carried: Mapping[str, str], shape: Shape, further: int, half: Half
 ) -> None:
     """Raise where a module that is explained at usual numbers is something else at small, large or too large ones.
 
     One that rounds at every step overflows where the explanation does not, and is not asked for the largest.
     """
-    dtype, most = found.dtype, torch.finfo(found.dtype).max
-    native = found.other > OTHER_BITS
+    dtype, most = half.dtype, torch.finfo(half.dtype).max
+    native = half.other > OTHER_BITS
     kinds = {"of half's sizes": 1.0} if native else {"of half's sizes": 1.0, "of half's largest": 1.0}
     kinds["normal"] = OVERFLOWING
     for numbers, spread in kinds.items():
@@ -74,7 +74,7 @@ def in_half(
             raise Differs(f"in {str(dtype)[6:]} it returns {str(theirs.dtype)[6:]}")
         theirs, ours = theirs.double(), ours.double()
         row = ours.abs().nan_to_num(0, 0, 0).amax(shape.axes, keepdim=True) + pair.idle
-        close = (theirs - ours).abs() <= max(HALF_STEPS[0], 2 * found.units) * UNIT[dtype] * row
+        close = (theirs - ours).abs() <= max(HALF_STEPS[0], 2 * half.units) * UNIT[dtype] * row
         close |= theirs.isnan() & ours.isnan()  # a product that both round to infinity
         held = theirs.isfinite() & (_true(pair, inputs).abs() > 1.5 * most)
         lost = torch.full_like(held, native and spread > 1 and dtype is torch.float16)

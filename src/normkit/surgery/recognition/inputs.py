@@ -31,8 +31,8 @@ class Shape(NamedTuple):
 
 def shapes(extent: tuple[int, ...]) -> list[Shape]:
     """Return the shapes to be tried: tokens with the vector last, then images with it second."""
-    taken = set(extent)
-    space = [n for n in (4, 6, 7, 9, 10, 11) if n not in taken]
+    extents = set(extent)
+    space = [n for n in (4, 6, 7, 9, 10, 11) if n not in extents]
     candidates = [
         Shape((ROWS, *extent), True, extent),
         Shape((space[1], space[0], *extent), True, extent),
@@ -46,13 +46,13 @@ def shapes(extent: tuple[int, ...]) -> list[Shape]:
     return candidates
 
 
-def larger(there: Sequence[Shape]) -> list[Shape]:
+def larger(shapes: Sequence[Shape]) -> list[Shape]:
     """Shapes of the same vector at other sizes: more rows, longer ones, one alone; as many numbers as are soon done."""
-    extent, last = there[0].extent, there[0].last
+    extent, last = shapes[0].extent, shapes[0].last
     width = math.prod(extent)
     many = max(min(LARGE // width, 1031), 67)
     if last:
-        rank = [(2, 1, 3, 2)] if len(there[0].sizes) == 1 + len(extent) else []  # one that takes rows takes any rank
+        rank = [(2, 1, 3, 2)] if len(shapes[0].sizes) == 1 + len(extent) else []  # one that takes rows takes any rank
         leads: list[tuple[int, ...]] = [(), (many,), (2, many), (many, 2), *rank]
         sizes: list[tuple[int, ...]] = [(*lead, *extent) for lead in leads]
     else:
@@ -61,9 +61,9 @@ def larger(there: Sequence[Shape]) -> list[Shape]:
     return [Shape(size, last, extent) for size in sizes]
 
 
-def smaller(there: Sequence[Shape]) -> list[Shape]:
+def smaller(shapes: Sequence[Shape]) -> list[Shape]:
     """Shapes of the same vector and ranks with few samples, each number of them once, and squares."""
-    extent, last, ranks = there[0].extent, there[0].last, {len(shape.sizes) for shape in there}
+    extent, last, ranks = shapes[0].extent, shapes[0].last, {len(shape.sizes) for shape in shapes}
     if last:
         sizes = [(n, *lead, *extent) for n in range(1, FEW) for lead in ((), (n % 3 + 4,))]
         squares = [(*extent, *extent), (3, *extent, *extent), (5, 5, *extent)]
@@ -73,9 +73,9 @@ def smaller(there: Sequence[Shape]) -> list[Shape]:
     return [Shape(size, last, extent) for size in [*sizes, *squares] if len(size) in ranks and math.prod(size) <= LARGE]
 
 
-def batches(there: Sequence[Shape]) -> list[Shape]:
+def batches(shapes: Sequence[Shape]) -> list[Shape]:
     """The first shape with further numbers of samples, and with none."""
-    variants = [there[0]._replace(sizes=(n, *there[0].sizes[1:])) for n in (0, *SEVERAL)]
+    variants = [shapes[0]._replace(sizes=(n, *shapes[0].sizes[1:])) for n in (0, *SEVERAL)]
     return [shape for shape in variants if math.prod(shape.sizes) <= LARGE]
 
 

@@ -31,18 +31,18 @@ class Lower(Compared):
 
     def check(self) -> list[str]:
         """Return what was tried, or raise :class:`Differs`."""
-        tried = [self._in(kept, taken, unit) for (kept, taken), unit in TYPES.items()]
+        tried = [self._in(kept, dtype, unit) for (kept, dtype), unit in TYPES.items()]
         text = ", ".join(words for words in tried if words)
         return [f"results and gradients in training and evaluation are those of float64 in {text}"] if text else []
 
-    def _in(self, kept: torch.dtype, taken: torch.dtype, unit: float) -> str:
-        words = str(taken)[6:] if kept is taken else f"{str(taken)[6:]} beside parameters of {str(kept)[6:]}"
+    def _in(self, kept: torch.dtype, dtype: torch.dtype, unit: float) -> str:
+        words = str(dtype)[6:] if kept is dtype else f"{str(dtype)[6:]} beside parameters of {str(kept)[6:]}"
         pair, gone = Pair(self.module, self.explained, self.carried, kept, seed=5), False
         for mode in (False, True):
             pair.train(mode)
             try:
                 shape = fitting(self.shapes, mode, pair, self.further)[0]
-                inputs = draw_inputs(shape, "normal", self.further, taken)
+                inputs = draw_inputs(shape, "normal", self.further, dtype)
                 pair.restore()
                 theirs = _called(pair.theirs, inputs, self._learned(pair, 0))
             except Exception:  # it does not go in this type
@@ -51,13 +51,13 @@ class Lower(Compared):
             self._compare(pair, theirs, inputs, shape, unit, f"in {words}, {named(shape, mode)}")
             gone = True
             if not mode:
-                lost = draw_inputs(shape, "with infinities", self.further, taken)
+                lost = draw_inputs(shape, "with infinities", self.further, dtype)
                 pair.restore()
                 theirs = _called(pair.theirs, lost, [])
                 pair.restore()
                 self._compare(pair, theirs[:1], lost, shape, unit, f"with infinities in {words}, {named(shape, mode)}")
             for many in larger(self.shapes)[1:2]:
-                turned = [t.mT.contiguous().mT for t in draw_inputs(many, "normal", self.further, taken)]
+                turned = [t.mT.contiguous().mT for t in draw_inputs(many, "normal", self.further, dtype)]
                 pair.restore()
                 try:
                     theirs = _called(pair.theirs, turned, [])
@@ -78,10 +78,10 @@ class Lower(Compared):
         ]
 
     def _true(self, pair: Pair, inputs: Sequence[Tensor]) -> list[Tensor | None]:
-        made = Specimen(self.explained, torch.float64, drawn=False).train(pair.ours.module.training)
-        carry(made.tensors, pair.theirs.tensors, self.carried)
-        carry_counts(made.module, pair.theirs.module)
-        return _called(made, inputs, self._learned(pair, 1))
+        specimen = Specimen(self.explained, torch.float64, drawn=False).train(pair.ours.module.training)
+        carry(specimen.tensors, pair.theirs.tensors, self.carried)
+        carry_counts(specimen.module, pair.theirs.module)
+        return _called(specimen, inputs, self._learned(pair, 1))
 
     def _compare(
         self,

@@ -75,9 +75,9 @@ def _agree(work: nn.Module, ours: nn.Module, widths: tuple[int, int], space: int
 
     def rounds(dtype: torch.dtype, mode: bool) -> Iterator[float]:
         theirs, mine = (copy.deepcopy(one).to(dtype).train(mode) for one in (work, ours))
-        for given in _inputs(widths, space, dtype):
-            made = result(theirs, *given)
+        for inputs in _inputs(widths, space, dtype):
+            output = result(theirs, *inputs)
             with torch.no_grad():
-                yield apart([made], [mine(*given)]) if isinstance(made, Tensor) else float("inf")
+                yield apart([output], [mine(*inputs)]) if isinstance(output, Tensor) else float("inf")
 
     return worst(NEAR, rounds)

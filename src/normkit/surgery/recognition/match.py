@@ -129,14 +129,14 @@ def again(match: Match, module: nn.Module) -> Match:
 def built(match: Match, module: nn.Module) -> nn.Module:
     """Build what a module was found to be, with its numbers, its type, its place and its mode."""
     theirs = specimen.tensors(module)
-    made = catalog.find(match.name).create(**match.kwargs)  # type: ignore[arg-type]
+    norm = catalog.find(match.name).create(**match.kwargs)  # type: ignore[arg-type]
     own = next(iter(theirs.values()), None)
     if own is not None:
-        made = made.to(device=own.device, dtype=own.dtype)
-    ours = specimen.tensors(made)
+        norm = norm.to(device=own.device, dtype=own.dtype)
+    ours = specimen.tensors(norm)
     carry(ours, theirs, match.carried)
-    carry_counts(made, module)
+    carry_counts(norm, module)
     for name, source in match.carried.items():
         ours[name].requires_grad_(theirs[source].requires_grad)
     layers = [module.get_submodule(name) for name in match.behind]
-    return (Followed(made, layers) if layers else made).train(module.training)
+    return (Followed(norm, layers) if layers else norm).train(module.training)

@@ -39,12 +39,12 @@ def takes(module: nn.Module, shape: Shape, further: int, dtype: torch.dtype, mod
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message=FOREIGN)
-            made = Specimen(module, dtype).train(mode).module(*inputs)
+            y = Specimen(module, dtype).train(mode).module(*inputs)
     except Exception:
         return False
-    if isinstance(made, tuple | list) and made and torch.is_tensor(made[0]) and made[0].shape == inputs[0].shape:
-        raise Differs(f"it returns {len(made)} values, and a norm one tensor")
-    return torch.is_tensor(made) and made.shape == inputs[0].shape
+    if isinstance(y, tuple | list) and y and torch.is_tensor(y[0]) and y[0].shape == inputs[0].shape:
+        raise Differs(f"it returns {len(y)} values, and a norm one tensor")
+    return torch.is_tensor(y) and y.shape == inputs[0].shape
 
 
 class Probe:
@@ -69,25 +69,25 @@ class Probe:
         )
         self.theirs, self.large = Specimen(module, self.exact, seed=1), self._large()
         self.answers = {mode: self._answers(mode) for mode in (False, True)}
-        self.modes = [mode for mode, made in self.answers.items() if "normal" in made]
+        self.modes = [mode for mode, answers in self.answers.items() if "normal" in answers]
 
     @property
     def idle(self) -> bool:
         """Whether it changes nothing, as some methods do not either without gain and activation."""
         answers = [self.answers[mode]["normal"] for mode in self.modes]
-        return all(torch.equal(inputs[0].to(self.exact).double(), given) for inputs, given in answers)
+        return all(torch.equal(inputs[0].to(self.exact).double(), answer) for inputs, answer in answers)
 
     def _large(self) -> Specimen:
         """The same with buffers beside which no eps counts: they may be variances."""
-        made = Specimen(self.module, self.exact, seed=1)
+        larger = Specimen(self.module, self.exact, seed=1)
         with torch.no_grad():
-            for tensor in made.tensors.values():
+            for tensor in larger.tensors.values():
                 if not isinstance(tensor, nn.Parameter):
                     tensor.mul_(LARGE**2)
-        return made
+        return larger
 
     def _answers(self, mode: bool) -> dict[str, tuple[list[Tensor], Tensor]]:
-        made: dict[str, tuple[list[Tensor], Tensor]] = {}
+        answers: dict[str, tuple[list[Tensor], Tensor]] = {}
         for numbers in ("large", *SMALL):
             theirs = (self._large() if numbers == "large" else Specimen(self.module, self.exact, seed=1)).train(mode)
             for shape in self.there:
@@ -98,29 +98,29 @@ class Probe:
                     inputs[0] = inputs[0] * LARGE
                 try:
                     with torch.no_grad():
-                        made[numbers] = inputs, theirs(*[t.to(self.exact) for t in inputs]).double()
+                        answers[numbers] = inputs, theirs(*[t.to(self.exact) for t in inputs]).double()
                 except Exception:
                     continue
                 break
-        return made
+        return answers
 
     def screened(self, candidate: Candidate) -> Iterator[tuple[float, dict[str, str]]]:
         """How far a candidate is off, for each way of carrying the tensors over; constants that are unknown aside."""
         try:
-            made = Specimen.of(candidate.build())
+            specimen = Specimen.of(candidate.build())
         except (ValueError, TypeError):
             return
         numbers = "large" if candidate.constants else "normal"
-        for carried in candidates.carryings(made.tensors, self.theirs.tensors):
+        for carried in candidates.carryings(specimen.tensors, self.theirs.tensors):
             yield self.far(candidate, carried, {}, (numbers,)), carried
 
     def explanation(self, candidate: Candidate, carried: Mapping[str, str]) -> tuple[nn.Module, dict[str, str]]:
         """A candidate with the layers that the whole module has behind it, and the names of its tensors there."""
-        made = candidate.build()
+        norm = candidate.build()
         if not self.behind:
-            return made, dict(carried)
+            return norm, dict(carried)
         layers = [copy.deepcopy(self.whole.get_submodule(name)) for name in self.behind]
-        return Followed(made, layers), {f"norm.{ours}": theirs for ours, theirs in carried.items()}
+        return Followed(norm, layers), {f"norm.{ours}": theirs for ours, theirs in carried.items()}
 
     def far(
         self,

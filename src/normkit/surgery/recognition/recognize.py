@@ -90,7 +90,7 @@ def _is_layer(part: nn.Module) -> bool:
     return isinstance(part, LAYERS) or hasattr(part, "_packed_params")
 
 
-def _sites(model: nn.Module, told: Mapping[str, int], where: Where, prove: bool, wholes: bool) -> dict[str, Match]:
+def _sites(model: nn.Module, widths: Mapping[str, int], where: Where, prove: bool, wholes: bool) -> dict[str, Match]:
     verdicts: dict[Any, Match] = {}
     findings: dict[str, Match] = {}
     no_wholes = set[Any]()
@@ -110,9 +110,9 @@ def _sites(model: nn.Module, told: Mapping[str, int], where: Where, prove: bool,
             if not has_norms_within(whole):
                 return
         elif selects(where, name, module) and _may_be(module):
-            key = (specimen.same_kind(module), told.get(name), specimen.refusal(module))
+            key = (specimen.same_kind(module), widths.get(name), specimen.refusal(module))
             match = verdicts[key] = (
-                again(verdicts[key], module) if key in verdicts else examine(module, told.get(name), prove)
+                again(verdicts[key], module) if key in verdicts else examine(module, widths.get(name), prove)
             )
             if match:
                 findings[name] = match

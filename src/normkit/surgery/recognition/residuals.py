@@ -65,9 +65,9 @@ def _named(vectors: Mapping[str, Tensor], sizes: Mapping[str, int]) -> dict[str,
 def _connection(
     module: nn.Module, work: nn.Module, carried: dict[str, str], n: int, dim: int, mixes: bool
 ) -> Match | None:
-    def read(made: list[Tensor], x: Tensor) -> list[Tensor] | None:
+    def read(outputs: list[Tensor], x: Tensor) -> list[Tensor] | None:
         by = ({(n, n): None} if mixes else {}) | {(n,): None, (dim,): None}
-        for t in made:
+        for t in outputs:
             key = (n, n) if t.shape == (*x.shape[:-2], n, n) else tuple(t.shape[-1:])
             if key not in by or by[key] is not None or t.shape[: x.dim() - 2] != x.shape[:-2]:
                 return None
@@ -79,8 +79,8 @@ def _connection(
         return [*([mix] if mixes else []), write, (read.unsqueeze(-1) * x).sum(-2)]
 
     x = next(inputs((n, dim), torch.float64))
-    made = call(work.eval(), x)
-    if made is None or read(made, x) is None:
+    outputs = call(work.eval(), x)
+    if outputs is None or read(outputs, x) is None:
         return None
     rounds = [v for v in named_so(plain_numbers(module, int), "iter", 20) if 0 < v <= 1000] if mixes else [0]
     most = {k: v for k, v in plain_numbers(module, float).items() if "magn" in k.lower() and v > 0}
@@ -92,8 +92,8 @@ def _connection(
         kwargs |= {"magnitude": magnitude}
 
         def built(theirs: nn.Module, write_eps: float, kwargs: dict = kwargs) -> nn.Module:
-            made = Placement("mhc", **kwargs, write_eps=write_eps).get_submodule("connection")
-            return carry(made.to(next(iter(specimen.tensors(theirs).values())).dtype), carried, theirs)
+            connection = Placement("mhc", **kwargs, write_eps=write_eps).get_submodule("connection")
+            return carry(connection.to(next(iter(specimen.tensors(theirs).values())).dtype), carried, theirs)
 
         far, least = min((far_apart(work, built(work, v), ours_of, read, x), v) for v in (0.0, eps))
         if max(far, far_apart(larger, built(larger, least), ours_of, read, x)) > NEAR[torch.float64]:
@@ -105,8 +105,8 @@ def _connection(
 
 
 def _head(module: nn.Module, work: nn.Module, carried: dict[str, str], n: int, dim: int) -> Match | None:
-    def read(made: list[Tensor], x: Tensor) -> list[Tensor] | None:
-        return made if len(made) == 1 and made[0].shape == (*x.shape[:-2], dim) else None
+    def read(outputs: list[Tensor], x: Tensor) -> list[Tensor] | None:
+        return outputs if len(outputs) == 1 and outputs[0].shape == (*x.shape[:-2], dim) else None
 
     of_shares, of_norm = epsilons(module, USUAL), [USUAL, *epsilons(module)]
     for eps, norm_eps in itertools.product(of_shares, dict.fromkeys(of_norm)):

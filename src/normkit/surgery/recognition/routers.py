@@ -43,8 +43,8 @@ def find(
     module: nn.Module, work: nn.Module, matrix: str, shape: tuple[int, ...], vectors: Mapping[str, Tensor]
 ) -> Match | None:
     """Return what router a module is; ``work`` is a copy in float64 with drawn numbers."""
-    for taken in _takes(module, work, *shape):
-        match = _router(module, taken, matrix, shape, vectors)
+    for way in _takes(module, work, *shape):
+        match = _router(module, way, matrix, shape, vectors)
         if match is not None:
             return match
     return None
@@ -75,41 +75,49 @@ def _dense(weights: Tensor, experts: Tensor, count: int) -> Tensor:
     return weights.new_zeros(*experts.shape[:-1], count).scatter(-1, experts, weights)
 
 
-def _routed(made: list[Tensor], x: Tensor, count: int, shared: int = 0) -> tuple[Tensor, Tensor] | None:
+def _routed(outputs: list[Tensor], x: Tensor, count: int, shared: int = 0) -> tuple[Tensor, Tensor] | None:
     """Experts and weights of all (tokens, count) in what a router returned; None where there are none.
 
     Weights of shared experts, the last ones, are returned behind the others'.
     """
     tokens = x[..., 0].numel()
     if shared:
-        return _with_shared(made, x, count, shared)
-    whole = [t for t in made if t.dtype in (torch.int64, torch.int32) and t.dim() > 1]
+        return _with_shared(outputs, x, count, shared)
+    whole = [t for t in outputs if t.dtype in (torch.int64, torch.int32) and t.dim() > 1]
     if not whole:
-        return _unnumbered(made, tokens, count)
-    if len(whole) != 1 or whole[0].numel() % tokens or not 0 < whole[0].shape[-1] <= count:
+        return _unnumbered(outputs, tokens, count)
+    if len(whole) != 1 or not _numbers_experts(whole[0], tokens, count):
         return None
-    experts = whole[0].long().reshape(-1, whole[0].shape[-1])
-    if len(experts) != tokens or experts.min() < 0 or experts.max() >= count:
-        return None
-    if (experts.sort(-1).values.diff(dim=-1) == 0).any():
-        return None
-    for t in reversed(made):
-        if not t.is_floating_point() or t.dim() < 2:
-            continue
-        if t.shape[-1] == experts.shape[-1] and t.numel() == experts.numel() and t.shape[-1] != count:
-            return experts, _dense(t.reshape(experts.shape), experts, count)
-        if t.shape[-1] == count and t.numel() == tokens * count:
-            row = t.reshape(tokens, count)
-            left = _dense(torch.ones_like(experts, dtype=t.dtype), experts, count) == 0
-            if (row[left] == 0).all():
-                return experts, row
-    return None
+    experts = whole[0].long().reshape(tokens, -1)
+    candidates = (_weights(t, experts, count) for t in reversed(outputs) if t.is_floating_point() and t.dim() > 1)
+    weights = next((own for own in candidates if own is not None), None)
+    return None if weights is None else (experts, weights)
 
 
-def _with_shared(made: list[Tensor], x: Tensor, count: int, shared: int) -> tuple[Tensor, Tensor] | None:
-    for i, behind in enumerate(made):
+def _numbers_experts(whole: Tensor, tokens: int, count: int) -> bool:
+    """Whether each row of whole numbers has experts of one token, each of them once."""
+    if not 0 < whole.shape[-1] <= count or whole.numel() != tokens * whole.shape[-1]:
+        return False
+    ordered = whole.sort(-1).values
+    return bool(ordered.min() >= 0 and ordered.max() < count and (ordered.diff(dim=-1) > 0).all())
+
+
+def _weights(t: Tensor, experts: Tensor, count: int) -> Tensor | None:
+    """The weights of all experts where a tensor has them, or those of the numbered experts alone; else None."""
+    tokens, several = experts.shape
+    if t.shape[-1] == several != count and t.numel() == experts.numel():
+        return _dense(t.reshape(experts.shape), experts, count)
+    if t.shape[-1] != count or t.numel() != tokens * count:
+        return None
+    row = t.reshape(tokens, count)
+    others = row.scatter(-1, experts, 0)
+    return None if others.any() else row
+
+
+def _with_shared(outputs: list[Tensor], x: Tensor, count: int, shared: int) -> tuple[Tensor, Tensor] | None:
+    for i, behind in enumerate(outputs):
         if behind.is_floating_point() and behind.dim() > 1 and behind.shape[-1] == shared:
-            first = _routed(made[:i] + [t for t in made[i:] if not t.is_floating_point()], x, count - shared)
+            first = _routed(outputs[:i] + [t for t in outputs[i:] if not t.is_floating_point()], x, count - shared)
             if first is not None and behind.numel() == len(first[0]) * shared:
                 last = torch.arange(count - shared, count).expand(len(first[0]), -1)
                 both = torch.cat([first[1], behind.reshape(-1, shared).to(first[1].dtype)], -1)
@@ -117,15 +125,15 @@ def _with_shared(made: list[Tensor], x: Tensor, count: int, shared: int) -> tupl
     return None
 
 
-def _unnumbered(made: list[Tensor], tokens: int, count: int) -> tuple[Tensor, Tensor] | None:
+def _unnumbered(outputs: list[Tensor], tokens: int, count: int) -> tuple[Tensor, Tensor] | None:
     """The same where only weights are returned, as many of them in each row, and 0 elsewhere."""
-    for t in made:
+    for t in outputs:
         if not t.is_floating_point() or t.shape[-1:] != (count,) or t.numel() != tokens * count:
             continue
         row = t.reshape(tokens, count)
-        chosen = (row != 0).sum(-1)
-        if (chosen == chosen[0]).all() and 0 < chosen[0] < count:
-            return (row != 0).to(torch.int64).topk(int(chosen[0]), -1).indices, row
+        several = (row != 0).sum(-1)
+        if (several == several[0]).all() and 0 < several[0] < count:
+            return (row != 0).to(torch.int64).topk(int(several[0]), -1).indices, row
     return None
 
 
@@ -144,12 +152,12 @@ def _router(
 ) -> Match | None:
     count, dim = shape
     x = next(inputs((dim,), next(iter(specimen.tensors(work).values())).dtype))
-    made = call(work, x)
+    outputs = call(work, x)
     marks = _marks(module, "shared", count - 1)
-    if made is None:
+    if outputs is None:
         return None
     for shared in (0, *marks):
-        first = _routed(made, x, count, shared)
+        first = _routed(outputs, x, count, shared)
         match = None if first is None else _of_dialect(module, work, matrix, shape, vectors, x, first, shared)
         if match is not None:
             return match
@@ -168,61 +176,86 @@ def _of_dialect(
 ) -> Match | None:
     """What router has the experts and weights that a module returned first, and all others."""
     count, dim = shape
-    inner = work.module if isinstance(work, Flat) else work
-    handed, tabled = isinstance(inner, Handed), isinstance(inner, Tabled)
-
-    def read(made: list[Tensor], x: Tensor) -> list[Tensor] | None:
-        routes = _routed(made, x, count, shared)
-        return None if routes is None else [routes[1], _dense(torch.ones_like(routes[0]), routes[0], count).to(x.dtype)]
-
-    def ours_of(ours: nn.Module, x: Tensor) -> list[Tensor]:
-        x = x.reshape(-1, dim)
-        experts = inner.rows(x) if tabled else None  # type: ignore[operator]
-        weights, experts = ours(x) if experts is None else (ours.weigh(x, experts), experts)  # type: ignore[operator]
-        return [_dense(weights, experts, count), _dense(torch.ones_like(experts), experts, count).to(x.dtype)]
-
-    sizes = {name: t.numel() for name, t in vectors.items()} | ({"": count} if handed else {})
+    sides = Sides(work, count, shared)
+    sizes = {name: t.numel() for name, t in vectors.items()} | ({"": count} if sides.handed else {})
     for kwargs, others in _dialects(module, sizes, count, dim, shared):
-        if handed and others.get("selection_bias") != "":
+        if sides.handed and others.get("selection_bias") != "":
             continue
         kwargs |= {"dim": dim, "experts": count, "top_k": first[0].shape[-1]}
         carried = {"weight": matrix, **others}
-        ours = build("router", kwargs, carried, work)
-        if ours is None:
+        scale = sides.scale(build("router", kwargs, carried, work), x, *first)
+        if scale is None:
             continue
-        with torch.no_grad():
-            weights, chosen = ours_of(ours, x)
-        if not torch.equal(chosen, _dense(torch.ones_like(first[0]), first[0], count).to(x.dtype)):
-            continue
-        scale = float((first[1].sum() / weights.sum()).item())
-        if not 0 < scale < math.inf or not torch.allclose(weights * scale, first[1].to(x.dtype), rtol=1e-5):
-            continue
-        kwargs["scale"] = _round(scale)
-        ours = build("router", kwargs, carried, work)
-        error = {} if ours is None else agree(work, ours, ours_of, read, (dim,), _sure)
-        if ours is None or not error:
-            continue
-        edges = _edges(ours_of, ours, x)
-        if far_apart(work, ours, ours_of, read, edges, _sure) > NEAR[x.dtype]:
-            continue
-        larger = doubled(work)
-        other = build("router", kwargs, carried, larger)
-        # the scale that was worked out is none of the module's own numbers
-        if other is not None and far_apart(larger, other, ours_of, read, x, _sure) <= NEAR[x.dtype]:
-            how = HANDED if handed else TABLED if tabled else "as a whole"
-            return match_of(module, "router", kwargs, carried, error, how=how)
+        kwargs["scale"] = scale
+        if error := _agree(work, sides, kwargs, carried, x):
+            return match_of(module, "router", kwargs, carried, error, how=sides.how)
     return None
+
+
+class Sides:
+    """A module's results and those of our router, read alike: weights of all experts, and which are chosen."""
+
+    def __init__(self, work: nn.Module, count: int, shared: int):
+        self.inner = work.module if isinstance(work, Flat) else work
+        self.count, self.shared = count, shared
+        self.handed, self.tabled = isinstance(self.inner, Handed), isinstance(self.inner, Tabled)
+        self.how = HANDED if self.handed else TABLED if self.tabled else "as a whole"
+
+    def choice(self, experts: Tensor, dtype: torch.dtype) -> Tensor:
+        """1 where an expert is chosen, else 0."""
+        return _dense(torch.ones_like(experts), experts, self.count).to(dtype)
+
+    def theirs(self, results: list[Tensor], x: Tensor) -> list[Tensor] | None:
+        """Read what a module returned for tokens."""
+        routes = _routed(results, x, self.count, self.shared)
+        return None if routes is None else [routes[1], self.choice(routes[0], x.dtype)]
+
+    def ours(self, router: Any, x: Tensor) -> list[Tensor]:
+        """Call our router, by the table's experts where a table has them."""
+        x = x.flatten(0, -2)
+        experts = self.inner.rows(x) if self.tabled else None  # type: ignore[operator]
+        weights, experts = router(x) if experts is None else (router.weigh(x, experts), experts)
+        return [_dense(weights, experts, self.count), self.choice(experts, x.dtype)]
+
+    @torch.no_grad()
+    def scale(self, router: nn.Module | None, x: Tensor, experts: Tensor, weights: Tensor) -> float | None:
+        """By what our weights are multiplied to be a module's; None where other experts are chosen, or none fits."""
+        if router is None:
+            return None
+        own, choice = self.ours(router, x)
+        scale = float((weights.sum() / own.sum()).item())
+        near = 0 < scale < math.inf and torch.allclose(own * scale, weights.to(x.dtype), rtol=1e-5)
+        return _round(scale) if near and torch.equal(choice, self.choice(experts, x.dtype)) else None
+
+
+def _agree(
+    work: nn.Module, sides: Sides, kwargs: Mapping[str, Any], carried: Mapping[str, str], x: Tensor
+) -> dict[str, float]:
+    """How far a router of these arguments is from a module's; {} where they are not the same.
+
+    The scale was worked out and is none of the module's own numbers: it must fit numbers twice as large too.
+    """
+    larger = doubled(work)
+    ours, other = (build("router", kwargs, carried, one) for one in (work, larger))
+    if (
+        ours is None
+        or other is None
+        or not (error := agree(work, ours, sides.ours, sides.theirs, (x.shape[-1],), _sure))
+    ):
+        return {}
+    on = (work, ours, _edges(sides.ours, ours, x)), (larger, other, x)
+    return error if all(far_apart(a, b, sides.ours, sides.theirs, z, _sure) <= NEAR[x.dtype] for a, b, z in on) else {}
 
 
 def _edges(ours_of: Callable[[nn.Module, Tensor], list[Tensor]], ours: Any, x: Tensor) -> Tensor:
     """Tokens on both sides of where a router begins to choose others, between pairs of tokens."""
     first, last = (numbers(seed, 1, 60, x.shape[-1], dtype=x.dtype) for seed in (101, 102))
     with torch.no_grad():
-        chosen = ours_of(ours, first)[1]
+        experts = ours_of(ours, first)[1]
         low, high = torch.zeros_like(first[..., :1]), torch.ones_like(first[..., :1])
         for _ in range(10):
             middle = (low + high) / 2
-            same = (ours_of(ours, first.lerp(last, middle))[1] == chosen).all(-1).view(1, -1, 1)
+            same = (ours_of(ours, first.lerp(last, middle))[1] == experts).all(-1).view(1, -1, 1)
             low, high = torch.where(same, middle, low), torch.where(same, high, middle)
     return torch.cat([first.lerp(last, low), first.lerp(last, high)], 1)
 

@@ -59,7 +59,7 @@ def examine(module: nn.Module, width: int | None = None, prove: bool = False) ->
     except Differs as difference:
         match = Match(kind, why_not=str(difference))
     except Exception as error:  # what somebody's module raises while it is probed, and may not raise again
-        message = str(error).splitlines()[0] if str(error) else ""
+        message = next(iter(str(error).splitlines()), "")
         return Match(kind, why_not=f"it raises {type(error).__name__}: {message}")
     if key is not None:
         memory.remember(key, match)
@@ -109,10 +109,10 @@ def _explained(module: nn.Module, width: int | None, behind: Sequence[str] = ())
     for extent in [*own, *ANY]:
         known = extent in own
         for further, valid_shapes in _calls(module, bare, extent):
-            made = _try_all(Probe(bare, valid_shapes, further, module, behind, open_=not known))
-            if isinstance(made, Match):
-                return replace(made, sized=known)
-            nearest = min(made, nearest, key=lambda one: one.far)
+            answer = _try_all(Probe(bare, valid_shapes, further, module, behind, open_=not known))
+            if isinstance(answer, Match):
+                return replace(answer, sized=known)
+            nearest = min(answer, nearest, key=lambda one: one.far)
         if known and nearest.far < math.inf and specimen.tensors(module):
             break
     return Match(type(module).__name__, why_not=nearest.why)
@@ -137,7 +137,7 @@ def _is_linear(module: nn.Module) -> bool:
         try:
             theirs = Specimen(module, torch.float64).train(True)
             x, y = (draw(Shape((3, width), True, (width,)), seed=seed) for seed in (1, 2))
-            one, other, both = (theirs(given) - theirs(0 * x) for given in (x, y, x - 3 * y))
+            one, other, both = (theirs(z) - theirs(0 * x) for z in (x, y, x - 3 * y))
         except Exception:  # it takes no such vectors, or does not go in this type
             continue
         if torch.allclose(both, one - 3 * other, rtol=1e-9, atol=1e-9 * one.abs().max().item()):
@@ -145,9 +145,9 @@ def _is_linear(module: nn.Module) -> bool:
     return False
 
 
-def _whole(there: Sequence[Shape], taken: Sequence[Shape]) -> bool:
+def _whole(some: Sequence[Shape], shapes: Sequence[Shape]) -> bool:
     """Whether shapes with the vector on one side are what a module is for: not matrices alone, where it takes more."""
-    return bool(there) and max(len(s.sizes) for s in there) >= min(3, max(len(s.sizes) for s in taken))
+    return bool(some) and max(len(s.sizes) for s in some) >= min(3, max(len(s.sizes) for s in shapes))
 
 
 def _try_all(probe: Probe) -> Match | Nearest:
@@ -272,15 +272,15 @@ def _other_widths(
             if shape.last == probe.there[0].last
         ]
         try:
-            made, names = probe.explanation(Candidate(candidate.card, {**arguments, width.name: extent[0]}), carried)
+            norm, names = probe.explanation(Candidate(candidate.card, {**arguments, width.name: extent[0]}), carried)
         except (ValueError, TypeError):  # its groups do not divide it
             continue
         if valid_shapes:
-            verify(probe.whole, made, names, valid_shapes[:2], probe.further, unit, spread=_spread(probe, arguments))
+            verify(probe.whole, norm, names, valid_shapes[:2], probe.further, unit, spread=_spread(probe, arguments))
 
 
-def _of_several(candidate: Candidate, there: Sequence[Shape]) -> Sequence[Shape]:
+def _of_several(candidate: Candidate, shapes: Sequence[Shape]) -> Sequence[Shape]:
     """Leave matrices out where groups have two entries of a row: normalized, those are 1 and -1, and mere rounding."""
     groups = candidate.arguments.get("num_groups")
-    spaces = [shape for shape in there if len(shape.sizes) > 2]
-    return spaces if spaces and groups and 2 * groups >= math.prod(there[0].extent) else there
+    spaces = [shape for shape in shapes if len(shape.sizes) > 2]
+    return spaces if spaces and groups and 2 * groups >= math.prod(shapes[0].extent) else shapes

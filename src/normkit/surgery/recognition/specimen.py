@@ -8,7 +8,7 @@ import inspect
 import io
 import random
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy
@@ -22,6 +22,21 @@ HOOKS = (
     "_forward_pre_hooks",
     "_backward_hooks",
     "_backward_pre_hooks",
+)
+Refusals = tuple[tuple[Callable[[Any], Any], str], ...]
+OF_A_PART: Refusals = (
+    (lambda part: any(getattr(part, hooks, None) for hooks in HOOKS), "has hooks, which may change what it computes"),
+    (lambda part: {"forward", "__call__"} & vars(part).keys(), "has a forward of its own, put on the instance"),
+)
+OF_A_TENSOR: Refusals = (
+    (lambda t: t._backward_hooks, "has hooks, which may change its gradient"),
+    (lambda t: getattr(t, "_post_accumulate_grad_hooks", None), "has hooks, which may change its gradient"),
+    (lambda t: t.is_meta, "holds no numbers (on the meta device)"),
+    (nn.parameter.is_lazy, "holds no numbers (not initialized)"),
+    (lambda t: type(t) not in (Tensor, nn.Parameter, nn.Buffer), "is a {}, not a plain tensor"),
+    (lambda t: t.is_quantized, "is a quantized tensor"),
+    (lambda t: t.layout is not torch.strided, "is a sparse tensor"),
+    (lambda t: t.is_complex(), "holds complex numbers"),
 )
 SPREAD = 1e12  # how much larger parameters are drawn to find what is cut off
 
@@ -44,23 +59,13 @@ def quiet() -> Iterator[None]:
 
 def refusal(module: nn.Module) -> str | None:
     """Return what forbids that a module is probed, or None."""
-    for name, part in module.named_modules():
-        where = f"its {name} " if name else ""
-        if any(getattr(part, hooks, None) for hooks in HOOKS):
-            return f"{where or 'it '}has hooks, which may change what it computes"
-        if "forward" in vars(part) or "__call__" in vars(part):
-            return f"{where or 'it '}has a forward of its own, put on the instance"
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-        if tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None):
-            return f"{name} has hooks, which may change its gradient"
-        if nn.parameter.is_lazy(tensor) or tensor.is_meta:
-            return f"{name} holds no numbers ({'on the meta device' if tensor.is_meta else 'not initialized'})"
-        if type(tensor) not in (Tensor, nn.Parameter, nn.Buffer):
-            return f"{name} is a {type(tensor).__name__}, not a plain tensor"
-        if tensor.layout is not torch.strided or tensor.is_quantized:
-            return f"{name} is a {'quantized' if tensor.is_quantized else 'sparse'} tensor"
-        if tensor.is_complex():
-            return f"{name} holds complex numbers"
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    parts = [(f"its {name}" if name else "it", part) for name, part in module.named_modules()]
+    for things, refusals in ((parts, OF_A_PART), (tensors, OF_A_TENSOR)):
+        for name, thing in things:
+            for forbids, reason in refusals:
+                if forbids(thing):
+                    return f"{name} {reason.format(type(thing).__name__)}"
     return None
 
 
@@ -86,9 +91,9 @@ class Specimen:
     @classmethod
     def of(cls, module: nn.Module) -> Specimen:
         """A module that was just built for it, itself."""
-        made = cls.__new__(cls)
-        made._hold(module)
-        return made
+        specimen = cls.__new__(cls)
+        specimen._hold(module)
+        return specimen
 
     def _hold(self, module: nn.Module) -> None:
         self.module, self.tensors = module, tensors(module)
@@ -108,12 +113,12 @@ class Specimen:
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """Return what the module makes of the inputs, which must be one tensor: who calls a norm unpacks nothing."""
-        made = self.module(*inputs)
+        output = self.module(*inputs)
         if self._keeps:  # it may have put new tensors in their place
             self.tensors = tensors(self.module)
-        if not torch.is_tensor(made):
-            raise TypeError(f"it returns a {type(made).__name__}")
-        return made
+        if not torch.is_tensor(output):
+            raise TypeError(f"it returns a {type(output).__name__}")
+        return output
 
     def train(self, mode: bool) -> Specimen:
         """Set the mode."""
@@ -134,8 +139,8 @@ def first(returned: Any) -> Tensor:
 def tensors(module: nn.Module) -> dict[str, Tensor]:
     """Return a module's parameters and buffers of real numbers, a tied one once; none that is still to be made."""
     state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    made = {name: tensor for name, tensor in state.items() if not nn.parameter.is_lazy(tensor)}
-    return {name: tensor for name, tensor in made.items() if tensor.is_floating_point()}
+    initialized = {name: tensor for name, tensor in state.items() if not nn.parameter.is_lazy(tensor)}
+    return {name: tensor for name, tensor in initialized.items() if tensor.is_floating_point()}
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,14 +47,6 @@ class Verdict:
 
     error: dict[str, float] = field(default_factory=dict)
     evidence: list[str] = field(default_factory=list)
-
-
-class Gradients(NamedTuple):
-    """Of one call: the result, and the gradients of the input and of the parameters that both have."""
-
-    y: Tensor
-    x: Tensor | None
-    parameters: list[Tensor | None]
 
 
 def verify(
@@ -172,16 +164,16 @@ def _compare(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit: float, wh
     return deviation
 
 
-def _gradients(side: Specimen, inputs: Sequence[Tensor], names: Sequence[str]) -> Gradients:
+def _gradients(side: Specimen, inputs: Sequence[Tensor], names: Sequence[str]) -> list[Any]:
+    """Of one call the result, and the gradients of the input and of the parameters, where there are any."""
     x, *others = inputs
     x = x.detach().clone().requires_grad_()
     y = side(x, *others)
     sent = _sent(y.shape, y.dtype).clone()  # a backward may write into it
     leaves = [x, *(side.tensors[name] for name in names)]
     if not y.requires_grad:
-        return Gradients(y, None, [None for _ in names])
-    grads = torch.autograd.grad(y, leaves, sent, allow_unused=True)
-    return Gradients(y.detach(), grads[0], list(grads[1:]))
+        return [y, *[None] * len(leaves)]
+    return [y.detach(), *torch.autograd.grad(y, leaves, sent, allow_unused=True)]
 
 
 def _compare_gradients(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit: float, where: str) -> None:
@@ -195,24 +187,26 @@ def _compare_gradients(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit:
     for seed in range(PERTURBED):
         pair.restore()
         other.append(_gradients(pair.ours, _perturbed(inputs, unit, seed), learned))
-    pairs: list[tuple[str, Tensor | None, Tensor | None, list[Tensor | None], tuple[int, ...] | None]] = [
-        ("the result", theirs.y, ours.y, [o.y for o in other], shape.axes),
-        ("the gradient of the input", theirs.x, ours.x, [o.x for o in other], shape.axes),
-    ]
-    for i, (name, t, o) in enumerate(zip(learned, theirs.parameters, ours.parameters, strict=True)):
-        pairs.append((f"the gradient of {pair.carried[name]}", t, o, [grads.parameters[i] for grads in other], None))
-    for name, their, our, moved, axes in pairs:
+    names = ["the result", "the gradient of the input", *(f"the gradient of {pair.carried[o]}" for o in learned)]
+    for at, (name, their, our, *moved) in enumerate(zip(names, theirs, ours, *other, strict=True)):
+        has_rows = at < 2
         if their is None or our is None:
-            if (their is None or not their.any()) and (our is None or not our.any()):
-                continue
-            if their is not None and axes is None and cancels(their, _sent(ours.y.shape, ours.y.dtype), unit):
-                continue
-            raise Differs(f"{name} is {'none' if their is None else 'not none'}, {where}")
+            if not _are_none(their, our) and (has_rows or not _cancels(their, ours[0], unit)):
+                raise Differs(f"{name} is {'none' if their is None else 'not none'}, {where}")
+            continue
         slack = torch.stack([(m - our).abs() for m in moved if m is not None]).amax(0)
-        slack = slack + unit * pair.idle if our is ours.y else slack
-        every = tuple(range(our.ndim)) if axes is None else axes
+        slack = slack + unit * pair.idle if our is ours[0] else slack
+        every = shape.axes if has_rows else tuple(range(our.ndim))
         # a sum over rows can cancel; each of its terms may be off by what its own size allows
         difference(their.reshape(our.shape), our, slack, every, 8 * unit, f"{name}, {where}")
+
+
+def _are_none(*gradients: Tensor | None) -> bool:
+    return all(gradient is None or not gradient.any() for gradient in gradients)
+
+
+def _cancels(slope: Tensor | None, y: Tensor, unit: float) -> bool:
+    return slope is not None and cancels(slope, _sent(y.shape, y.dtype), unit)
 
 
 def _in_float32(module, explained, carried, shapes, further) -> float:

@@ -58,30 +58,32 @@ class Ways(Compared):
         drawn = torch.randn(inputs[0].shape, generator=g, dtype=torch.float64).to(self.exact)
         holes = torch.where(torch.rand(drawn.shape, generator=g) < 2 / drawn.numel(), torch.nan, drawn)
         holes.view(-1)[drawn.numel() // 2] = torch.nan
-        learned = self._learned(pair)
+        names = ["the gradient of the input", *["the gradient of a parameter"] * len(self._learned(pair))]
         for size in (*SENT, None):
             sent = holes if size is None else drawn * size
-            made = []
-            for side, which in ((pair.theirs, 0), (pair.ours, 1)):
-                pair.restore()
-                x = inputs[0].clone().requires_grad_()
-                y = side(x, *inputs[1:])
-                if not y.requires_grad:
-                    return
-                before = sent.clone()
-                leaves = [x, *(both[which] for both in learned)]
-                made.append(torch.autograd.grad(y, leaves, sent, allow_unused=True))
-                if not torch.equal(sent.nan_to_num(), before.nan_to_num()):
-                    raise Differs(f"its backward writes into the gradient that it is sent, {where}")
-            for at, (their, our) in enumerate(zip(*made, strict=True)):
+            both = [self._slopes(pair, side, inputs, sent, where) for side in (pair.theirs, pair.ours)]
+            for what, axes, their, our in zip(names, [shape.axes, *[None] * len(names[1:])], *both, strict=True):
                 if their is None or our is None:
                     continue
-                what = "the gradient of the input" if at == 0 else "the gradient of a parameter"
                 if size is not None:
-                    axes = None if at else shape.axes
                     self._alike(their / size, our / size, axes, f"{what}, sent {size:g} times as much, {where}")
                 elif (our.isnan() & ~their.reshape(our.shape).isnan()).any():
                     raise Differs(f"{what} hides what is no number, {where}")
+
+    def _slopes(
+        self, pair: Pair, side: Specimen, inputs: Sequence[Tensor], sent: Tensor, where: str
+    ) -> Sequence[Tensor | None]:
+        """The gradients of the input and of the parameters on one side, which must leave what it is sent as it was."""
+        pair.restore()
+        x = inputs[0].clone().requires_grad_()
+        y, before = side(x, *inputs[1:]), sent.clone()
+        leaves = [x, *(both[side is pair.ours] for both in self._learned(pair))]
+        if not y.requires_grad:
+            return [None for _ in leaves]
+        slopes = torch.autograd.grad(y, leaves, sent, allow_unused=True)
+        if not torch.equal(sent.nan_to_num(), before.nan_to_num()):
+            raise Differs(f"its backward writes into the gradient that it is sent, {where}")
+        return slopes
 
     def _twice(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> bool:
         """Compare gradients of gradients; whether there are any.
@@ -109,9 +111,9 @@ class Ways(Compared):
     def _inference(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> None:
         """In inference mode, with tensors of before and with such as were made in it."""
         with torch.inference_mode():
-            for given_ in (inputs, [t.clone() for t in inputs]):
+            for tensors in (inputs, [t.clone() for t in inputs]):
                 pair.restore()
-                self._alike(pair.theirs(*given_), pair.ours(*given_), shape.axes, f"in inference mode, {where}")
+                self._alike(pair.theirs(*tensors), pair.ours(*tensors), shape.axes, f"in inference mode, {where}")
 
     def _inside(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> None:
         """Between layers, where the input is a result that gradients go through; and while it is being compiled."""
@@ -137,7 +139,7 @@ class Ways(Compared):
         for some in [learned, *([one] for one in learned if len(learned) > 1)]:
             for parameter in (p for both in some for p in both):
                 parameter.requires_grad_(False)
-            made = []
+            sides = []
             for side in (pair.theirs, pair.ours):
                 pair.restore()
                 x = inputs[0].clone().requires_grad_()
@@ -147,10 +149,10 @@ class Ways(Compared):
                 )
                 slope = torch.autograd.grad(y, x, sent)[0] if y.requires_grad else torch.zeros_like(x)
                 pair.restore()
-                made.append((y.detach(), slope, side(*inputs).detach()))
+                sides.append((y.detach(), slope, side(*inputs).detach()))
             for parameter in (p for both in some for p in both):
                 parameter.requires_grad_(True)
-            for their, our, what in zip(*made, FROZEN, strict=True):
+            for their, our, what in zip(*sides, FROZEN, strict=True):
                 self._alike(their, our, shape.axes, f"{what} with frozen parameters, {where}")
 
     def _autocast(self, mode: bool) -> None:
@@ -161,11 +163,11 @@ class Ways(Compared):
             try:
                 shape = fitting(self.shapes, mode, pair, self.further)[0]
                 inputs = draw_inputs(shape, "normal", self.further, torch.float32)
-                made = [_cast(pair, side, inputs, dtype) for side in (pair.theirs, pair.ours)]
+                outputs = [_cast(pair, side, inputs, dtype) for side in (pair.theirs, pair.ours)]
             except (Differs, RuntimeError):  # it does not go under autocast
                 continue
-            most = made[1].abs().amax(shape.axes, keepdim=True)
-            if not ((made[0] - made[1]).abs() <= HALF_STEPS[0] * UNIT[dtype] * most).all():
+            most = outputs[1].abs().amax(shape.axes, keepdim=True)
+            if not ((outputs[0] - outputs[1]).abs() <= HALF_STEPS[0] * UNIT[dtype] * most).all():
                 raise Differs("under autocast it is something else")
 
 

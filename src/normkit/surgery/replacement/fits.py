@@ -20,7 +20,11 @@ from normkit.kinds import NORM
 STREAM, IMAGES = "a stream of vectors, (B, T, C)", "images, (N, C, H, W)"
 MATRICES = "positive definite matrices, (N, n, n)"
 PLAIN, TOKENS, TURNED, CHANNELS_LAST = "plain", "tokens as samples", "time first", "channels last"
-IN_A_STREAM = {"... C": PLAIN, "N T C": PLAIN, "T N C": TURNED, "N C *": TOKENS}
+WAYS = {
+    STREAM: {"... C": PLAIN, "N T C": PLAIN, "T N C": TURNED, "N C *": TOKENS},
+    IMAGES: {"... C": CHANNELS_LAST},  # and all that are laid out as images
+    MATRICES: {"N C C : definite": PLAIN},
+}
 
 
 class Place(NamedTuple):
@@ -66,16 +70,13 @@ def maker(norm: str, channels_first: bool = False) -> Callable[[int], nn.Module]
 def way_of(card: Card, inputs: str, names: Collection[str] = ()) -> str | None:
     """Return how a norm stands in a place, built from its width and the arguments ``names``; None if it does not."""
     needs_more = any(not layout.optional for layout in card.inputs.values())
-    if card.kind is not NORM or needs_more or lacking(card, names):
+    if card.kind is not NORM or needs_more or lacking(card, names) or (card.room == "manifold" and inputs != MATRICES):
         return None
-    if inputs == MATRICES or card.room == "manifold":
-        return PLAIN if inputs == MATRICES and card.shape == "N C C : definite" else None
-    if inputs == IMAGES and card.shape != "... C":
-        return PLAIN if card.shape.image else None
-    if inputs == IMAGES:
-        return CHANNELS_LAST
-    one_number = card.shape == "N C *" and card.over == "*"  # over space alone, of which a token has none
-    return None if one_number else IN_A_STREAM.get(card.shape)
+    if inputs == IMAGES and card.shape.image:
+        return PLAIN
+    if inputs == STREAM and card.shape == "N C *" and card.over == "*":  # over space, of which a token has none
+        return None
+    return WAYS[inputs].get(card.shape)
 
 
 def takes_width(card: Card) -> bool:

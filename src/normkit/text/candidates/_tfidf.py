@@ -51,14 +51,14 @@ class TfIdf:
     @classmethod
     def restored(cls, features: Sequence[str], arrays: dict[str, np.ndarray], names: int, n: int) -> TfIdf:
         """Make it anew."""
-        made = cls.__new__(cls)
-        made.vectorizer, made.inverted = None, None
+        index = cls.__new__(cls)
+        index.vectorizer, index.inverted = None, None
         if features:
-            made.vectorizer = _vectorizer(n, np.float32, vocabulary={one: at for at, one in enumerate(features)})
-            made.vectorizer.idf_ = arrays["idf"]
+            index.vectorizer = _vectorizer(n, np.float32, vocabulary={one: at for at, one in enumerate(features)})
+            index.vectorizer.idf_ = arrays["idf"]
             parts = (arrays["data"], arrays["indices"], arrays["indptr"])
-            made.inverted = library("scipy.sparse").csr_matrix(parts, shape=(len(features), names))
-        return made
+            index.inverted = library("scipy.sparse").csr_matrix(parts, shape=(len(features), names))
+        return index
 
 
 def _vectorizer(n: int, dtype: Any, **kwargs: Any) -> Any:

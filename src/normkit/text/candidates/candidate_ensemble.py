@@ -46,32 +46,32 @@ class CandidateEnsemble(Text):
 
     def __init__(self, generators: Mapping[str, Mapping[str, float | None]]):
         self.generators = generators
-        self._settings = {name: self._setting(name, given) for name, given in generators.items()}
+        self._settings = {name: self._setting(name, settings) for name, settings in generators.items()}
 
-    def _setting(self, name: str, given: Mapping[str, float | None]) -> Generator:
-        for key in given:
+    def _setting(self, name: str, settings: Mapping[str, float | None]) -> Generator:
+        for key in settings:
             check.choice(self, f"setting of generators[{name!r}]", key, Generator._fields)
-        made = Generator(**given)  # type: ignore[arg-type]
-        if made.k is not None:
-            check.size(self, f"k of generators[{name!r}]", made.k, least=0)
-        return made
+        generator = Generator(**settings)  # type: ignore[arg-type]
+        if generator.k is not None:
+            check.size(self, f"k of generators[{name!r}]", generator.k, least=0)
+        return generator
 
     def __call__(
         self, candidates: Mapping[str, Sequence[tuple[str, float]]], top_k: int | None = None
     ) -> list[tuple[str, float, list[str]]]:
         """Return ids with score and the names of their sources, the best first."""
         scores: dict[str, dict[str, float]] = {}
-        for name, given in candidates.items():
+        for name, scored in candidates.items():
             check.choice(self, "name of candidates", name, tuple(self._settings))
-            for one, score in self._best_of(name, given):
+            for one, score in self._best_of(name, scored):
                 by = scores.setdefault(one, {})
                 by[name] = max(score, by.get(name, score))
         merged = [(one, max(by.values()), list(by)) for one, by in scores.items()]
         ordered = sorted(sorted(merged, key=lambda m: m[0]), key=lambda m: m[1])[::-1]
         return ordered if top_k is None else ordered[: check.size(self, "top_k", top_k, least=0)]
 
-    def _best_of(self, name: str, given: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    def _best_of(self, name: str, scored: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
         k, threshold, weight = self._settings[name]
-        high = (pair for pair in given if threshold is None or pair[1] >= threshold)
+        high = (pair for pair in scored if threshold is None or pair[1] >= threshold)
         kept = sorted(high, key=lambda pair: -pair[1])
         return [(one, score * weight) for one, score in kept[:k]]

@@ -52,10 +52,12 @@ def best_threshold(
     """
     order = np.argsort(-np.asarray(scores, dtype=float), kind="stable")
     ordered = np.asarray(scores, dtype=float)[order]
-    taken = np.concatenate([[0], np.cumsum(np.asarray(right)[order])])  # right ones of the first n, which are taken
+    right_first = np.concatenate(
+        [[0], np.cumsum(np.asarray(right)[order])]
+    )  # right ones of the first n, which are taken
     left = np.sum(none) - np.concatenate([[0], np.cumsum(np.asarray(none)[order])])  # of the rest, rightly none
     nil_counts = len(order) - np.arange(len(order) + 1)  # how many are taken for none
-    total = taken + left if aim == "accuracy" else 2 * left / np.maximum(nil_counts + np.sum(none), 1)
+    total = right_first + left if aim == "accuracy" else 2 * left / np.maximum(nil_counts + np.sum(none), 1)
     ends = np.concatenate([[True], ordered[:-1] != ordered[1:], [True]]) if len(ordered) else np.array([True])
     at = int(np.flatnonzero(ends & (total == total[ends].max()))[-1])  # of equal ones, that which takes the most
     finite = ordered[np.isfinite(ordered)]

@@ -88,13 +88,13 @@ def evaluate(
     for one in k:
         check.size("evaluate", "k", one)
     meant = [as_ids(one) for one in gold]
-    seen = _ranks(matches, meant)
-    unlinkable = int(seen["none"].sum())
+    ranks = _ranks(matches, meant)
+    unlinkable = int(ranks["none"].sum())
     nothing = NIL if not unlinkable else RANKING if unlinkable == len(matches) else ()
-    whole = _measures(seen, np.arange(len(matches)), k)
+    whole = _measures(ranks, np.arange(len(matches)), k)
     own = {name: value for name, value in whole.items() if not name.startswith(nothing)}
     generator = np.random.default_rng(seed)
-    drawn = [_measures(seen, generator.integers(0, len(matches), len(matches)), k) for _ in range(ROUNDS)]
+    drawn = [_measures(ranks, generator.integers(0, len(matches), len(matches)), k) for _ in range(ROUNDS)]
     ends = (0.5 - LEVEL / 2, 0.5 + LEVEL / 2)
     intervals = {name: tuple(np.quantile([one[name] for one in drawn], ends).tolist()) for name in own}
     mistakes = tuple(
@@ -127,9 +127,9 @@ def _ranks(matches: Sequence[Match], meant: Sequence[tuple[str, ...]]) -> dict[s
     return {"rank": np.array(ranks, dtype=float), "none": none, "said": no_match, "right": np.array(right, dtype=bool)}
 
 
-def _measures(seen: Mapping[str, np.ndarray], which: np.ndarray, k: Sequence[int]) -> dict[str, float]:
-    none, no_match, right = (seen[name][which] for name in ("none", "said", "right"))
-    ranks = seen["rank"][which][~none]
+def _measures(ranks_of: Mapping[str, np.ndarray], which: np.ndarray, k: Sequence[int]) -> dict[str, float]:
+    none, no_match, right = (ranks_of[name][which] for name in ("none", "said", "right"))
+    ranks = ranks_of["rank"][which][~none]
     measures = {f"accuracy@{one}": share(float((ranks <= one).sum()), len(ranks)) for one in k}
     measures["mrr"] = share(float((1 / ranks).sum()), len(ranks))
     both = float((none & no_match).sum())

@@ -11,18 +11,18 @@ CELL, SIDE, TOP, LETTERS = 26, 190, 170, 24
 NO_ENTRY = "no entry"
 
 
-def picture(found: Evaluation, names: Mapping[str, str] | None = None, most: int = 15) -> str:
+def picture(evaluation: Evaluation, names: Mapping[str, str] | None = None, most: int = 15) -> str:
     """Return an SVG of the mistakes: a row for what was meant, a column for what was said, darker the more often.
 
     The pairs that are confused most are shown; ``names`` says what ids are called.
     """
-    shown = found.confusions(most)
+    shown = evaluation.confusions(most)
     called = {**(names or {})}
     rows, columns = [*dict.fromkeys(one for one, _, _ in shown)], [*dict.fromkeys(one for _, one, _ in shown)]
     width, height = SIDE + CELL * len(columns) + CELL, TOP + CELL * len(rows) + CELL
     most_often = max((number for *_, number in shown), default=1)
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">']
-    parts.append(f"<title>{len(found.mistakes)} of {found.mentions} mentions taken for another</title>")
+    parts.append(f"<title>{len(evaluation.mistakes)} of {evaluation.mentions} mentions taken for another</title>")
     parts.append('<g font-family="sans-serif" font-size="12" fill="#888">')
     for at, id in enumerate(rows):
         y = TOP + CELL * at + CELL * 0.65

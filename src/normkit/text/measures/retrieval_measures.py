@@ -67,8 +67,8 @@ def _set(gold: Gold) -> set[Id]:
 
 
 def _mean(values) -> float:
-    given = list(values)
-    return share(math.fsum(given), len(given))
+    numbers = list(values)
+    return share(math.fsum(numbers), len(numbers))
 
 
 def _at(k: int, right: set[Id], ranked: list[Id]) -> dict[str, float]:

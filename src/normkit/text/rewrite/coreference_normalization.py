@@ -72,17 +72,17 @@ def _read(text: str, start: int, end: int, kind: str) -> Mention:
     return Mention(start, end, kind, key, POSSESSIVE.sub("", phrase), tail[0] if tail else "")
 
 
-def _size(place: int, found: list[Mention]) -> tuple[int, int, int]:
-    return len(found[place].key), len(found[place].form), -place
+def _size(place: int, mentions: list[Mention]) -> tuple[int, int, int]:
+    return len(mentions[place].key), len(mentions[place].form), -place
 
 
-def _canonical(place: int, found: list[Mention]) -> str:
-    alike = [other for other, mention in enumerate(found) if mention.type == found[place].type]
-    own = found[place].key
-    may = [other for other in alike if _part(own, found[other].key) or _initials(own, found[other].key)]
-    first = max([place, *may], key=lambda other: _size(other, found))
-    holding = [other for other in alike if _part(found[first].key, found[other].key)]
-    return found[max([first, *holding], key=lambda other: _size(other, found))].form
+def _canonical(place: int, mentions: list[Mention]) -> str:
+    alike = [other for other, mention in enumerate(mentions) if mention.type == mentions[place].type]
+    own = mentions[place].key
+    may = [other for other in alike if _part(own, mentions[other].key) or _initials(own, mentions[other].key)]
+    first = max([place, *may], key=lambda other: _size(other, mentions))
+    holding = [other for other in alike if _part(mentions[first].key, mentions[other].key)]
+    return mentions[max([first, *holding], key=lambda other: _size(other, mentions))].form
 
 
 def _part(own: tuple[str, ...], other: tuple[str, ...]) -> bool:
@@ -98,9 +98,9 @@ def _initials(own: tuple[str, ...], other: tuple[str, ...]) -> bool:
     return own[0].replace(".", "") == "".join(word[:1] for word in other if word not in SMALL) != ""
 
 
-def _replace(text: str, found: list[Mention], forms: list[str]) -> str:
+def _replace(text: str, mentions: list[Mention], forms: list[str]) -> str:
     parts, done = [], 0
-    for mention, form in sorted(zip(found, forms, strict=True), key=lambda pair: pair[0].start):
+    for mention, form in sorted(zip(mentions, forms, strict=True), key=lambda pair: pair[0].start):
         if mention.start >= done:
             parts += [text[done : mention.start], form, mention.tail]
             done = mention.end

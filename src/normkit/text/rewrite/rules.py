@@ -83,7 +83,7 @@ class Rules:
     def _apply(
         self, number: int, pattern: Any, replace: Any, text: str, places: list[tuple[int, int]], changes: list[Change]
     ) -> tuple[str, list[tuple[int, int]]]:
-        made, origin, last = "", list[tuple[int, int]](), 0
+        result, origin, last = "", list[tuple[int, int]](), 0
         for match in self._find_all(number, pattern, text):
             after = replace(match)
             if not isinstance(after, str):
@@ -91,10 +91,10 @@ class Rules:
             start, end = match.span()
             whence = _span(places, start, end)
             changes.append(Change(number, pattern.pattern, *whence, match[0], after))
-            made += text[last:start] + after
+            result += text[last:start] + after
             origin += places[last:start] + [whence] * len(after)
             last = end
-        return made + text[last:], origin + places[last:]
+        return result + text[last:], origin + places[last:]
 
     def _find_all(self, number: int, pattern: Any, text: str) -> Sequence[Any]:
         try:
@@ -114,9 +114,9 @@ def _function(number: int, replacement: Replacement) -> Callable[[Any], str]:
         return replacement
     error = library("regex").error
 
-    def expanded(found: Any) -> str:
+    def expanded(match: Any) -> str:
         try:
-            return found.expand(replacement)
+            return match.expand(replacement)
         except (error, IndexError) as why:
             raise ValueError(f"Rules: rule {number} has the template {replacement!r}, which is wrong: {why}") from None
 

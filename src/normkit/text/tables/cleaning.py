@@ -110,17 +110,17 @@ def apart(names: Sequence[str]) -> list[str]:
     return labels
 
 
-def read_answer(said: str) -> Any:
+def read_answer(answer: str) -> Any:
     """Return what a language model said, read as JSON or as a literal of Python; nothing is run.
 
     >>> read_answer('```json\\n["year"]\\n```'), read_answer("['year', None]")
     (['year'], ['year', None])
     """
-    text = FENCE.sub(r"\1", said)
+    text = FENCE.sub(r"\1", answer)
     for read in (json.loads, ast.literal_eval):
         with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
             return read(text.strip())
-    raise ValueError(f"model: neither JSON nor a literal: {said[:80]!r}")
+    raise ValueError(f"model: neither JSON nor a literal: {answer[:80]!r}")
 
 
 def _take(table: Any) -> tuple[list[str], list[list[Any]]]:
@@ -163,18 +163,18 @@ def _mend(names: list[str], columns: list[list[Any]], model: Model, notes: list[
     """Ask which columns to mend, and then for these."""
     rows = [[_string(cell) for cell in row] for row in zip(*columns, strict=True)]
     method = TableNormalization()
-    chosen = _answer(model, ASKING + method.linearize([names, *rows[:SHOWN]]))
-    if not isinstance(chosen, list) or any(one not in names for one in chosen):
-        raise ValueError(f"model: columns of {names} were asked for, not {chosen!r}")
-    if not chosen:
+    broken = _answer(model, ASKING + method.linearize([names, *rows[:SHOWN]]))
+    if not isinstance(broken, list) or any(one not in names for one in broken):
+        raise ValueError(f"model: columns of {names} were asked for, not {broken!r}")
+    if not broken:
         return columns
-    places = [names.index(one) for one in chosen]
-    asked = [chosen, *([row[at] for at in places] for row in rows)]
+    places = [names.index(one) for one in broken]
+    asked = [broken, *([row[at] for at in places] for row in rows)]
     mended = _answer(model, MENDING + method.linearize(asked))
     right = isinstance(mended, list) and len(mended) == len(rows)
-    if not right or any(not isinstance(row, list) or len(row) != len(chosen) for row in mended):
-        raise ValueError(f"model: {len(rows)} rows of {len(chosen)} cells were asked for, not {str(mended)[:80]}")
-    notes.append(f"the model mended {', '.join(chosen)}")
+    if not right or any(not isinstance(row, list) or len(row) != len(broken) for row in mended):
+        raise ValueError(f"model: {len(rows)} rows of {len(broken)} cells were asked for, not {str(mended)[:80]}")
+    notes.append(f"the model mended {', '.join(broken)}")
     return [[row[places.index(at)] for row in mended] if at in places else own for at, own in enumerate(columns)]
 
 

@@ -82,14 +82,14 @@ class TableNormalization(Text):
 
     def split(self, table: Table, columns: Sequence[str]) -> list[list[list[str]]]:
         """Return the columns named, in the order asked, and the others."""
-        chosen = self._places(table, columns)
-        others = [place for place in range(len(table[0])) if place not in chosen]
-        return [[[row[place] for place in places] for row in table] for places in (chosen, others)]
+        last = self._places(table, columns)
+        others = [place for place in range(len(table[0])) if place not in last]
+        return [[[row[place] for place in places] for row in table] for places in (last, others)]
 
     def put_last(self, table: Table, columns: Sequence[str]) -> list[list[str]]:
         """Return the table with the columns named behind the others."""
-        chosen, others = self.split(table, columns)
-        return [other + own for other, own in zip(others, chosen, strict=True)]
+        last, others = self.split(table, columns)
+        return [other + own for other, own in zip(others, last, strict=True)]
 
     def linearize(self, table: Table) -> str:
         """Return the table as text, a line a row."""

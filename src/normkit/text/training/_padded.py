@@ -21,9 +21,9 @@ def words(owner: object, name: str, labels: Tensor, logits: Tensor, below: int =
     return known, mask
 
 
-def positives(owner: object, given: int | None, candidates: int, least: int) -> int:
+def positives(owner: object, asked: int | None, candidates: int, least: int) -> int:
     """Return how many of the candidates are good ones."""
-    count = candidates // 2 if given is None else given
+    count = candidates // 2 if asked is None else asked
     if not least <= count <= candidates:
         raise ValueError(
             f"{check.whose(owner)}: positives must be from {least} to the number of candidates, which is {candidates}, "

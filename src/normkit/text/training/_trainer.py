@@ -40,15 +40,15 @@ def new_model(owner: str, output: str | Path) -> Path:
     return place
 
 
-def train(trainer: Any, told: Progress | None) -> None:
+def train(trainer: Any, progress: Progress | None) -> None:
     """Train; ``told(step, steps)`` hears how far it is, and nothing is printed."""
     transformers: Any = library("transformers")
     base: Any = transformers.TrainerCallback
 
     class Telling(base):
         def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-            if told is not None:
-                told(state.global_step, state.max_steps)
+            if progress is not None:
+                progress(state.global_step, state.max_steps)
 
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.add_callback(Telling())

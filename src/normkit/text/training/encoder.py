@@ -75,17 +75,17 @@ def train_encoder(
     check.size("train_encoder", "steps", steps)
     place = new_model("train_encoder", output)
     package = sentence_transformers()
-    made = fresh_encoder(seed) if model is None else load_encoder(model)
+    encoder = fresh_encoder(seed) if model is None else load_encoder(model)
     rows = _draw(pairs, steps * batch, batch, random.Random(seed))
-    made.model_card_data.widget = [{}]  # else the trainer picks examples for a card that is not written
+    encoder.model_card_data.widget = [{}]  # else the trainer picks examples for a card that is not written
     with folder_beside(place) as folder:
-        given = settings(folder / "running", steps, batch, lr or (2e-5 if model else 3e-3), seed)
-        arguments = package.SentenceTransformerTrainingArguments(**given, batch_sampler=_in_order)
+        options = settings(folder / "running", steps, batch, lr or (2e-5 if model else 3e-3), seed)
+        arguments = package.SentenceTransformerTrainingArguments(**options, batch_sampler=_in_order)
         data = library("datasets").Dataset.from_dict(rows)
-        trainer = package.SentenceTransformerTrainer(made, arguments, data, loss=_Ranking(made, 20.0))
+        trainer = package.SentenceTransformerTrainer(encoder, arguments, data, loss=_Ranking(encoder, 20.0))
         train(trainer, told)
         with quiet():
-            made.save(str(folder), create_model_card=False)  # which would show texts of the user's
+            encoder.save(str(folder), create_model_card=False)  # which would show texts of the user's
         shutil.rmtree(folder / "running", ignore_errors=True)
     return place
 

@@ -67,11 +67,11 @@ class LexicalModel:
     def _proposed(self, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
         proposals: list[list[tuple[str, float]]] = []
         for start in range(0, len(texts), 64):
-            given = self.tokenizer(list(texts[start : start + 64]), return_tensors="pt", padding=True)
+            tokens = self.tokenizer(list(texts[start : start + 64]), return_tensors="pt", padding=True)
             many = {"num_beams": self.beams, "num_return_sequences": self.beams, "max_new_tokens": 48}
-            made = self.model.generate(**given, **many, output_scores=True, return_dict_in_generate=True)
-            words = self.tokenizer.batch_decode(made.sequences, skip_special_tokens=True)
-            scores = made.sequences_scores.tolist() if self.beams > 1 else [0.0] * len(words)
+            generated = self.model.generate(**tokens, **many, output_scores=True, return_dict_in_generate=True)
+            words = self.tokenizer.batch_decode(generated.sequences, skip_special_tokens=True)
+            scores = generated.sequences_scores.tolist() if self.beams > 1 else [0.0] * len(words)
             pairs = list(zip(words, scores, strict=True))
             proposals += [pairs[at : at + self.beams] for at in range(0, len(pairs), self.beams)]
         return proposals
@@ -120,17 +120,17 @@ def train_lexical(
         raise ValueError("train_lexical: gold must have a form for each word of raw, and there must be words")
     transformers = library("transformers")
     torch.manual_seed(seed)
-    tokenizer, made = _fresh() if model is None else _load_model("train_lexical", model)
+    tokenizer, network = _fresh() if model is None else _load_model("train_lexical", model)
     asked = tokenizer([text for own in raw for text in mark(own)])["input_ids"]
     labels = tokenizer([word for own in gold for word in own])["input_ids"]
     rows = [{"input_ids": one, "labels": other} for one, other in zip(asked, labels, strict=True)]
     with folder_beside(place) as folder:
-        given = settings(folder / "running", steps, batch, lr or (1e-3 if model else 3e-3), seed)
-        arguments = transformers.Seq2SeqTrainingArguments(**given)
-        collator = transformers.DataCollatorForSeq2Seq(tokenizer, made, label_pad_token_id=IGNORED)
-        train(transformers.Seq2SeqTrainer(made, arguments, data_collator=collator, train_dataset=rows), told)
+        options = settings(folder / "running", steps, batch, lr or (1e-3 if model else 3e-3), seed)
+        arguments = transformers.Seq2SeqTrainingArguments(**options)
+        collator = transformers.DataCollatorForSeq2Seq(tokenizer, network, label_pad_token_id=IGNORED)
+        train(transformers.Seq2SeqTrainer(network, arguments, data_collator=collator, train_dataset=rows), told)
         with quiet():
-            made.save_pretrained(folder)
+            network.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
         shutil.rmtree(folder / "running", ignore_errors=True)
     return place
@@ -146,7 +146,7 @@ def _fresh() -> tuple[Any, Any]:
 def _load_model(owner: str, path: str | Path) -> tuple[Any, Any]:
     """The tokenizer and the model in a folder."""
     tokenizer, kind = library("transformers").ByT5Tokenizer, library("transformers").AutoModelForSeq2SeqLM
-    made = loaded(owner, path, lambda where: kind.from_pretrained(where, local_files_only=True).eval())
-    if getattr(made.config, "decoder_start_token_id", None) is None:
+    network = loaded(owner, path, lambda where: kind.from_pretrained(where, local_files_only=True).eval())
+    if getattr(network.config, "decoder_start_token_id", None) is None:
         raise ValueError(f"{owner}: {path} holds a model that reads and does not write; a ByT5 is wanted")
-    return loaded(owner, path, lambda where: tokenizer.from_pretrained(where, local_files_only=True)), made
+    return loaded(owner, path, lambda where: tokenizer.from_pretrained(where, local_files_only=True)), network

@@ -122,10 +122,10 @@ class States(nn.Module):
         """Return the last state (N, hidden) of one direction, each phrase over its own length."""
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         into, again, bias, shift = (getattr(self, f"{name}_l0{direction}") for name in names)
-        given = F.linear(words, into, bias)
-        h = c = given.new_zeros(len(words), self.hidden)
+        mapped = F.linear(words, into, bias)
+        h = c = mapped.new_zeros(len(words), self.hidden)
         for t in reversed(range(words.shape[1])) if direction else range(words.shape[1]):
-            i, f, g, o = (given[:, t] + F.linear(h, again, shift)).chunk(4, 1)
+            i, f, g, o = (mapped[:, t] + F.linear(h, again, shift)).chunk(4, 1)
             mask = (t < lengths).unsqueeze(1)
             moved = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
             h = torch.where(mask, torch.sigmoid(o) * torch.tanh(moved), h)

@@ -63,7 +63,7 @@ class UnlikelihoodCalibrationLoss(Method):
         first = self._loss(good, known[:, :count], mask[:, :count])
         return first.to(logits.dtype), self._loss(bad, known[:, count:], mask[:, count:]).to(logits.dtype)
 
-    def _loss(self, q: Tensor, known: Tensor, there: Tensor) -> Tensor:
+    def _loss(self, q: Tensor, known: Tensor, mask: Tensor) -> Tensor:
         own = q.gather(-1, known.unsqueeze(-1)).squeeze(-1)
-        each = torch.where(there, (1 - self.smoothing) * own + self.smoothing * q.mean(-1), 0)
-        return each.sum() / there.sum().clamp(min=1)
+        each = torch.where(mask, (1 - self.smoothing) * own + self.smoothing * q.mean(-1), 0)
+        return each.sum() / mask.sum().clamp(min=1)

@@ -39,9 +39,9 @@ def find(history: History) -> Iterator[Finding]:
     if len(gains) < 2:
         return
     middle = float(np.median(list(gains.values())))
-    large = middle > LARGE
-    if not large and middle >= SMALL:
+    if SMALL <= middle <= LARGE:
         return
+    large = middle > LARGE
     if large and any(finding.since == history.steps[0] for finding in saturated_function.find(history)):
         return  # which says it of the place where it does harm
     order = sorted(gains, key=lambda name: -gains[name] if large else gains[name])
