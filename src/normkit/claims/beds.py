@@ -20,6 +20,8 @@ from normkit.claims.images import IMAGES, SPLIT, WIDTH, convolutions, digits
 from normkit.claims.imbalance import RARE, rise
 from normkit.claims.kinds import Measured, above
 from normkit.claims.language import LANGUAGE
+from normkit.claims.plane import PLANE
+from normkit.claims.tasks import TASKS_BED
 from normkit.claims.training import Bed, Contest, started
 from normkit.lab.plan.data import chances
 
@@ -123,4 +125,4 @@ GAUSSIANS = Bed(
     ),
     "Anything that features which are learned would change.",
 )
-BEDS = (DIGITS, GAUSSIANS, IMAGES, SHIFTED_CLIENTS, FEATURES, LANGUAGE)
+BEDS = (DIGITS, GAUSSIANS, IMAGES, SHIFTED_CLIENTS, FEATURES, LANGUAGE, PLANE, TASKS_BED)
