@@ -21,6 +21,7 @@ from normkit.claims.imbalance import RARE, rise
 from normkit.claims.kinds import Measured, above
 from normkit.claims.language import LANGUAGE
 from normkit.claims.plane import PLANE
+from normkit.claims.steps import PERCEPTRON
 from normkit.claims.tasks import TASKS_BED
 from normkit.claims.training import Bed, Contest, started
 from normkit.lab.plan.data import chances
@@ -125,4 +126,4 @@ GAUSSIANS = Bed(
     ),
     "Anything that features which are learned would change.",
 )
-BEDS = (DIGITS, GAUSSIANS, IMAGES, SHIFTED_CLIENTS, FEATURES, LANGUAGE, PLANE, TASKS_BED)
+BEDS = (DIGITS, GAUSSIANS, IMAGES, SHIFTED_CLIENTS, FEATURES, LANGUAGE, PLANE, TASKS_BED, PERCEPTRON)
