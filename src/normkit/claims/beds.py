@@ -21,8 +21,10 @@ from normkit.claims.imbalance import RARE, rise
 from normkit.claims.kinds import Measured, above
 from normkit.claims.language import LANGUAGE
 from normkit.claims.plane import PLANE
+from normkit.claims.scales import TWO_SCALES
 from normkit.claims.steps import PERCEPTRON
 from normkit.claims.tasks import TASKS_BED
+from normkit.claims.trained import TRAINED
 from normkit.claims.training import Bed, Contest, started
 from normkit.lab.plan.data import chances
 
@@ -126,4 +128,16 @@ GAUSSIANS = Bed(
     ),
     "Anything that features which are learned would change.",
 )
-BEDS = (DIGITS, GAUSSIANS, IMAGES, SHIFTED_CLIENTS, FEATURES, LANGUAGE, PLANE, TASKS_BED, PERCEPTRON)
+BEDS = (
+    DIGITS,
+    GAUSSIANS,
+    IMAGES,
+    SHIFTED_CLIENTS,
+    FEATURES,
+    LANGUAGE,
+    PLANE,
+    TASKS_BED,
+    PERCEPTRON,
+    TWO_SCALES,
+    TRAINED,
+)
