@@ -20,6 +20,7 @@ from normkit.claims.images import IMAGES, SPLIT, WIDTH, convolutions, digits
 from normkit.claims.imbalance import RARE, rise
 from normkit.claims.kinds import Measured, above
 from normkit.claims.language import LANGUAGE
+from normkit.claims.laws import LAWS
 from normkit.claims.plane import PLANE
 from normkit.claims.scales import TWO_SCALES
 from normkit.claims.steps import PERCEPTRON
@@ -140,4 +141,5 @@ BEDS = (
     PERCEPTRON,
     TWO_SCALES,
     TRAINED,
+    LAWS,
 )

@@ -43,7 +43,7 @@ def imbalance(seed: int, method: str = "raw", scale: float = SCALE) -> float:
 def relative_losses(seed: int, balanced: bool, spread: float = SPREAD) -> float:
     """The sum of what two tasks have left of their first losses, after training with weights that move or stay."""
     shared = torch.randn(10, 4)
-    tasks = [size * torch.tanh(torch.randn(10, 4) * 0.5 + shared) for size in (1.0, spread)]
+    tasks = [size * torch.tanh(torch.randn(10, 4) * 0.5 + shared) for size in (1.0 / spread, 1.0)]
     trunk, heads = nn.Sequential(nn.Linear(10, HIDDEN), nn.ReLU()), nn.ModuleList(nn.Linear(HIDDEN, 4) for _ in tasks)
     optimizer = torch.optim.Adam([*trunk.parameters(), *heads.parameters()], lr=RATE)
     weights, first = nk.GradNorm(2), None
