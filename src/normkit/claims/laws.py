@@ -42,23 +42,23 @@ def free(*values: float) -> list[Tensor]:
     return [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in values]
 
 
-def family(correlation: float) -> tuple[Tensor, Tensor]:
-    """Samples of the true law, half of them of one family, and which are related."""
-    related = torch.eye(FAMILY + SINGLE, dtype=torch.float64)
-    related[:FAMILY, :FAMILY] = correlation + (1 - correlation) * related[:FAMILY, :FAMILY]
-    return MEAN + SCALE * torch.linalg.cholesky(related) @ randn(FAMILY + SINGLE, 1), related
+def related(correlation: float) -> Tensor:
+    """How samples are correlated, half of which are of one family."""
+    matrix = torch.eye(FAMILY + SINGLE, dtype=torch.float64)
+    matrix[:FAMILY, :FAMILY] = correlation + (1 - correlation) * matrix[:FAMILY, :FAMILY]
+    return matrix
 
 
-def error(x: Tensor, related: Tensor | None = None) -> float:
+def error(x: Tensor, relatedness: Tensor | None = None) -> float:
     """The divergence of the truth from the law of the largest likelihood, of samples that are related or not."""
     mean, log_scale = free(0.0, 0.0)
-    density = nk.DependentDataLikelihood(1).double() if related is not None else None
+    density = nk.DependentDataLikelihood(1).double() if relatedness is not None else None
 
     def loss() -> Tensor:
         z = (x - mean) / log_scale.exp()
         if density is None:
             return (z.square() / 2 + log_scale).mean()
-        return log_scale - density(z, related) / len(z)
+        return log_scale - density(z, relatedness) / len(z)
 
     fitted(loss, [mean, log_scale, *(density.parameters() if density else ())])
     return divergence(MEAN, SCALE, mean.item(), log_scale.exp().item())
@@ -66,10 +66,8 @@ def error(x: Tensor, related: Tensor | None = None) -> float:
 
 def gained(seed: int, correlation: float = 0.9) -> float:
     """The nats that the likelihood of related samples brings."""
-    x, related = family(correlation)
-    known = torch.eye(len(x), dtype=torch.float64)
-    known[:FAMILY, :FAMILY] = 0.9 + 0.1 * known[:FAMILY, :FAMILY]
-    return error(x) - error(x, known)
+    x = MEAN + SCALE * torch.linalg.cholesky(related(correlation)) @ randn(FAMILY + SINGLE, 1)
+    return error(x) - error(x, related(0.9))
 
 
 def few(seed: int, count: int = 200) -> float:
