@@ -24,6 +24,7 @@ from normkit.claims.laws import LAWS
 from normkit.claims.plane import PLANE
 from normkit.claims.scales import TWO_SCALES
 from normkit.claims.steps import PERCEPTRON
+from normkit.claims.students import STUDENTS
 from normkit.claims.tasks import TASKS_BED
 from normkit.claims.trained import TRAINED
 from normkit.claims.training import Bed, Contest, started
@@ -142,4 +143,5 @@ BEDS = (
     TWO_SCALES,
     TRAINED,
     LAWS,
+    STUDENTS,
 )

@@ -105,9 +105,9 @@ def risen(seed: int, name: str) -> float:
     return 100 * (path(run._replace(spikes=True), seed, CONTEST.rate(run)).losses[-1] / best(run, seed).losses[-1] - 1)
 
 
-def grown(seed: int, name: str, lr: float, norm: bool = True, permute: bool = False) -> float:
+def grown(seed: int, name: str, lr: float, permute: bool = False) -> float:
     """How much the length of weights grows, as a share of that under AdamW at the same rate."""
-    ways = [path(Run(own, norm=norm, permute=permute and own == name), seed, lr) for own in (name, "adamw")]
+    ways = [path(Run(own, norm=True, permute=moved), seed, lr) for own, moved in ((name, permute), ("adamw", False))]
     one, other = (way.lengths[1] - way.lengths[0] for way in ways)
     return one / other
 
