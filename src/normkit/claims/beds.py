@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from normkit.claims.blends import CHANNELS_BED
 from normkit.claims.clients import SHIFTED_CLIENTS
 from normkit.claims.features import FEATURES
 from normkit.claims.images import IMAGES, SPLIT, WIDTH, convolutions, digits
@@ -21,6 +22,7 @@ from normkit.claims.imbalance import RARE, rise
 from normkit.claims.kinds import Measured, above
 from normkit.claims.language import LANGUAGE
 from normkit.claims.laws import LAWS
+from normkit.claims.noise import NOISY
 from normkit.claims.plane import PLANE
 from normkit.claims.scales import TWO_SCALES
 from normkit.claims.steps import PERCEPTRON
@@ -144,4 +146,6 @@ BEDS = (
     TRAINED,
     LAWS,
     STUDENTS,
+    CHANNELS_BED,
+    NOISY,
 )
