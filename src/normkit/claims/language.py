@@ -16,14 +16,12 @@ from normkit.lab.plan.data import text_of
 from normkit.transformer.model import Encoder
 
 LETTERS, LENGTH, DIM, STEPS, BATCH, WARMUP, HELD = 40, 32, 32, 150, 8, 15, 256
-OPTIONS = {"qk-norm": {"length": LENGTH}}  # of cores
 
 
 class Run(NamedTuple):
-    """A norm and an attention core by name, and what is changed beside them: the share of the steps, and the start."""
+    """A norm by name, and what is changed beside it: the share of the steps, and the start."""
 
     norm: str = "layernorm"
-    core: str = "softmax"
     share: float = 1.0
     permute: bool = False
 
@@ -34,8 +32,7 @@ class Reader(nn.Module):
     def __init__(self, run: Run):
         super().__init__()
         self.embedding, self.output = nn.Embedding(LETTERS, DIM), nn.Linear(DIM, LETTERS)
-        self.layers = Encoder(vocab=None, dim=DIM, depth=2, heads=2, causal=True, norm=run.norm, core=run.core,
-                              core_options=OPTIONS.get(run.core))  # fmt: skip
+        self.layers = Encoder(vocab=None, dim=DIM, depth=2, heads=2, causal=True, norm=run.norm)
 
     def forward(self, letters: Tensor) -> Tensor:
         """Return scores of (B, T)."""
@@ -76,7 +73,6 @@ def scores(run: Run, seeds: Sequence[int], rates: Sequence[float]) -> list[float
 
 
 CONTEST = Contest(scores, (3e-3, 1e-2, 3e-2), relative=True)
-NATS = CONTEST._replace(relative=False)
 LAYERNORM = Run()
 LANGUAGE = Bed(
     "language",

@@ -6,7 +6,6 @@ import torch
 
 import normkit as nk
 from normkit.claims.kinds import Identity
-from normkit.claims.language import NATS, Run
 from normkit.claims.measures import gap
 
 
@@ -25,14 +24,5 @@ CLAIMS = [
         bound=1e-7,
         breaks=partial(apart, gain=2.0),
         against="a gain of 2",
-    ),
-    NATS.as_good(
-        "as-rmsnorm",
-        "A decoder's loss is within 0.01 nats of that with RMS norm.",
-        "language",
-        Run("srmsnorm"),
-        Run("rmsnorm"),
-        by=0.01,
-        number="nats",
-    ),
+    )
 ]
