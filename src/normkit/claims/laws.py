@@ -28,7 +28,7 @@ def fitted(loss: Callable[[], Tensor], parameters: Sequence[Tensor]) -> None:
         value.backward()
         return value
 
-    optimizer.step(closure)  # type: ignore[arg-type]
+    optimizer.step(closure)
 
 
 def divergence(mean: float, scale: float, other_mean: float, other_scale: float) -> float:
@@ -56,7 +56,7 @@ def error(x: Tensor, relatedness: Tensor | None = None) -> float:
 
     def loss() -> Tensor:
         z = (x - mean) / log_scale.exp()
-        if density is None:
+        if density is None or relatedness is None:
             return (z.square() / 2 + log_scale).mean()
         return log_scale - density(z, relatedness) / len(z)
 

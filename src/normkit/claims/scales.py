@@ -53,7 +53,7 @@ def relative_losses(seed: int, balanced: bool, spread: float = SPREAD) -> float:
         losses = torch.stack([(head(features) - torch.tanh(x) @ task).square().mean()
                               for head, task in zip(heads, tasks, strict=True)])  # fmt: skip
         first = losses.detach() if first is None else first
-        lengths = [torch.autograd.grad(loss, trunk[0].weight, retain_graph=True)[0].norm() for loss in losses]
+        lengths = [torch.autograd.grad(loss, next(trunk.parameters()), retain_graph=True)[0].norm() for loss in losses]
         optimizer.zero_grad()
         (weights(losses) if balanced else losses.sum()).backward()
         optimizer.step()

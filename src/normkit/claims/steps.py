@@ -73,9 +73,9 @@ def loss(model: nn.Module, x: torch.Tensor, labels: torch.Tensor) -> float:
     return value
 
 
-def length(model: nn.Sequential) -> float:
+def length(model: nn.Module) -> float:
     """The length of the first layer's weights."""
-    return model[0].weight.detach().norm().item()  # type: ignore[operator,union-attr]
+    return next(model.parameters()).detach().norm().item()
 
 
 def scores(run: Run, seeds: Sequence[int], rates: Sequence[float]) -> list[float]:

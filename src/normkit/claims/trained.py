@@ -54,11 +54,11 @@ def held_out(own: Case, weights: Sequence[Tensor]) -> float:
     return accuracy(weights, own.held, own.right)
 
 
-def slopes(own: Case) -> list[Tensor]:
+def slopes(own: Case) -> Sequence[Tensor]:
     """The gradients of the loss on the digits of the training."""
     weights = [weight.clone().requires_grad_() for weight in own.weights]
     with torch.enable_grad():
-        return list(torch.autograd.grad(F.cross_entropy(passed(weights, own.x)[-1], own.labels), weights))
+        return torch.autograd.grad(F.cross_entropy(passed(weights, own.x)[-1], own.labels), weights)
 
 
 def masks(own: Case, score: str, sparsity: float) -> list[Tensor]:
