@@ -14,12 +14,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from normkit.claims.blends import CHANNELS_BED
 from normkit.claims.clients import SHIFTED_CLIENTS
 from normkit.claims.features import FEATURES
 from normkit.claims.images import IMAGES, SPLIT, WIDTH, convolutions, digits
 from normkit.claims.imbalance import RARE, rise
 from normkit.claims.kinds import Measured, above
 from normkit.claims.language import LANGUAGE
+from normkit.claims.laws import LAWS
+from normkit.claims.noise import NOISY
+from normkit.claims.scales import TWO_SCALES
+from normkit.claims.steps import PERCEPTRON
+from normkit.claims.trained import TRAINED
 from normkit.claims.training import Bed, Contest, started
 from normkit.lab.plan.data import chances
 
@@ -123,4 +129,17 @@ GAUSSIANS = Bed(
     ),
     "Anything that features which are learned would change.",
 )
-BEDS = (DIGITS, GAUSSIANS, IMAGES, SHIFTED_CLIENTS, FEATURES, LANGUAGE)
+BEDS = (
+    DIGITS,
+    GAUSSIANS,
+    IMAGES,
+    SHIFTED_CLIENTS,
+    FEATURES,
+    LANGUAGE,
+    PERCEPTRON,
+    TWO_SCALES,
+    TRAINED,
+    LAWS,
+    CHANNELS_BED,
+    NOISY,
+)

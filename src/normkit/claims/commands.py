@@ -94,6 +94,7 @@ def paragraph(verdict: Verdict) -> str:
     if verdict.word == UNTRIED:
         return "\n".join([*lines, f"  {verdict.why}"])
     lines.append(f"  {verdict.measured}: {short(verdict.number)}, must be {verdict.wanted}; {verdict.why}")
+    lines += [f"  the paper: {verdict.paper}"] if verdict.paper else []
     lines.append(f"  control, {verdict.against}: {short(verdict.control)}")
     if not math.isnan(verdict.least):
         lines.append(f"  smallest effect that would have been found four times in five: {short(verdict.least)}")

@@ -35,7 +35,7 @@ class Verdict(NamedTuple):
     least: the smallest effect that would have been found four times in five; NaN where every draw is judged.
     chance: how often chance alone gives such a word; NaN where no interval decides, 1 where it is undecided.
     alone: whether the word is that of the claim by itself, and too many were asked to say so of a table.
-    bed: where models were trained.
+    bed: where models were trained. paper: what the paper measured.
     """
 
     method: str
@@ -56,6 +56,7 @@ class Verdict(NamedTuple):
     chance: float = math.nan
     alone: bool = False
     bed: str = ""
+    paper: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; a number that is not finite is None."""
@@ -99,9 +100,16 @@ def measured(claim: Claim) -> Result:
     """Measure a claim and its control on the same seeds; the caller's own random numbers stay where they were."""
     began = time.process_time()
     with torch.random.fork_rng(devices=[]):
-        numbers, control = ([_drawn(measure, seed) for seed in range(claim.draws)]
-                            for measure in (claim.measure, claim.control))  # fmt: skip
+        numbers, control = _look(claim, range(claim.draws))
+        if claim.rule in TESTED and (_judge(claim, numbers)[0] == UNDECIDED or _passes(claim, control)):
+            more = _look(claim, range(claim.draws, claim.further))
+            numbers, control = numbers + more[0], control + more[1]
     return Result(numbers, control, time.process_time() - began)
+
+
+def _look(claim: Claim, seeds: Iterable[int]) -> tuple[list[float], list[float]]:
+    """The numbers of a claim and of its control, a seed each."""
+    return tuple([_drawn(measure, seed) for seed in seeds] for measure in (claim.measure, claim.control))  # type: ignore
 
 
 def _drawn(measure, seed: int) -> float:
@@ -140,11 +148,12 @@ def verdict(entry: Entry, result: Result) -> Verdict:
         str(claim.wanted),
         claim.against,
         control,
-        _least(result.numbers) if claim.rule in TESTED else math.nan,
+        _least(result.numbers, claim) if claim.rule in TESTED else math.nan,
         claim.reach,
         claim.source,
         chance(claim, word, result.numbers) if claim.rule in TESTED else math.nan,
         bed=claim.bed,
+        paper=claim.paper,
     )
 
 
@@ -181,10 +190,10 @@ def chance(claim: Claim, word: str, numbers: Sequence[float]) -> float:
     if word == UNDECIDED or not all(map(math.isfinite, numbers)):
         return 1.0
     mean, freedom = statistics.fmean(numbers), len(numbers) - 1
-    error = statistics.stdev(numbers) / math.sqrt(len(numbers))
+    error, looks = statistics.stdev(numbers) / math.sqrt(len(numbers)), 1 + bool(claim.further)
 
     def one_sided(distance: float) -> float:
-        return float(stdtr(freedom, -distance / error)) if error else float(distance < 0)
+        return looks * float(stdtr(freedom, -distance / error)) if error else float(distance < 0)
 
     if claim.rule == "within":
         return one_sided(claim.wanted.value - abs(mean)) if word == HOLDS else 2 * one_sided(abs(mean))
@@ -197,7 +206,7 @@ def _judge(claim: Claim, numbers: Sequence[float]) -> tuple[str, float]:
     bound, number = claim.wanted, summary(claim.wanted, claim.rule, numbers)
     if claim.rule not in TESTED:
         return (HOLDS if bound.met(number) else FAILS), number
-    low, high = _interval(numbers)
+    low, high = _interval(numbers, claim)
     if claim.rule == "within":
         outside = number > bound.value and not low <= 0 <= high
         holds, fails = chance(claim, HOLDS, numbers) <= LEVEL, outside
@@ -232,17 +241,22 @@ def _reason(claim: Claim, word: str, draws: int) -> str:
     return f"{means} is {'' if word == HOLDS else 'not '}{claim.wanted}"
 
 
-def _interval(numbers: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of the mean, by Student's t."""
+def _level(claim: Claim) -> float:
+    """How often a look may err: each of two looks half as often as one alone."""
+    return LEVEL / 2 if claim.further else LEVEL
+
+
+def _interval(numbers: Sequence[float], claim: Claim) -> tuple[float, float]:
+    """The interval of the mean, by Student's t."""
     from normkit.lab.plan import findings
 
-    mean, half, _ = findings.interval(numbers)
+    mean, half, _ = findings.interval(numbers, _level(claim))
     return mean - half, mean + half
 
 
-def _least(numbers: Sequence[float]) -> float:
+def _least(numbers: Sequence[float], claim: Claim) -> float:
     import numpy as np
 
     from normkit.lab.plan import findings
 
-    return findings.least(np.asarray(numbers))
+    return findings.least(np.asarray(numbers), _level(claim))

@@ -70,6 +70,8 @@ class Claim:
     source: str = ""
     reach: str = "full"
     bed: str = ""
+    further: int = 0
+    paper: str = ""
 
     kind: ClassVar[str]
 
@@ -146,6 +148,7 @@ class Measured(Claim):
         null: the number if there were no effect.
         source: where it is claimed; by default the method's paper.
         reach: "full", or "proxy" where a small model stands for a large one: the verdict is one at this scale.
+        paper: what the paper measured, in a few words.
     """
 
     kind = "property"
@@ -156,10 +159,12 @@ class Trained(Measured):
     """A property of models that are trained: a difference of two, paired by seed, on a bed of :mod:`.beds`.
 
     By default the mean must be within the bound, and its interval above 0. Where the bed did not see what it must see,
-    the claim is undecided.
+    the claim is undecided. There are two looks, of which each spends half of 5 %: the second where the first leaves
+    the claim undecided.
 
     Args:
         bed: the bed's name.
+        further: seeds of the second look, those of the first among them; 0 for none.
     """
 
     number: str = "difference"
@@ -167,6 +172,7 @@ class Trained(Measured):
     rule: str = "mean"
     null: float | None = 0.0
     reach: str = "proxy"
+    further: int = 24
 
     kind = "training"
 

@@ -78,6 +78,7 @@ def row(verdict: Verdict) -> str:
     """A row of the table."""
     says = verdict.says + (" At this scale." if verdict.reach == "proxy" else "")
     says += " Alone, not among so many." if verdict.alone else ""
+    says += f" The paper: {verdict.paper}." if verdict.paper else ""
     cells = (
         verdict.method,
         says,

@@ -118,11 +118,23 @@ def source(entry: Entry) -> str:
 
 
 def stored(entry: Entry) -> Result | None:
-    """Return the stored numbers of a claim, unless they were measured for another bound."""
+    """Return the stored numbers of a claim, unless they were measured for another bound, or on another bed."""
     kept = _room(entry.room).get("claims", {}).get(entry.method, {}).get(entry.name)
     if kept is None or entry.claim is None or kept["wanted"] != str(entry.claim.wanted):
         return None
+    if kept.get("bed", "") != key(entry):
+        return None
     return Result([float(x) for x in kept["numbers"]], [float(x) for x in kept["control"]], kept["seconds"])
+
+
+def key(entry: Entry) -> str:
+    """The hash of the bed that a claim was measured on, or empty."""
+    own = entry.method if entry.room == "beds" else entry.claim.bed if entry.claim else ""
+    if not own:
+        return ""
+    from normkit.claims.beds import BEDS
+
+    return next(bed.key for bed in BEDS if bed.name == own)
 
 
 def origin(room: str) -> str:
@@ -160,6 +172,7 @@ def _row(entry: Entry, result: Result) -> dict[str, Any]:
         "wanted": str(entry.claim.wanted),
         **{key: [f"{number:.6g}" for number in numbers] for key, numbers in short.items()},
         "seconds": round(result.seconds, 3),
+        **({"bed": key(entry)} if key(entry) else {}),
     }
 
 

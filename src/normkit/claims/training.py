@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -96,13 +97,13 @@ class Contest(NamedTuple):
         """The best rate of the search, which goes on where the best is the first or the last; NaN without an end."""
         return _rate(self.scores, self.rates, run._replace(share=1.0, permute=False))
 
-    def points(self, run: Any, draws: int) -> list[float]:
-        """The scores at the best rate, one a seed."""
-        return _points(self._replace(relative=False), run, draws)
+    def point(self, run: Any, seed: int) -> float:
+        """The score at the best rate; as many seeds are trained at once as a look has."""
+        return _points(self._replace(relative=False), run, seed // DRAWS)[seed % DRAWS]
 
-    def gain(self, seed: int, run: Any, over: Any, draws: int = DRAWS) -> float:
+    def gain(self, seed: int, run: Any, over: Any) -> float:
         """By how much a run is better than another one of the same seed."""
-        one, other = self.points(run, draws)[seed], self.points(over, draws)[seed]
+        one, other = self.point(run, seed), self.point(over, seed)
         return 100 * (one - other) / abs(other) if self.relative else one - other
 
     def better(self, name: str, says: str, bed: str, run: Any, over: Any, by: float, **options: Any) -> Trained:
@@ -124,9 +125,9 @@ class Contest(NamedTuple):
         return Trained(
             name,
             says=says,
-            measure=functools.partial(self.gain, run=run, over=over, draws=draws),
+            measure=functools.partial(self.gain, run=run, over=over),
             wanted=wanted,
-            control=functools.partial(self.gain, run=control, over=over, draws=draws),
+            control=functools.partial(self.gain, run=control, over=over),
             against=against,
             **{"number": "percent" if self.relative else "points", "draws": draws, "bed": bed, **options},
         )
@@ -137,9 +138,9 @@ class Contest(NamedTuple):
         return Measured(
             name,
             says=says,
-            measure=functools.partial(self.gain, run=better, over=worse, draws=draws),
+            measure=functools.partial(self.gain, run=better, over=worse),
             wanted=above(by),
-            control=functools.partial(self.gain, run=better, over=better._replace(permute=True), draws=draws),
+            control=functools.partial(self.gain, run=better, over=better._replace(permute=True)),
             against="its twin, which starts from other numbers",
             number=number or ("percent" if self.relative else "points"),
             draws=draws,
@@ -171,9 +172,9 @@ def _rate(scores: Scores, rates: tuple[float, ...], run: Any) -> float:
 
 
 @functools.cache
-def _points(contest: Contest, run: Any, draws: int) -> list[float]:
-    rate = contest.rate(run)
-    return [math.nan] * draws if math.isnan(rate) else contest.scores(run, range(draws), [rate] * draws)
+def _points(contest: Contest, run: Any, block: int) -> list[float]:
+    rate, seeds = contest.rate(run), range(block * DRAWS, (block + 1) * DRAWS)
+    return [math.nan] * DRAWS if math.isnan(rate) else contest.scores(run, seeds, [rate] * DRAWS)
 
 
 class Bed(NamedTuple):
@@ -187,3 +188,9 @@ class Bed(NamedTuple):
     what: str
     known: tuple[Measured, ...]
     blind: str
+
+    @property
+    def key(self) -> str:
+        """A hash of what the bed is and must see: numbers of another bed of this name are not those of this one."""
+        about = (self.name, self.what, *((known.says, str(known.wanted)) for known in self.known))
+        return hashlib.sha256(repr(about).encode()).hexdigest()[:10]

@@ -5,8 +5,9 @@ from functools import partial
 import torch
 
 import normkit as nk
-from normkit.claims.kinds import Measured, below
+from normkit.claims.kinds import Measured, Trained, below
 from normkit.claims.measures import cosine, randn
+from normkit.claims.steps import grown
 
 
 def radial(seed, kind=nk.AdamP):
@@ -31,5 +32,16 @@ CLAIMS = [
         control=partial(radial, kind=torch.optim.Adam),
         against="Adam",
         number="cosine of step and weight",
-    )
+    ),
+    Trained(
+        "lengths",
+        says="Behind batch norms weights grow by 0.3 of what they grow under AdamW, or less.",
+        measure=partial(grown, name="adamp", lr=0.01),
+        wanted=below(0.3),
+        control=partial(grown, name="adamw", lr=0.01, permute=True),
+        against="AdamW from another start",
+        number="share of the growth",
+        null=1.0,
+        bed="perceptron",
+    ),
 ]

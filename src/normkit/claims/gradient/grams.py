@@ -7,6 +7,7 @@ import torch
 import normkit as nk
 from normkit.claims.kinds import Measured, below
 from normkit.claims.measures import randn
+from normkit.claims.steps import Run, better
 
 
 def uphill(seed, kind=nk.Grams):
@@ -29,5 +30,15 @@ CLAIMS = [
         control=partial(uphill, kind=torch.optim.Adam),
         against="Adam",
         number="share of steps that go up",
-    )
+    ),
+    *(
+        better(
+            f"than-{name}",
+            f"Its loss is 1 % lower than {name}'s, or more.",
+            run=Run("grams"),
+            over=Run(name),
+            by=1.0,
+        )
+        for name in ("adamw", "lion", "cautious")
+    ),
 ]

@@ -7,6 +7,7 @@ import torch
 import normkit as nk
 from normkit.claims.kinds import Measured, below
 from normkit.claims.measures import randn
+from normkit.claims.steps import Run, better
 
 
 def spread(kind):
@@ -36,5 +37,6 @@ CLAIMS = [
         control=partial(share, kind=nk.Muon),
         against="Muon",
         number="share of Muon's log spread",
-    )
+    ),
+    better("than-muon", "Its loss is 0.5 % lower than Muon's, or more.", run=Run("normuon"), over=Run("muon"), by=0.5),
 ]

@@ -8,6 +8,7 @@ import torch
 import normkit as nk
 from normkit.claims.kinds import Measured, below
 from normkit.claims.measures import randn
+from normkit.claims.steps import ADAMW, Run, not_worse
 
 
 def ratio(seed, going_on=True):
@@ -31,5 +32,6 @@ CLAIMS = [
         control=partial(ratio, going_on=False),
         against="one round each time",
         number="largest ratio of successive errors",
-    )
+    ),
+    not_worse("as-adam", "Its loss is not above Adam's by more than 1 %.", run=Run("sinkgd"), over=ADAMW, than=1.0),
 ]

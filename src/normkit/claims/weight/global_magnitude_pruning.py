@@ -1,9 +1,10 @@
-"""What is claimed of a minimum of weights in each layer."""
+"""What is claimed of pruning by size."""
 
 from functools import partial
 
 import normkit as nk
-from normkit.claims.kinds import Measured, above
+from normkit.claims.kinds import Measured, Trained, above
+from normkit.claims.trained import ahead
 from normkit.claims.weight._digits import TRAINING, digits, started, trained
 
 SIZES, SPARSITY = (64, 32, 512, 10), 0.98  # 480 of 24,000 weights are left
@@ -32,5 +33,19 @@ CLAIMS = [
         against="no minimum",
         number="weights of the smallest layer",
         draws=3,
+    ),
+    *(
+        Trained(
+            f"as-gradients-at-{percent}",
+            says=f"At {percent} % of zeros it is not behind size times gradient by more than a point.",
+            measure=partial(ahead, score="size", sparsity=percent / 100),
+            wanted=above(-1.0),
+            control=partial(ahead, score="any", sparsity=percent / 100),
+            against="weights that go at random",
+            number="points",
+            null=None,
+            bed="trained-digits",
+        )
+        for percent in (90, 95)
     ),
 ]

@@ -68,8 +68,8 @@ class Finding(NamedTuple):
     needed: float = math.nan
 
 
-def interval(values: Iterable[float]) -> Interval:
-    """Return the mean and Student's confidence interval at 1 - :data:`LEVEL`.
+def interval(values: Iterable[float], level: float = LEVEL) -> Interval:
+    """Return the mean and Student's confidence interval at 1 - ``level``.
 
     >>> mean, half, count = interval([1.0, 2.0, 3.0])
     >>> f"{mean} ± {half:.4f} from {count}"
@@ -80,7 +80,7 @@ def interval(values: Iterable[float]) -> Interval:
     sample = np.asarray(list(values), dtype=float)
     if sample.size < 2:
         return Interval(float(sample[0]) if sample.size else math.nan, math.nan, sample.size)
-    return Interval(float(sample.mean()), float(stdtrit(sample.size - 1, 1 - LEVEL / 2) * _error(sample)), sample.size)
+    return Interval(float(sample.mean()), float(stdtrit(sample.size - 1, 1 - level / 2) * _error(sample)), sample.size)
 
 
 def differences(variant: Mapping[int, float], baseline: Mapping[int, float]) -> np.ndarray:
