@@ -197,8 +197,8 @@ def _roles(module: nn.Module, linears: Mapping[str, nn.Linear], takes: Takes, si
         for heads in _head_counts(module, width, sink):
             size = width // heads
             inputs = _projections(rows, width, heads, sink is None)
-            for own, hides, core in itertools.product(inputs, causal, _cores(module, size, sink)):
-                yield Roles(heads, size, *own, output, hides, core)
+            for (query, key, value, gate), hides, core in itertools.product(inputs, causal, _cores(module, size, sink)):
+                yield Roles(heads, size, query, key, value, gate, output, hides, core)
 
 
 def _head_counts(module: nn.Module, width: int, sink: str | None) -> list[int]:
