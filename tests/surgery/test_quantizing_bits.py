@@ -188,7 +188,8 @@ def test_in_parallel_layers_learn_on_the_inputs_of_the_float_model(monkeypatch):
     torch.manual_seed(0)
     model, data = nk.Decoder(vocab=16, dim=8, depth=2, heads=2), [torch.randint(16, (4, 8)) for _ in range(3)]
     seen, float_rows, last = [], [], "layers.1.feedforward.up"
-    with model.get_submodule(last).register_forward_pre_hook(lambda _, given: float_rows.append(given[0].flatten(0, 1))):
+    up = model.get_submodule(last)
+    with up.register_forward_pre_hook(lambda _, given: float_rows.append(given[0].flatten(0, 1))):
         for x in data:
             model(x)
     monkeypatch.setattr(weights, "_learn", lambda rounding, layer, x, how: seen.append(x) or "it was not asked to")
