@@ -11,7 +11,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.kinds import Guard
-from normkit.kinds.guard import DOUBT, DRIFT, LIMIT, MOST, SURE
+from normkit.kinds.guard import DRIFT, GAIN, LIMIT, LOSS, MOST, SURER
 from normkit.surgery.statistics.streaming import run_stream
 
 ADAPTERS = ("tent", "eata", "sar", "cotta", "note", "rotta", "delta", "deyo")
@@ -48,8 +48,8 @@ def silent(adapter, inputs):
 def lost(loss, gain, surer=1.0, own=(1, 0), others=(1, 0)):
     """What a sample is expected to lose; ``own`` and ``others`` are a class's answers, and those given by both."""
     doubts = [(count + 1) ** 2 / (common + 0.5) for count, common in (own, others)]
-    doubt = max(-MOST, min(MOST, DOUBT * math.log(doubts[0] / doubts[1])))
-    return math.tanh((SURE * (loss - surer * gain) + doubt) / 2)
+    doubt = max(-MOST, min(MOST, math.log(doubts[0] / doubts[1])))
+    return math.tanh((LOSS * loss - GAIN * gain - SURER * math.log(surer) + doubt) / 2)
 
 
 def test_the_evidence_is_how_many_right_answers_are_expected_to_be_lost():
@@ -154,7 +154,7 @@ def test_a_guard_that_is_silent_changes_no_number(name):
     assert not any("guard" in key or "reference" in key for key in plain.state_dict())
 
 
-def collapsing(guard, count=12):
+def collapsing(guard, count=16):
     """Tent on single samples, of which each is normalized by itself alone."""
     adapter, inputs = nk.Tent(classifier(), lr=0.05, guard=guard), batches(count, 1)
     return adapter, inputs, silent(adapter, inputs)
@@ -242,7 +242,7 @@ def test_an_adapter_of_single_samples_is_guarded_over_its_calls():
     adapter.model[3].bias.data[0] = 0.5  # so that it says 0 of samples that are normalized by themselves
     got = silent(adapter, [x[0] for x in batches(12, 1)])
     [(call, _)] = adapter.guard.alarms
-    assert call == 3  # what it saw is not forgotten with each sample
+    assert call == 6  # what it saw is not forgotten with each sample
     torch.testing.assert_close(got[-1], classifier()(batches(12, 1)[-1])[0])
 
 

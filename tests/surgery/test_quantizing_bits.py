@@ -11,7 +11,7 @@ import normkit as nk
 from normkit.cli import main
 from normkit.quant._grid import quantize as on_grid
 from normkit.quant.adaquant import adaquant
-from normkit.surgery.quantizing import allocating, tuning
+from normkit.surgery.quantizing import allocating, tuning, weights
 
 pytest.importorskip("torchao")
 
@@ -182,3 +182,22 @@ def test_the_command_quantizes_within_a_budget_and_writes_the_model(tmp_path, mo
     assert "normkit quantize: no allocation of bits meets budget='1 bit'" in capsys.readouterr().err
     assert main(["quantize", "tiny_nets:net", "--bits", "3", "--method", "adaquant", "--steps", "5"]) == 2
     assert "data must hold at least one batch" in capsys.readouterr().err
+
+
+def test_in_parallel_layers_learn_on_the_inputs_of_the_float_model(monkeypatch):
+    torch.manual_seed(0)
+    model, data = nk.Decoder(vocab=16, dim=8, depth=2, heads=2), [torch.randint(16, (4, 8)) for _ in range(3)]
+    seen, float_rows, last = [], [], "layers.1.feedforward.up"
+    up = model.get_submodule(last)
+    with up.register_forward_pre_hook(lambda _, given: float_rows.append(given[0].flatten(0, 1))):
+        for x in data:
+            model(x)
+    monkeypatch.setattr(weights, "_learn", lambda rounding, layer, x, how: seen.append(x) or "it was not asked to")
+    rows = {}
+    for parallel in (False, True):
+        seen.clear()
+        made = nk.quantize(model, data, method="adaquant", bits=2, parallel=parallel)
+        rows[parallel] = dict(zip(made.layers, seen, strict=True))[last].sort(0).values
+    expected = torch.cat(float_rows).detach().sort(0).values
+    torch.testing.assert_close(rows[True], expected)
+    assert not torch.allclose(rows[False], expected, atol=1e-3)

@@ -13,8 +13,8 @@ from normkit.statistics import accurate
 
 OFF, STOP, RESET = GUARDS = ("off", "stop", "reset")
 WINDOW = 192  # answers that shares are of
-SURE, DOUBT, MOST = 4.0, 0.75, 1.5  # weights of sureness and of doubt in log odds, and the most that doubt is
-DRIFT, LIMIT = 0.03, 1.75  # of the test; these and the weights are tuned on digits, benchmarks/guard.py
+LOSS, GAIN, SURER, MOST = 4.0, 2.5, 5.0, 1.5  # weights in log odds, and the most that doubt is
+DRIFT, LIMIT = 0.04, 3.0  # of the test; these and the weights are tuned on digits, benchmarks/guard.py
 FEWEST, EXCESS = 32, 0.4  # answers, at least, of which one class may have so much more than of the source's
 ACTIONS = {
     STOP: "it stops, and the source answers",
@@ -28,20 +28,21 @@ class Guard(nn.Module):
     For a sample with the source's probabilities p, which answers a, and the adapted q, which answers another b, the log
     odds that the source is the one that is right are estimated as
 
-        z = 4 ((p_a - p_b) - s (q_b - q_a)) + d,  d = 3/4 log(D_b / D'_a) within -1.5 and 1.5
+        z = 4 (p_a - p_b) - 2.5 (q_b - q_a) - 5 log s + d,  d = log(D_b / D'_a) within -1.5 and 1.5
 
-    from the last 192 answers. Of those in which both agree, s = (1 + sum q_b) / (1 + sum p_a) is how many times surer
-    the adapted model is: one that adapts well is surer there too, one that its batches confuse is not. D_b = (A + 1)² /
-    (n + 1/2) is the doubt in class b: A of the adapted model's answers are of it, of which n are the source's too. D'_a
-    is the same of the source's answers. So a class that takes more than its part is doubted, whichever model's it is,
-    and less so where the other model confirms it. Then
+    from the last 192 answers. A gain counts less than a loss, since adapting makes a model surer without knowing more.
+    Of those answers in which both agree, s = (1 + sum q_b) / (1 + sum p_a) is how many times surer the adapted model
+    is: one that adapts well is surer there too, one that its batches confuse is not. D_b = (A + 1)² / (n + 1/2) is the
+    doubt in class b: A of the adapted model's answers are of it, of which n are the source's too. D'_a is the same of
+    the source's answers. So a class that takes more than its part is doubted, whichever model's it is, and less so
+    where the other model confirms it. Then
 
-        G <- max(0, G + tanh(z / 2) - 0.03)
+        G <- max(0, G + tanh(z / 2) - 0.04)
 
     is a Page-Hinkley test: tanh(z / 2) is how many right answers that sample is expected to lose, and G counts those
-    above three in a hundred. Above 1.75 the adaptation has collapsed. So it has where, of at least 32 answers, one
-    class has 0.4 of them more than of the source's, however sure of it the adapted model is. Entropy alone is no sign:
-    of sound adapters some are surer than the source, and some less sure.
+    above four in a hundred. Above 3 the adaptation has collapsed. So it has where, of at least 32 answers, one class
+    has 0.4 of them more than of the source's, however sure of it the adapted model is. Entropy alone is no sign: of
+    sound adapters some are surer than the source, and some less sure.
 
     Args:
         owner: the name that warnings begin with.
@@ -115,8 +116,8 @@ class Guard(nn.Module):
         surer = (1 + own_sure[agreed].sum()) / (1 + sure[agreed].sum())
         common = mine[agreed].bincount(minlength=classes) + 0.5
         doubts, own_doubts = ((1 + x.bincount(minlength=classes)).square() / common for x in (theirs, mine))
-        doubt = DOUBT * (own_doubts[mine] / doubts[theirs]).log()
-        odds = SURE * (loss - surer * gain) + doubt.clamp(-MOST, MOST)
+        doubt = (own_doubts[mine] / doubts[theirs]).log().clamp(-MOST, MOST)
+        odds = LOSS * loss - GAIN * gain - SURER * surer.log() + doubt
         return float(torch.where(agreed, 0.0, (odds / 2).tanh())[-count:].sum())
 
     def get_extra_state(self) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from normkit.surgery.quantizing.weights import AUTO, METHODS, Quantized, quantiz
 
 __all__ = ["add_arguments", "run"]
 
+TAKEN = ("method", "bits", "budget", "group", "steps", "parallel", "pack", "where")
+
 
 def width(text: str) -> int | str:
     """Return bits as they are typed: a number, or "auto"."""
@@ -31,6 +33,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--data", metavar="DATA", help="module:name, batches for what is learned or allocated")
     command.add_argument("--held", metavar="DATA", help="module:name, batches of tokens to take perplexity on")
     command.add_argument("--steps", type=int, default=500, help="of learned rounding and AdaQuant (500)")
+    command.add_argument("--parallel", action="store_true", help="learn on the float model's inputs of each layer")
     command.add_argument("--pack", action="store_true", help="two numbers of 4 bits in a byte, for torchao's kernel")
     command.add_argument("--where", metavar="PATTERN", help="only linears whose name fits, such as '*.attn.*'")
     command.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -47,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         model,
         () if options.data is None else batches(options.data),
         held=None if options.held is None else batches(options.held),
-        **{name: getattr(options, name) for name in ("method", "bits", "budget", "group", "steps", "pack", "where")},
+        **{name: getattr(options, name) for name in TAKEN},
     )
     say(json.dumps(plain(report), indent=2) if options.json else report)
     if options.out:

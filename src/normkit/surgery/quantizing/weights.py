@@ -97,6 +97,7 @@ def quantize(
     steps: int = 500,
     lr: float = 0.01,
     rows: int = 4096,
+    parallel: bool = False,
     norm_lr: float = 1e-4,
     norm_growth: float = 1.0,
     seed: int = 0,
@@ -128,6 +129,8 @@ def quantize(
         pack: put two numbers of 4 bits in a byte, in the form that torchao's kernel on a CPU multiplies by without
             making floats of them first; for 4 bits and groups of 32, 64 or 128.
         steps, rows: of learned rounding and AdaQuant: Adam's steps, and how many rows of inputs are kept of a layer.
+        parallel: these learn on the inputs that a layer has in the float model; else, in sequence, on those that it
+            has behind the blocks that were quantized before.
         lr: of learned rounding; AdaQuant has its paper's rates.
         norm_lr, norm_growth: the rate of norm tweaking, and by which share of it the last block's is larger.
         seed: of what is drawn.
@@ -152,7 +155,7 @@ def quantize(
     before = perplexity(model, held) if held else None
     work = copy.deepcopy(model)
     turned = _turn(work, layers)
-    learned = _learning(method, steps, lr, rows, seed)
+    learned = _learning(method, steps, lr, rows, parallel, seed)
     tweaking = _Tweaking(norm_lr, norm_growth) if "norm-tweaking" in method else None
     widths = _widths(work, layers, batches, bits, mean, group)
     tweaked, as_nearest = _by_blocks(model, work, layers, batches, (widths, group), learned, tweaking)
@@ -314,6 +317,7 @@ class _Learning(NamedTuple):
     steps: int
     lr: float
     rows: int
+    parallel: bool
     generator: torch.Generator
 
 
@@ -343,7 +347,7 @@ def _by_blocks(
     as_nearest: dict[str, str] = {}
     with mode(model, False), mode(teacher, False):
         for number, (block, names) in enumerate(_parts(layers, blocks).items()):
-            as_nearest |= _round(model, names, batches, *grid, learned)
+            as_nearest |= _round(teacher, model, names, batches, *grid, learned)
             own = [norm for norm in norms if norm.startswith(f"{block}.")]
             free = [p for norm in own for p in model.get_submodule(norm).parameters()]
             if tweaking and block and free:
@@ -357,6 +361,7 @@ def _by_blocks(
 
 
 def _round(
+    teacher: nn.Module,
     model: nn.Module,
     names: Sequence[str],
     batches: Sequence[Any],
@@ -364,8 +369,8 @@ def _round(
     group: int | None,
     learned: _Learning | None,
 ) -> dict[str, str]:
-    """Quantize some linears, learning on what comes to them now; return those that were rounded to the nearest."""
-    inputs = _inputs(model, names, batches, learned.rows, learned.generator) if learned and names else {}
+    """Quantize some linears, learning on what comes to them; return those that were rounded to the nearest."""
+    inputs = _inputs(teacher if learned.parallel else model, names, batches, learned) if learned and names else {}
     tensors: dict[str, Tensor] = {}
     notes: dict[str, str] = {}
     for name in names:
@@ -390,12 +395,12 @@ def _learn(rounding: LearnedRounding, layer: Any, x: Tensor | None, how: _Learni
     return ""
 
 
-def _learning(method: str, steps: int, lr: float, rows: int, seed: int) -> _Learning | None:
+def _learning(method: str, steps: int, lr: float, rows: int, parallel: bool, seed: int) -> _Learning | None:
     """How rounding is learned; None where it is to the nearest."""
     first = method.partition("+")[0]
     if first not in ("learned-rounding", "adaquant"):
         return None
-    return _Learning(first, steps, lr, rows, torch.Generator().manual_seed(seed))
+    return _Learning(first, steps, lr, rows, bool(parallel), torch.Generator().manual_seed(seed))
 
 
 @torch.no_grad()
@@ -453,22 +458,20 @@ def _fit_rounding(rounding: LearnedRounding, weight: Tensor, x: Tensor, how: _Le
 
 
 @torch.no_grad()
-def _inputs(
-    model: nn.Module, names: Sequence[str], batches: Sequence[Any], most: int, generator: torch.Generator
-) -> dict[str, Tensor]:
-    """Rows that come to some linears, as many of each batch, ``most`` at most."""
-    each = math.ceil(most / len(batches))
+def _inputs(model: nn.Module, names: Sequence[str], batches: Sequence[Any], how: _Learning) -> dict[str, Tensor]:
+    """Rows that come to some linears, as many of each batch."""
+    each = math.ceil(how.rows / len(batches))
     seen: dict[str, list[Tensor]] = {name: [] for name in names}
 
     def keep(name: str, x: Tensor) -> None:
         rows = x.detach().reshape(-1, x.shape[-1])
-        seen[name].append(rows[torch.randperm(len(rows), generator=generator)[:each]])
+        seen[name].append(rows[torch.randperm(len(rows), generator=how.generator)[:each]])
 
     hooks = [model.get_submodule(n).register_forward_pre_hook(lambda _, given, n=n: keep(n, given[0])) for n in names]
     with hooked(hooks):
         for batch in batches:
             feed(model, batch)
-    return {name: torch.cat(chunks)[:most] for name, chunks in seen.items() if chunks}
+    return {name: torch.cat(chunks)[: how.rows] for name, chunks in seen.items() if chunks}
 
 
 def _tweak(
