@@ -15,7 +15,7 @@ from normkit.bench import attention as in_attention
 from normkit.bench import cases
 from normkit.catalog import Card
 
-RACES = ("cpu", "cpu-vectors", "cpu-images", "cpu-activation")  # of single methods; the first counts
+RACES = ("cpu", "cpu-vectors", "cpu-images", "cpu-activation", "cpu-modules")  # of single methods; the first counts
 ENTRANTS = {
     "normkit": "normkit",
     "torch": "torch",

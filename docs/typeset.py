@@ -32,7 +32,7 @@ PROSE = re.compile(
     r"and|between|inverse|first|last|has|are|divided|turned|otherwise|or|length|then|once|every)\b(?! *[=<(])"
 )
 TOKEN = re.compile(
-    r"(?P<space>\s+)|(?P<name>[^\W\d_²³⁴⁻¹ᵀ]+[0-9]*(?:_\{[^{}]*\}|_[\w.]+)?)|(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)"
+    r"(?P<space>\s+)|(?P<name>[^\W\d_²³⁴⁻¹ᵀ]+[0-9]*(?:_\{[^{}]*\}|_[^\W²³⁴⁻¹ᵀ]+(?:\.\w+)*)?)|(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)"
     r"|(?P<raised>[²³⁴⁻¹ᵀ]+)|(?P<sign><-|->|<=|>=|!=|\|\||\.\.\.|.)"
 )
 PAIRS = {"(": ")", "[": "]", "{": "}"}

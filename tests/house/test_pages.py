@@ -1,6 +1,7 @@
 """What the pages of methods show is what the methods compute: pictures, equations, examples, families, charts."""
 
 import doctest
+import html
 import importlib
 import json
 import pathlib
@@ -55,7 +56,7 @@ def of(module):
 
 
 @pytest.mark.parametrize(
-    "module", ["examples", "facts", "generate", "lineage", "measured", "pictures", "races", "typeset"]
+    "module", ["examples", "facts", "generate", "lean", "lineage", "measured", "pictures", "races", "typeset"]
 )
 def test_the_examples_of_the_modules_behind_the_pages(module):
     assert doctest.testmod(of(module), optionflags=doctest.ELLIPSIS).failed == 0
@@ -119,6 +120,7 @@ def test_a_curve_goes_through_the_values_of_the_map():
         ("x_i^2", "<msup><msub><mi>x</mi><mtext>i</mtext></msub><mn>2</mn></msup>"),
         ("sqrt(v)", "<msqrt><mi>v</mi></msqrt>"),
         ("alpha * running_mean", "<mi>\N{GREEK SMALL LETTER ALPHA}</mi><mo>·</mo><mi>running_mean</mi>"),
+        ("W_Vᵀ", "<msup><msub><mi>W</mi><mtext>V</mtext></msub><mn>T</mn></msup>"),
         ("q kᵀ", "<mi>q</mi><msup><mi>k</mi><mn>T</mn></msup>"),
         ("a <- -b", "<mi>a</mi><mo>←</mo><mo>\N{MINUS SIGN}</mo><mi>b</mi>"),
     ],
@@ -304,6 +306,30 @@ def test_the_colours_of_drawings_stand_out_from_the_page():
         assert all(contrast(colour, paper) >= 3 for colour in colours)
     assert contrast(shades[0], "#ffffff") >= 3
     assert contrast(shades[1], "#1e2129") >= 3
+
+
+def test_every_sign_of_an_equation_is_in_the_font_of_the_site():
+    style = (ROOT / "docs/style.css").read_text()
+    ranges = [part.split("-") for part in re.findall(r"U\+([\w-]+)", re.search(r"unicode-range: ([^;]*);", style)[1])]
+    font = {chr(sign) for first, *last in ranges for sign in range(int(first, 16), int((last or [first])[0], 16) + 1)}
+    facts, generate = of("facts"), of("generate")
+    signs = {
+        sign
+        for name in nk.methods()
+        for made in re.findall(r"<math.*?</math>", generate.equations(facts.parts(nk.card(name)).equation))
+        for sign in html.unescape(re.sub(r"<[^>]*>", "", made))
+    }
+    assert len(signs) > 100
+    assert sorted(signs - font) == []
+
+
+def test_few_numbers_are_shown_and_many_by_their_mean():
+    example = of("examples").example
+    assert example("unselectable-keys").output.startswith("tensor([")
+    assert re.fullmatch(r"\(4, 5\) mean \S+, deviation \S+", example("cosine-norm").output)
+    assert re.search(r"tensor\(-?\d", example("alignment-uniformity").output)
+    before, after = map(float, re.findall(r"[\d.]+(?= ->)|(?<=-> )[\d.]+", example("muown").output))
+    assert after < 0.95 * before
 
 
 def test_a_report_is_packed_and_unpacked_to_the_same_program():

@@ -44,7 +44,9 @@ class FunctionKind(Kind):
         """The call, its options as keywords."""
         typed = ", ".join(filter(None, [inputs, given]))
         named = ", ".join(filter(None, [f'"{card.name}"', given]))
-        return f"bound = nk.create({named})  # the options bound\ny = nk.{card.entry.__name__}({typed})"
+        return (
+            f"bound = nk.create({named})  # by name, with its options set once\ny = nk.{card.entry.__name__}({typed})"
+        )
 
     def takes(self, card: Card) -> list[str]:
         """The names of what a call takes."""
