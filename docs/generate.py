@@ -142,9 +142,8 @@ def shelled(output: str, page, up: str) -> str:
     bare = "navigation" in page.meta.get("hide", [])
     for part in (START if bare else HEADER, END):
         shell = part.search(output)[0]
-        kept = shell.replace(f">\n{html.escape(page.title)}\n<", ">TITLE<").replace(
-            first_id(page.title), 'href="#SKIP"'
-        )
+        kept = re.sub(rf">\s*{re.escape(html.escape(page.title))}\s*<", ">TITLE<", shell)
+        kept = kept.replace(first_id(page.title), 'href="#SKIP"')
         write = f"document.write({json.dumps(lean.lean(kept))}.replace('TITLE', document.title.split(' - ')[0])"
         write += ".replace('SKIP', document.title.split(' - ')[0].toLowerCase().replace(/ /g, '-')))"
         output = output.replace(shell, f'<script src="{up}{kept_script(write)}"></script>', 1)

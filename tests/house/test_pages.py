@@ -121,6 +121,8 @@ def test_a_curve_goes_through_the_values_of_the_map():
         ("sqrt(v)", "<msqrt><mi>v</mi></msqrt>"),
         ("alpha * running_mean", "<mi>\N{GREEK SMALL LETTER ALPHA}</mi><mo>·</mo><mi>running_mean</mi>"),
         ("W_Vᵀ", "<msup><msub><mi>W</mi><mtext>V</mtext></msub><mn>T</mn></msup>"),
+        ('norm = "l2"', "<mi>norm</mi><mo>=</mo><mtext>&quot;l2&quot;</mtext>"),
+        ("the same with a gain only", "<mtext>the same with a gain only</mtext>"),
         ("q kᵀ", "<mi>q</mi><msup><mi>k</mi><mn>T</mn></msup>"),
         ("a <- -b", "<mi>a</mi><mo>←</mo><mo>\N{MINUS SIGN}</mo><mi>b</mi>"),
     ],
@@ -352,6 +354,16 @@ def test_show_draws_the_keys_of_attention_and_says_what_the_fillings_mean(capsys
     shown = capsys.readouterr().out
     assert "    N   heads   T     C     S\n  ░░░░░ ░░░░░ ░░░░░ ░░░░░ █████\n" in shown
     assert "one statistic: █ of the whole axis, ░ of one index" in shown
+
+
+def test_show_says_the_paper_once_and_names_without_marks(capsys):
+    from normkit import cli
+
+    for name in ("rmsnorm", "tent", "csls"):
+        cli.main(["show", name])
+        shown = capsys.readouterr().out
+        assert shown.count("arXiv " + re.search(r"arXiv (\S+)", nk.card(name).paper)[1].rstrip(",;")) == 1, name
+        assert not re.search(r"``|:class:|~normkit", shown), name
 
 
 def test_show_draws_the_gradient_and_the_step_of_an_optimizer(capsys):
