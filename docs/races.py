@@ -79,7 +79,9 @@ def raced() -> dict[str, list[Race]]:
 
 def missing() -> list[str]:
     """The modules that race alone and of which no time is on file."""
-    return [card.name for card in lineage.cards() if card.name not in raced() and command(card) == f"{ALONE} {card.name}"]
+    return [
+        card.name for card in lineage.cards() if card.name not in raced() and command(card) == f"{ALONE} {card.name}"
+    ]
 
 
 def command(card: Card) -> str:

@@ -33,7 +33,8 @@ PROSE = re.compile(
 )
 WORDS = re.compile(r"(?=.*\b(?:the|with|and|of)\b)[a-z]{2,}(?:[ ,]+[a-z]+){2,}[.,;]?")  # a part that is no equation
 TOKEN = re.compile(
-    r"(?P<space>\s+)|(?P<quoted>\"[\w -]+\")|(?P<name>[^\W\d_²³⁴⁻¹ᵀ]+[0-9]*(?:_\{[^{}]*\}|_[^\W²³⁴⁻¹ᵀ]+(?:\.\w+)*)?)|(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)"
+    r"(?P<space>\s+)|(?P<quoted>\"[\w -]+\")"
+    r"|(?P<name>[^\W\d_²³⁴⁻¹ᵀ]+[0-9]*(?:_\{[^{}]*\}|_[^\W²³⁴⁻¹ᵀ]+(?:\.\w+)*)?)|(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)"
     r"|(?P<raised>[²³⁴⁻¹ᵀ]+)|(?P<sign><-|->|<=|>=|!=|\|\||\.\.\.|.)"
 )
 PAIRS = {"(": ")", "[": "]", "{": "}"}
