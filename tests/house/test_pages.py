@@ -257,6 +257,7 @@ def test_a_race_stands_beside_its_yardstick_and_says_its_clock():
     assert bars("spectral-norm", "cpu-weight") == ["spectral-norm", "torch spectral_norm", "plain"]
     assert bars("lion", "cpu-gradient")[:2] == ["lion", "torch AdamW(foreach=True)"]
     assert bars("csls", "cpu-inference") == ["csls", "matrix product"]
+    assert bars("adaln-lora", "cpu-modules") == ["normkit", "eager"]
     assert bars("gbw-batchnorm", "cpu-manifold") == ["normkit", "the authors'"]
 
 
