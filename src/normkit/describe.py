@@ -191,7 +191,19 @@ def sections(card: Card) -> list[tuple[str, str]]:
 def explained(card: Card) -> str:
     """The docstring as a terminal shows it: single quotes of code, and the paper's line left to its own part."""
     paragraphs = reference.explanation(card).replace("``", "`").split("\n\n")
-    return "\n\n".join(text for text in paragraphs if " ".join(text.split()).rstrip(".") != card.paper.rstrip("."))
+    return "\n\n".join(text for text in paragraphs if not cites(" ".join(text.split()), card.paper))
+
+
+def cites(text: str, paper: str) -> bool:
+    """Whether a paragraph is nothing but the paper.
+
+    >>> cites("Tent (Wang et al., 2021), arXiv 2006.10726.", "Tent: Fully Test-Time (2021), arXiv 2006.10726")
+    True
+    >>> cites("Tent (2021), arXiv 2006.10726; Sar (2023), arXiv 2302.12400.", "Tent (2021), arXiv 2006.10726")
+    False
+    """
+    alone = re.fullmatch(r"[^;.]*\([^)]*\d{4}\), arXiv (\d{4}\.\d{4,5})\.?", text)
+    return text.rstrip(".") == paper.rstrip(".") or (alone is not None and alone[1] in paper)
 
 
 def state_lines(card: Card) -> list[str]:
