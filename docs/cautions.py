@@ -457,7 +457,7 @@ def fitting(card: Card) -> str:
 def further_inputs(card: Card) -> str:
     """Whether a norm needs more than the activations."""
     needed = [name for name, layout in card.inputs.items() if not layout.optional]
-    if card.kind.name != "norm" or not needed:
+    if card.kind.name != "norm" or not needed or labels(card):
         return ""
     return f"a call needs {named(needed)} as well: it does not take the place of a LayerNorm by itself"
 
@@ -468,7 +468,8 @@ def labels(card: Card) -> str:
     needed = [name for name, layout in card.inputs.items() if name in LABELS and layout.kind.startswith("index")]
     if card.kind.name not in ("function", "fitted", "layer", "norm") or not needed:
         return ""
-    return f"it needs labels, {named(needed)}: not for data without them"
+    words = "labels" if needed == ["labels"] else f"labels, {named(needed)}"
+    return f"it needs {words}: not for data without them"
 
 
 @rule

@@ -18,6 +18,8 @@ from normkit.kinds.kind import sizes
 from normkit.layout import Layout
 
 WIDTH = 8
+STEPS = (20, 500)  # of an optimizer; the more where the loss hardly moves
+FEW = 12  # numbers that are shown themselves
 DRAWN = {
     "": "torch.randn({shape})",
     "unit": "torch.rand({shape})",
@@ -49,6 +51,9 @@ def example(name: str) -> Example:
         try:
             code = make(card)
             scope, printed = run(code, name)
+            if card.kind.name == "optimizer" and scope["losses"][-1] > 0.95 * scope["losses"][0]:
+                code = code.replace(f"range({STEPS[0]})", f"range({STEPS[1]})")  # its usual rate is a small one
+                scope, printed = run(code, name)
             last = _last(card, scope)
             return Example(code + last, f"{printed}\n{run(last, name, scope)[1]}".strip())
         except Exception:  # what stands for a thing of the user's cannot be run: the lines are shown without output
@@ -96,7 +101,7 @@ def _training(body: str) -> str:
     built = body.partition("\noptimizer.step()")[0]
     return (
         "torch.manual_seed(0)\nmodel = torch.nn.Linear(8, 8, bias=False)\nx, target = torch.randn(2, 64, 8)\n"
-        f"{built}\nlosses = []\nfor _ in range(20):\n    optimizer.zero_grad()\n"
+        f"{built}\nlosses = []\nfor _ in range({STEPS[0]}):\n    optimizer.zero_grad()\n"
         "    loss = (model(x) - target).square().mean()\n"
         "    loss.backward()\n    optimizer.step()\n    losses.append(loss.item())\n"
     )
@@ -117,18 +122,29 @@ def _draw(card: Card, layout: Layout) -> str:
 
 
 def _last(card: Card, scope: dict[str, Any]) -> str:
-    """The line that shows what came out."""
+    """The line that shows what came out: few numbers as they are, of many the shape, the mean and the deviation."""
     if card.kind.name == "optimizer":
-        return 'print(f"loss {losses[0]:.3g} -> {losses[-1]:.3g} in 20 steps")'
+        return 'print(f"loss {losses[0]:.3g} -> {losses[-1]:.3g} in {len(losses)} steps")'
     y = scope["y"]
-    if isinstance(y, torch.Tensor) and y.numel() == 1:
-        return '\nprint(f"{y.item():.3g}")'
-    if isinstance(y, torch.Tensor) and card.kind.name == "norm" and y.is_floating_point():
-        return '\nprint(tuple(y.shape), f"mean {y.mean():.2f}, deviation {y.std():.2f}")'
     if isinstance(y, torch.Tensor):
-        return "\nprint(tuple(y.shape))"
+        return "\n" + _tensor(card, y)
     if isinstance(y, tuple | list) and y and all(isinstance(part, torch.Tensor) for part in y):
-        return "\nprint([tuple(part.shape) for part in y])"
+        few = sum(part.numel() for part in y) <= FEW
+        shown = "part.detach()" if few else "tuple(part.shape)"
+        if hasattr(y, "_asdict"):
+            return f"\nprint({{name: {shown} for name, part in y._asdict().items()}})"
+        return f"\nprint([{shown} for part in y])"
     if len(repr(y)) <= (900 if card.kind.name == "text" else 300) and " at 0x" not in repr(y):
         return "\nprint(y)"
     return "\nprint(type(y).__name__)"
+
+
+def _tensor(card: Card, y: torch.Tensor) -> str:
+    if y.numel() == 1:
+        return 'print(f"{y.item():.3g}")'
+    if y.numel() <= FEW and y.dim() <= 2:
+        return "print(y.detach())" if y.requires_grad else "print(y)"
+    if not y.is_floating_point():
+        return "print(tuple(y.shape))"
+    form = ".2f" if card.kind.name == "norm" else ".3g"
+    return f'print(tuple(y.shape), f"mean {{y.mean():{form}}}, deviation {{y.std():{form}}}")'

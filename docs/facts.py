@@ -91,7 +91,7 @@ def parts(card: Card) -> Parts:
         elif re.match(r"Differs? from|From \w+ in|Beside the paper", paragraph):
             differs.append(paragraph)
         elif re.match(r"State( of a parameter)?:", paragraph):
-            state.append(paragraph)
+            state.append(re.sub(r"^State: (\w)", lambda first: first[1].upper(), paragraph))
         elif not equation and not use and re.match(r"(For|In|Against|Where|When|Instead|As|With) ", paragraph):
             first, rest = _led(paragraph)
             use.append(first)

@@ -16,6 +16,7 @@ import cautions
 import docstrings
 import examples
 import facts
+import lean
 import lineage
 import measured
 import notebooks
@@ -46,9 +47,10 @@ PAPER_LINK = re.compile(r"\[(?:arXiv|doi)[^\]]*\]\([^)]*\)")
 BENCH = re.compile(r"<!-- bench -->.*<!-- /bench -->", re.DOTALL)
 ICON = re.compile(r'<svg xmlns="http://www.w3.org/2000/svg" viewBox="([^"]*)">(<path [^>]*/>)</svg>')
 SCOPE = re.compile(r"<script>(__md_scope=.*?)</script>", re.DOTALL)
+START = re.compile(r'<input class="md-toggle" data-md-toggle="drawer".*?(?=<article)', re.DOTALL)
 HEADER = re.compile(r"<header.*?</header>", re.DOTALL)
-TABS = re.compile(r'<nav class="md-tabs".*?</nav>', re.DOTALL)
-SIDE = re.compile(r'<div class="md-sidebar md-sidebar--primary".*?(?=<div class="md-content")', re.DOTALL)
+END = re.compile(r"(?<=</article>).*", re.DOTALL)
+STYLED = re.compile(r'<link rel="stylesheet" href="[^"]*_mkdocstrings.css">')
 UNSTYLED = re.compile(r'<span class="(?:n|nn|p|w)">([^<]*)</span>')  # of code, in the colour that it has without
 PALETTE = re.compile(r"<script>(var palette=.*?)</script>", re.DOTALL)
 PLOTLY = re.compile(r"<script>(/\*\*\n\* plotly\.js.*?)</script>", re.DOTALL)
@@ -122,30 +124,35 @@ def on_page_content(html, page, config, files):
 
 
 def on_post_page(output, page, config):
-    """Leave out what every page would repeat: blank lines, the drawings of icons, the script of the colours."""
-    parts = re.split(r"(<pre.*?</pre>)", output, flags=re.DOTALL)
-    output = "".join(re.sub(r"\s*\n\s*", "\n", part) if at % 2 == 0 else part for at, part in enumerate(parts))
-    output = ICON.sub(icon, output)
-    output = UNSTYLED.sub(r"\1", output)
+    """Leave out what every page would repeat: the drawings of icons, the head with its menu, the end of the page."""
+    output = UNSTYLED.sub(r"\1", ICON.sub(icon, output))
+    if "doc-object" not in output:
+        output = STYLED.sub("", output)
     up = "../" * page.url.count("/")
 
     def common(found: re.Match) -> str:
         return f'<script src="{up}{kept_script(found[1])}"></script>'
 
-    output = PALETTE.sub(common, output)
-    shared = "navigation" in page.meta.get("hide", []) and not page.is_homepage
-    return SCOPE.sub(common, shelled(output, page, up) if shared else output)
+    output = SCOPE.sub(common, PALETTE.sub(common, output))
+    return lean.lean(output if page.is_homepage else shelled(output, page, up))
 
 
 def shelled(output: str, page, up: str) -> str:
-    """Leave the head of a method's page, with its search and menu, to a script that all of them have in common."""
-    title = f">\n{html.escape(page.title)}\n<"
-    parts = [HEADER.search(output), TABS.search(output), SIDE.search(output)]
-    for part in parts:
-        shell = part[0].replace(title, ">TITLE<")
-        write = f"document.write({json.dumps(shell)}.replace('TITLE', document.title.split(' - ')[0]))"
-        output = output.replace(part[0], f'<script src="{up}{kept_script(write)}"></script>', 1)
+    """Leave what is around a page's words, but for its own menu, to scripts that pages have in common."""
+    bare = "navigation" in page.meta.get("hide", [])
+    for part in (START if bare else HEADER, END):
+        shell = part.search(output)[0]
+        kept = re.sub(rf">\s*{re.escape(html.escape(page.title))}\s*<", ">TITLE<", shell)
+        kept = kept.replace(first_id(page.title), 'href="#SKIP"')
+        write = f"document.write({json.dumps(lean.lean(kept))}.replace('TITLE', document.title.split(' - ')[0])"
+        write += ".replace('SKIP', document.title.split(' - ')[0].toLowerCase().replace(/ /g, '-')))"
+        output = output.replace(shell, f'<script src="{up}{kept_script(write)}"></script>', 1)
     return output
+
+
+def first_id(title: str) -> str:
+    """The link to where a page's words begin."""
+    return f'href="#{title.lower().replace(" ", "-")}"'
 
 
 def icon(found: re.Match) -> str:
@@ -167,6 +174,8 @@ def on_post_build(config):
     site = Path(config.site_dir)
     for worker in site.glob("assets/javascripts/workers/search.*.js"):
         worker.write_text(SEARCH.read_text(encoding="utf-8") + worker.read_text(encoding="utf-8"), encoding="utf-8")
+    index = site / "search" / "search_index.json"
+    index.write_text(lean.searched(index.read_text(encoding="utf-8")), encoding="utf-8")
     for text, place in scripts.items():
         (site / place).write_text(text, encoding="utf-8")
     with (site / "style.css").open("a", encoding="utf-8") as style:
@@ -328,7 +337,7 @@ def result() -> str:
 
 def figure(drawing: str, caption: str = "") -> str:
     """A drawing with what its signs mean."""
-    return f"<figure>{drawing}{f'<figcaption>{caption}</figcaption>' if caption else ''}</figure>"
+    return f"<figure data-search-exclude>{drawing}{f'<figcaption>{caption}</figcaption>' if caption else ''}</figure>"
 
 
 def page(card: Card) -> str:
@@ -346,7 +355,7 @@ def page(card: Card) -> str:
         ("When to use it", when(card, parts.use)),
         ("Measured here" + UNSEARCHED, measurements(card)),
         ("What the paper claims" + UNSEARCHED, claims(card)),
-        ("Evidence", sentence(escaped(reference.evidence(card))) if card.evidence else ""),
+        ("Evidence" + UNSEARCHED, sentence(escaped(reference.evidence(card))) if card.evidence else ""),
         ("In the world's models" + UNSEARCHED, world(card)),
         ("Family" + UNSEARCHED, family(card)),
         (
@@ -364,7 +373,7 @@ def page(card: Card) -> str:
         ),
         ("Arguments" + UNSEARCHED, table(("argument", "default", "meaning"), arguments)),
         ("State" + UNSEARCHED, "\n\n".join(filter(None, [kept, parts.state]))),
-        ("Unchanged by", ", ".join(card.invariant)),
+        ("Unchanged by" + UNSEARCHED, ", ".join(card.invariant)),
         (
             "What it does not keep of the contract" + UNSEARCHED,
             table(("line", "reason"), exemptions(card)) if card.exempt else "",
@@ -492,10 +501,10 @@ def claims(card: Card) -> str:
         if verdict.word == "not tried":
             left[verdict.why.partition(":")[0]] += 1
             continue
-        numbers = f"{escaped(verdict.measured)} {verdict.number:.3g}, must be {verdict.wanted}"
-        numbers += f"; {escaped(verdict.against)}: {verdict.control:.3g}"
+        numbers = f"{escaped(verdict.measured)}: {verdict.number:.3g}, which must be {verdict.wanted}"
+        numbers += f"; for comparison, {escaped(verdict.against)}: {verdict.control:.3g}"
         lines.append(f"- **{verdict.spoken.capitalize()}**: {escaped(verdict.says)} ({numbers})")
-    lines += [f"- Not tried: {number}, {why}" for why, number in left.items()]
+    lines += [f"- Not tried: {number} claim{'s' * (number > 1)}; {why}" for why, number in left.items()]
     return "\n".join([*lines, f"\n`normkit claim {card.name}` tells more."]) if lines else ""
 
 
@@ -507,7 +516,8 @@ def world(card: Card) -> str:
         number, _, names = words.partition(": ")
         listed = names.split(", ")
         more = f" and {len(listed) - 14} more" if len(listed) > 14 else ""
-        unit = "norms, as" if library != "transformers" else "class" if number == "1" else "classes"
+        one = number == "1"
+        unit = f"norm{'s' * (not one)}, as" if library != "transformers" else "class" if one else "classes"
         lines.append(
             f"- {library}{f', `{dialect}`' if dialect else ''}: {number} {unit}: {', '.join(listed[:14])}{more}"
         )

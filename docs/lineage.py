@@ -119,7 +119,7 @@ def tree(card: Card, link: dict[str, str]) -> str:
         drawn.append(
             f'<a href="{link[name]}">{mark}{words}</a>' if name in link and name != card.name else mark + words
         )
-    width = max(x + 16 + 7.2 * len(name) for name, (x, _) in at.items())
+    width = max(x + 16 + (8.4 if name == card.name else 7.2) * len(name) for name, (x, _) in at.items())  # own is bold
     label = f"family of {card.name} by year: " + ", ".join(f"{name} {when[name] or ''}".strip() for name in order)
     return pictures.svg(width, ROW * len(order) + 32, label, "".join(drawn))
 

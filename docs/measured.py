@@ -24,7 +24,8 @@ def record(name: str) -> dict[str, Any]:
 def steps() -> dict[str, str]:
     """Return the time of a training step of every method that was measured, by name."""
     vectors, images = _norms("cpu-vectors", VECTORS), _norms("cpu-images", IMAGES)
-    alone = [row for row in record("cpu-activation")["rows"] if row["pass"] == "training"]
+    rows = [*record("cpu-modules")["rows"], *record("cpu-activation")["rows"]]
+    alone = [row for row in rows if row["pass"] == "training"]
     found = {row["method"]: f"{_alone(row)}, one thread" for row in alone}
     for of, usual in ((vectors, vectors["layernorm"]["layer_norm"]), (images, images["batchnorm"]["torch"])):
         found |= {name: _told(seconds["normkit"], seconds["normkit"] / usual) for name, seconds in of.items()}

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import lineage
 import measured
 import pictures
 
@@ -15,7 +16,7 @@ from normkit.bench import attention as in_attention
 from normkit.bench import cases
 from normkit.catalog import Card
 
-RACES = ("cpu", "cpu-vectors", "cpu-images", "cpu-activation")  # of single methods; the first counts
+RACES = ("cpu", "cpu-vectors", "cpu-images", "cpu-activation", "cpu-modules")  # of single methods; the first counts
 ENTRANTS = {
     "normkit": "normkit",
     "torch": "torch",
@@ -30,6 +31,7 @@ STUDIES = {  # of rooms: what a row's time is of
     "cpu-residual": "a training step of a Llama of four layers on {size} (batch x length x width)",
     "cpu-inference": "scores of {size} (queries x gallery x features), normalized",
 }
+ALONE = "normkit bench"
 TEXTS = ("homophone-normalization", "symbolic-forest")  # methods of text whose speed is on file
 
 
@@ -75,6 +77,13 @@ def raced() -> dict[str, list[Race]]:
     return races
 
 
+def missing() -> list[str]:
+    """The modules that race alone and of which no time is on file."""
+    return [
+        card.name for card in lineage.cards() if card.name not in raced() and command(card) == f"{ALONE} {card.name}"
+    ]
+
+
 def command(card: Card) -> str:
     """What measures a method: its room's study, or a race alone, which is tried on a small input; else nothing."""
     if card.kind.name == "optimizer":
@@ -91,7 +100,7 @@ def command(card: Card) -> str:
             cases.make(cases.Case(card, small, "float32", "contiguous", "training"))
         except Exception:  # it takes what its card draws, and not any size
             return ""
-    return f"normkit bench {card.name}"
+    return f"{ALONE} {card.name}"
 
 
 def bar(name: str, row: Mapping[str, Any]) -> Bar:
@@ -199,3 +208,7 @@ def _entrant(row: Mapping[str, Any]) -> str:
     """The name of a bar; where a method is measured in several forms, the form."""
     form = row.get("method", "").partition(":")[2]
     return f"{row['entrant']}, {form}" if form else row["entrant"].removeprefix("normkit ")
+
+
+if __name__ == "__main__":  # for ``normkit bench $(python docs/races.py)``
+    print(*missing())

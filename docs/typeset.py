@@ -31,8 +31,10 @@ PROSE = re.compile(
     r"\b(of|over|where|the|if|its|each|by|is|as|from|for|so|not|which|whose|likewise|without|with|else|times|"
     r"and|between|inverse|first|last|has|are|divided|turned|otherwise|or|length|then|once|every)\b(?! *[=<(])"
 )
+WORDS = re.compile(r"(?=.*\b(?:the|with|and|of)\b)[a-z]{2,}(?:[ ,]+[a-z]+){2,}[.,;]?")  # a part that is no equation
 TOKEN = re.compile(
-    r"(?P<space>\s+)|(?P<name>[^\W\d_²³⁴⁻¹ᵀ]+[0-9]*(?:_\{[^{}]*\}|_[\w.]+)?)|(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)"
+    r"(?P<space>\s+)|(?P<quoted>\"[\w -]+\")"
+    r"|(?P<name>[^\W\d_²³⁴⁻¹ᵀ]+[0-9]*(?:_\{[^{}]*\}|_[^\W²³⁴⁻¹ᵀ]+(?:\.\w+)*)?)|(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)"
     r"|(?P<raised>[²³⁴⁻¹ᵀ]+)|(?P<sign><-|->|<=|>=|!=|\|\||\.\.\.|.)"
 )
 PAIRS = {"(": ")", "[": "]", "{": "}"}
@@ -56,6 +58,8 @@ def is_table(block: str) -> bool:
 
 
 def _part(text: str) -> str:
+    if WORDS.fullmatch(text):
+        return f"<mtext>{html.escape(text)}</mtext>"
     nodes = _grouped(_tokens(text))
     return "".join(map(_written, nodes if PROSE.search(text) else _fractions(nodes)))
 
@@ -187,6 +191,8 @@ def _written(node: Node) -> str:
     kind = node[0]
     if kind == "name":
         return _name(node[1])
+    if kind == "quoted":
+        return f"<mtext>{html.escape(node[1])}</mtext>"
     if kind == "number":
         return f"<mn>{node[1]}</mn>"
     if kind == "gap":

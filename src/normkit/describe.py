@@ -172,7 +172,7 @@ def sections(card: Card) -> list[tuple[str, str]]:
     """Return title and text of every part of the description; an empty text is left out."""
     return [
         ("", f"{card.name}: {card.summary}\n{reference.folder(card)}, {reference.form(card)} {card.entry.__name__}"),
-        ("", reference.explanation(card)),
+        ("", explained(card)),
         ("Use", indented(reference.usage(card))),
         ("Arguments", indented("\n".join(table(argument_rows(card))))),
         ("Takes the arguments of", indented("\n".join(table(reference.forms(card))))),
@@ -188,6 +188,24 @@ def sections(card: Card) -> list[tuple[str, str]]:
     ]
 
 
+def explained(card: Card) -> str:
+    """The docstring as a terminal shows it: single quotes of code, and the paper's line left to its own part."""
+    paragraphs = reference.explanation(card).replace("``", "`").split("\n\n")
+    return "\n\n".join(text for text in paragraphs if not cites(" ".join(text.split()), card.paper))
+
+
+def cites(text: str, paper: str) -> bool:
+    """Whether a paragraph is nothing but the paper.
+
+    >>> cites("Tent (Wang et al., 2021), arXiv 2006.10726.", "Tent: Fully Test-Time (2021), arXiv 2006.10726")
+    True
+    >>> cites("Tent (2021), arXiv 2006.10726; Sar (2023), arXiv 2302.12400.", "Tent (2021), arXiv 2006.10726")
+    False
+    """
+    alone = re.fullmatch(r"[^;.]*\([^)]*\d{4}\), arXiv (\d{4}\.\d{4,5})\.?", text)
+    return text.rstrip(".") == paper.rstrip(".") or (alone is not None and alone[1] in paper)
+
+
 def state_lines(card: Card) -> list[str]:
     """What a checkpoint holds; of an optimizer that keeps only what its base does the docstring tells."""
     nothing = [] if card.kind.name == "optimizer" else ["none"]
@@ -196,7 +214,7 @@ def state_lines(card: Card) -> list[str]:
 
 def argument_rows(card: Card) -> list[tuple[str, str, str]]:
     """Return name, default and meaning of every argument."""
-    return [(a.name, a.default, a.meaning) for a in reference.arguments(card)]
+    return [(a.name, a.default, a.meaning.replace("``", "`")) for a in reference.arguments(card)]
 
 
 def axes_lines(card: Card) -> list[str]:

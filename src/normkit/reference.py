@@ -38,7 +38,7 @@ WIDTH, WIDTHS = 768, {"head_dim": 64}  # in an example
 FILL = {"whole": "█", "part": "▒", "none": "░"}
 STEP, SHADES = ("the gradient", "the first step"), " ░▒▓█"  # of an optimizer, from the smallest entries to the largest
 CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # between the words of a class's name
-ROLE = re.compile(r":(?:class|func|meth|mod|attr):(?=`)")
+ROLE = re.compile(r":(?:class|func|meth|mod|attr):(?=`)|(?<=`)~[\w.]+\.(?=\w+`)")  # and the way to a name's module
 ARGUMENT = re.compile(r"^    ([\w*`, ]+?): (.*(?:\n {5,}.*)*)", re.MULTILINE)  # of one parameter or several
 SECTION = re.compile(r"^(\w[\w ]*):$")
 
@@ -145,7 +145,7 @@ def _meanings(card: Card) -> dict[str, str]:
     text = "\n".join(block for name, block in _blocks(inspect.getdoc(card.entry) or "") if name == "Args")
     for names, meaning in ARGUMENT.findall(text):
         for name in re.split(r",\s*", names.replace("`", "").replace("*", "")):
-            meanings[name.strip()] = " ".join(meaning.split())
+            meanings[name.strip()] = ROLE.sub("", " ".join(meaning.split()))
     return meanings
 
 

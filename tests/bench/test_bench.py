@@ -248,7 +248,7 @@ def test_a_quick_race_has_one_size_and_one_layout_of_each(monkeypatch):
         for which in ("forward", "training")
     ]
     monkeypatch.setattr(bench, "line_up", lambda options: [])
-    monkeypatch.setattr(bench, "measure", lambda lined_up, rounds, compile, clock: {"asked": (rounds, compile)})
+    monkeypatch.setattr(bench, "measure", lambda lined_up, rounds, compile, *rest: {"asked": (rounds, compile)})
     assert bench.measured(asked.parse_args(["--quick"]), None)["asked"] == (5, False)
     assert bench.measured(asked.parse_args([]), None)["asked"] == (15, True)
 
@@ -285,6 +285,20 @@ def test_what_was_measured_before_an_interruption_is_kept(monkeypatch, capsys):
     monkeypatch.setattr(cases, "run", run)
     assert [row["dtype"] for row in bench.measure(lined_up, 1, False)["rows"]] == ["float32"]
     assert "stopped" in capsys.readouterr().err
+
+
+def test_a_race_that_is_over_is_in_the_file_before_the_next_begins(tmp_path, monkeypatch):
+    file, run, before = tmp_path / "races.json", cases.run, []
+
+    def looked_at(case, *arguments):
+        before.append([row["pass"] for row in json.loads(file.read_text())["rows"]] if file.exists() else [])
+        return run(case, *arguments)
+
+    monkeypatch.setattr(cases, "run", looked_at)
+    words = ["layernorm", "--sizes", "4x8", "--dtypes", "float32", "--no-compile", "--repeats", "1"]
+    assert cli.main(["bench", *words, "--json", str(file)]) == 0
+    assert before == [[], ["forward"]]
+    assert {"machine", "rows", "failed", "first_seconds"} == set(json.loads(file.read_text()))
 
 
 def test_an_entrant_that_fails_does_not_race(monkeypatch):

@@ -1,6 +1,7 @@
 """What the pages of methods show is what the methods compute: pictures, equations, examples, families, charts."""
 
 import doctest
+import html
 import importlib
 import json
 import pathlib
@@ -55,7 +56,7 @@ def of(module):
 
 
 @pytest.mark.parametrize(
-    "module", ["examples", "facts", "generate", "lineage", "measured", "pictures", "races", "typeset"]
+    "module", ["examples", "facts", "generate", "lean", "lineage", "measured", "pictures", "races", "typeset"]
 )
 def test_the_examples_of_the_modules_behind_the_pages(module):
     assert doctest.testmod(of(module), optionflags=doctest.ELLIPSIS).failed == 0
@@ -119,6 +120,9 @@ def test_a_curve_goes_through_the_values_of_the_map():
         ("x_i^2", "<msup><msub><mi>x</mi><mtext>i</mtext></msub><mn>2</mn></msup>"),
         ("sqrt(v)", "<msqrt><mi>v</mi></msqrt>"),
         ("alpha * running_mean", "<mi>\N{GREEK SMALL LETTER ALPHA}</mi><mo>·</mo><mi>running_mean</mi>"),
+        ("W_Vᵀ", "<msup><msub><mi>W</mi><mtext>V</mtext></msub><mn>T</mn></msup>"),
+        ('norm = "l2"', "<mi>norm</mi><mo>=</mo><mtext>&quot;l2&quot;</mtext>"),
+        ("the same with a gain only", "<mtext>the same with a gain only</mtext>"),
         ("q kᵀ", "<mi>q</mi><msup><mi>k</mi><mn>T</mn></msup>"),
         ("a <- -b", "<mi>a</mi><mo>←</mo><mo>\N{MINUS SIGN}</mo><mi>b</mi>"),
     ],
@@ -253,6 +257,7 @@ def test_a_race_stands_beside_its_yardstick_and_says_its_clock():
     assert bars("spectral-norm", "cpu-weight") == ["spectral-norm", "torch spectral_norm", "plain"]
     assert bars("lion", "cpu-gradient")[:2] == ["lion", "torch AdamW(foreach=True)"]
     assert bars("csls", "cpu-inference") == ["csls", "matrix product"]
+    assert bars("adaln-lora", "cpu-modules") == ["normkit", "eager"]
     assert bars("gbw-batchnorm", "cpu-manifold") == ["normkit", "the authors'"]
 
 
@@ -306,6 +311,30 @@ def test_the_colours_of_drawings_stand_out_from_the_page():
     assert contrast(shades[1], "#1e2129") >= 3
 
 
+def test_every_sign_of_an_equation_is_in_the_font_of_the_site():
+    style = (ROOT / "docs/style.css").read_text()
+    ranges = [part.split("-") for part in re.findall(r"U\+([\w-]+)", re.search(r"unicode-range: ([^;]*);", style)[1])]
+    font = {chr(sign) for first, *last in ranges for sign in range(int(first, 16), int((last or [first])[0], 16) + 1)}
+    facts, generate = of("facts"), of("generate")
+    signs = {
+        sign
+        for name in nk.methods()
+        for made in re.findall(r"<math.*?</math>", generate.equations(facts.parts(nk.card(name)).equation))
+        for sign in html.unescape(re.sub(r"<[^>]*>", "", made))
+    }
+    assert len(signs) > 100
+    assert sorted(signs - font) == []
+
+
+def test_few_numbers_are_shown_and_many_by_their_mean():
+    example = of("examples").example
+    assert example("unselectable-keys").output.startswith("tensor([")
+    assert re.fullmatch(r"\(4, 5\) mean \S+, deviation \S+", example("cosine-norm").output)
+    assert re.search(r"tensor\(-?\d", example("alignment-uniformity").output)
+    before, after = map(float, re.findall(r"[\d.]+(?= ->)|(?<=-> )[\d.]+", example("muown").output))
+    assert after < 0.95 * before
+
+
 def test_a_report_is_packed_and_unpacked_to_the_same_program():
     import base64
     import gzip
@@ -326,6 +355,16 @@ def test_show_draws_the_keys_of_attention_and_says_what_the_fillings_mean(capsys
     shown = capsys.readouterr().out
     assert "    N   heads   T     C     S\n  ░░░░░ ░░░░░ ░░░░░ ░░░░░ █████\n" in shown
     assert "one statistic: █ of the whole axis, ░ of one index" in shown
+
+
+def test_show_says_the_paper_once_and_names_without_marks(capsys):
+    from normkit import cli
+
+    for name in ("rmsnorm", "tent", "csls"):
+        cli.main(["show", name])
+        shown = capsys.readouterr().out
+        assert shown.count("arXiv " + re.search(r"arXiv (\S+)", nk.card(name).paper)[1].rstrip(",;")) == 1, name
+        assert not re.search(r"``|:class:|~normkit", shown), name
 
 
 def test_show_draws_the_gradient_and_the_step_of_an_optimizer(capsys):

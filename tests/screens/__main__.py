@@ -49,6 +49,13 @@ document.addEventListener("DOMContentLoaded", () => {
 SETTLED = "new Promise((done) => document.fonts.ready.then(() => requestAnimationFrame(() => setTimeout(done, 50))))"
 
 
+DRAWN = """(() => {
+  const style = document.createElement("style");
+  style.textContent = "* { content-visibility: visible !important; }";
+  document.head.append(style);
+})()"""  # rows below the window too
+
+
 class Browser:
     """A Chromium without a window, driven through a pair of pipes by its DevTools protocol."""
 
@@ -127,6 +134,7 @@ class Browser:
 
     def screen(self, path: pathlib.Path, width: int) -> None:
         """Keep the page as a picture, from its top to its end or as far as that is of use."""
+        self.value(DRAWN)
         height = min(TALLEST, self.value("document.documentElement.scrollHeight"))
         clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
         picture = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)["data"]
@@ -173,13 +181,15 @@ def unseen(page: str) -> list[str]:
 
     >>> unseen('<img src="a.png"><svg class="pic" role="img" aria-label="a line"><path d="M0 0h1"/></svg>')
     ['a picture without words: <img src="a.png">']
+    >>> unseen('<svg class=pic role=img><path d="M0"/></svg><svg class=pic aria-label=all><path d="M0"/></svg>')
+    ['a picture without words: <svg class=pic role=img>']
     >>> unseen('<svg class="pic" role="img" aria-label="all"></svg>')
     ['an empty picture: <svg class="pic" role="img" aria-label="all">']
     """
-    images = [tag for tag in re.findall(r"<img\b[^>]*>", page) if not re.search(r'\balt="[^"]+"', tag)]
-    drawings = re.findall(r'(<svg class="pic\b[^>]*>)(.*?)</svg>', page, re.DOTALL)
+    images = [tag for tag in re.findall(r"<img\b[^>]*>", page) if not re.search(r'\balt=("[^"]+"|[^\s">]+)', tag)]
+    drawings = re.findall(r'(<svg class="?pic\b[^>]*>)(.*?)</svg>', page, re.DOTALL)
     drawings = [(tag, inside) for tag, inside in drawings if "aria-hidden" not in tag]
-    silent = [tag for tag, _ in drawings if not re.search(r'\baria-label="[^"]+"', tag)]
+    silent = [tag for tag, _ in drawings if not re.search(r'\baria-label=("[^"]+"|[^\s">]+)', tag)]
     empty = [tag for tag, inside in drawings if "<" not in inside]
     return [f"a picture without words: {tag}" for tag in images + silent] + [f"an empty picture: {t}" for t in empty]
 

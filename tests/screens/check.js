@@ -65,7 +65,9 @@
 
   // Equations are set in a font of mathematics, without which roots and brackets come apart.
   for (const equation of all("math").filter(seen))
-    if (!getComputedStyle(equation).fontFamily.startsWith("math")) flag("an equation in a font of words", equation);
+    if (!/^"?math/.test(getComputedStyle(equation).fontFamily)) flag("an equation in a font of words", equation);
+  if (document.querySelector(".eq math") && ![...document.fonts].some((font) => font.status === "loaded"))
+    problems.add("the font of the equations is not loaded");
 
   // What can be used has a name.
   for (const control of all("a[href], button, input, select, textarea").filter(seen)) {

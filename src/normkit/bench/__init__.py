@@ -25,13 +25,14 @@ import importlib.util
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from torch import nn
 
-from normkit import catalog
+from normkit import catalog, files
 from normkit.bench import cases, cost, report, timing
 from normkit.bench.cases import Case
 from normkit.catalog import Card
@@ -113,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
     with threads(1) if options.cpu_time else contextlib.nullcontext():
         record = measured(options, study)
     if options.json:
-        options.json.write_text(json.dumps(record, indent=1) + "\n")
+        keep(options.json, record)
     if options.csv:
         options.csv.write_text(report.csv_text(record["rows"]))
     table = {} if study is None else {"columns": study.COLUMNS, "meanings": study.LEGEND}
@@ -137,7 +138,17 @@ def measured(options: argparse.Namespace, study: ModuleType | None) -> dict[str,
         return {"machine": where, **study.measure(options, clock)}
     rounds = min(options.repeats, timing.FEWEST) if options.quick else options.repeats
     compile = not (options.no_compile or options.quick)
-    return {"machine": where, **measure(line_up(options), rounds, compile, clock)}
+
+    def hold(races: dict[str, Any]) -> None:
+        if options.json:
+            keep(options.json, {"machine": where, **races})
+
+    return {"machine": where, **measure(line_up(options), rounds, compile, clock, hold)}
+
+
+def keep(file: Path, record: dict[str, Any]) -> None:
+    """Write a record, never half."""
+    files.replace_file(file, json.dumps(record, indent=1) + "\n")
 
 
 def studied(options: argparse.Namespace) -> ModuleType | None:
@@ -202,9 +213,13 @@ def study_of(card: Card) -> str:
 
 
 def measure(
-    lined_up: list[Case], repeats: int, compile: bool, clock: timing.Clock = time.perf_counter
+    lined_up: list[Case],
+    repeats: int,
+    compile: bool,
+    clock: timing.Clock = time.perf_counter,
+    hold: Callable[[dict[str, Any]], None] = lambda races: None,
 ) -> dict[str, Any]:
-    """Run the races one after the other, telling on stderr how far they are."""
+    """Run the races one after the other, telling on stderr how far they are; ``hold`` gets all so far after each."""
     rows, failed = [], {}
     for index, case in enumerate(lined_up, 1):
         print(f"[{index}/{len(lined_up)}] {case}", file=sys.stderr)
@@ -215,4 +230,5 @@ def measure(
         except KeyboardInterrupt:
             print("stopped; here is what was measured before", file=sys.stderr)
             break
+        hold({"rows": rows, "failed": failed})
     return {"rows": rows, "failed": failed, "first_seconds": cost.first_seconds()}

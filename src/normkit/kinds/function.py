@@ -44,7 +44,8 @@ class FunctionKind(Kind):
         """The call, its options as keywords."""
         typed = ", ".join(filter(None, [inputs, arguments]))
         named = ", ".join(filter(None, [f'"{card.name}"', arguments]))
-        return f"bound = nk.create({named})  # the options bound\ny = nk.{card.entry.__name__}({typed})"
+        call = f"y = nk.{card.entry.__name__}({typed})"
+        return f"bound = nk.create({named})  # by name, with its options set once\n{call}"
 
     def takes(self, card: Card) -> list[str]:
         """The names of what a call takes."""
