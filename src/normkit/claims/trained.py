@@ -69,7 +69,7 @@ def masks(own: Case, score: str, sparsity: float) -> list[Tensor]:
         sizes = [weight * slope for weight, slope in zip(own.weights, slopes(own), strict=True)]
     else:
         sizes = [torch.rand_like(weight) for weight in own.weights]
-    return nk.global_magnitude_pruning(*sizes, sparsity=sparsity)
+    return [*nk.global_magnitude_pruning(*sizes, sparsity=sparsity)]
 
 
 @functools.cache
