@@ -17,6 +17,7 @@ from normkit.bench import attention, cases, cost, report, residual, timing
 from normkit.bench.timing import Entrant
 from normkit.layout import Layout
 from normkit.ops import paths
+from normkit.threads import threads
 
 
 @pytest.fixture(autouse=True)
@@ -444,12 +445,12 @@ def test_placements_train_by_name_in_any_type(dtype, monkeypatch, capsys):
 
 
 def test_the_processors_time_is_taken_on_one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    with threads(1):
-        assert torch.get_num_threads() == 1
-    assert torch.get_num_threads() == 2
-    torch.set_num_threads(threads)
+    before = torch.get_num_threads()
+    with threads(2):
+        with threads(1):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    assert torch.get_num_threads() == before
 
 
 def test_a_call_of_seconds_is_warmed_once():

@@ -3,7 +3,6 @@
 Not on how many others share the batch, nor on which or where, nor on how many threads work on it.
 """
 
-import contextlib
 import functools
 
 import pytest
@@ -15,6 +14,7 @@ from normkit.contract.subject import FLOATING, build, draw, outputs
 from normkit.contract.values import over
 from normkit.kinds.kind import layouts
 from normkit.ops import paths
+from normkit.threads import threads
 
 ROWS = {8: 4200, 64: 70}  # of a batch, by width: many short rows, and more of 64 than a batch that is cut from them
 CUTS = ((0, 1), (5, 1), (5, 3), (6, 64), (1, 20))  # where a smaller batch begins, and its rows
@@ -52,16 +52,6 @@ def run(module, inputs, sent=None):
     results = [r for r in outputs(subject.fresh(module)(*inputs)) if r.requires_grad]
     torch.autograd.backward(results, waves(results) if sent is None else sent)
     return results, [i.grad for i in inputs]
-
-
-@contextlib.contextmanager
-def threads(count):
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.mark.line("batches", "rows")

@@ -18,7 +18,7 @@ from normkit.gradient._optimizer import MOMENTS, Groups, entrywise, keep, settin
 
 @method(
     "dion2",
-    paper="Dion2: A Simple Method to Shrink Matrix in Muon (2025), arXiv 2512.16928",
+    paper="Dion2: A Simple Method to Shrink Matrix in Muon (Ahn, Amsel, Langford, 2025), arXiv 2512.16928",
     shape="N C",
     example={"ns_dtype": None},
     replaces=("muon",),

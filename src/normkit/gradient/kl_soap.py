@@ -18,7 +18,8 @@ MOST = 4000.0  # of one over its root
 
 @method(
     "kl-soap",
-    paper="Understanding and Improving Shampoo and SOAP via Kullback-Leibler Minimization (2025), arXiv 2509.03378",
+    paper="Understanding and Improving Shampoo and SOAP via Kullback-Leibler Minimization (Lin et al., 2025), "
+    "arXiv 2509.03378",
     shape="N C",
     replaces=("soap",),
     provenance="KL-SOAP-H of the third track of modded-nanogpt, whose step is Hyperball's",

@@ -19,7 +19,7 @@ ROLES = ("query", "key", "query_rotary", "key_rotary")
 
 @method(
     "muonclip",
-    paper="Kimi K2: Open Agentic Intelligence (2025), arXiv 2507.20534",
+    paper="Kimi K2: Open Agentic Intelligence (Kimi Team, 2025), arXiv 2507.20534",
     shape="N C",
     example={"ns_dtype": None},
     replaces=("muon",),

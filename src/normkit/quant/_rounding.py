@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-PAPER = "Gradient-Based Post-Training Quantization: Challenging the Status Quo (2023), arXiv 2308.07662"
+PAPER = (
+    "Gradient-Based Post-Training Quantization: Challenging the Status Quo (Yvinec, Dapogny, Bailly, 2023), "
+    "arXiv 2308.07662"
+)
 PROVENANCE = "the code of the family under study, BRECQ; the paper's own is not public"
 GAMMA, ZETA = -0.1, 1.1
 

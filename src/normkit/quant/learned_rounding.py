@@ -52,7 +52,8 @@ class LearnedRounding(Parametrization):
     range of a weight, and alpha so that training begins at that weight; an assignment through
     ``torch.nn.utils.parametrize`` does so too. No gradient flows to the weight.
 
-    Gradient-Based Post-Training Quantization: Challenging the Status Quo (2023), arXiv 2308.07662.
+    Gradient-Based Post-Training Quantization: Challenging the Status Quo (Yvinec, Dapogny, Bailly, 2023), arXiv
+    2308.07662.
     """
 
     per_output = True

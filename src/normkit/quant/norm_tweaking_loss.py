@@ -14,7 +14,8 @@ CONSTANT = "the float outputs come first, and are constants without a gradient"
 
 @method(
     "norm-tweaking-loss",
-    paper="Norm Tweaking: High-performance Low-bit Quantization of Large Language Models (2024), arXiv 2309.02784",
+    paper="Norm Tweaking: High-performance Low-bit Quantization of Large Language Models (Li et al., 2024), "
+    "arXiv 2309.02784",
     evidence="library",
     shape="... C",
     over="...",

@@ -39,7 +39,8 @@ class ReconstructionLoss(Loss):
     ``loss(y, target)`` or, for the two that are weighted, ``loss(y, target, gradient)``; all (N, C, ...), and four axes
     for ``"fisher-full"``.
 
-    Gradient-Based Post-Training Quantization: Challenging the Status Quo (2023), arXiv 2308.07662.
+    Gradient-Based Post-Training Quantization: Challenging the Status Quo (Yvinec, Dapogny, Bailly, 2023), arXiv
+    2308.07662.
     """
 
     def __init__(self, *, mode: str = "mse", power: float = 2.0):

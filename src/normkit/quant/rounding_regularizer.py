@@ -27,7 +27,8 @@ class RoundingRegularizer(Loss):
 
     ``loss(alpha)``: of any shape.
 
-    Gradient-Based Post-Training Quantization: Challenging the Status Quo (2023), arXiv 2308.07662.
+    Gradient-Based Post-Training Quantization: Challenging the Status Quo (Yvinec, Dapogny, Bailly, 2023), arXiv
+    2308.07662.
     """
 
     def __init__(self, *, beta: float = 10.0, weight: float = 0.001):

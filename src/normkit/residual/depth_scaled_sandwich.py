@@ -27,7 +27,8 @@ def _init(matrices: Matrices, at: At) -> None:
 
 @method(
     "depth-scaled-sandwich",
-    paper="Pangu Ultra: Pushing the Limits of Dense Large Language Models on Ascend NPUs (2025), arXiv 2504.07866",
+    paper="Pangu Ultra: Pushing the Limits of Dense Large Language Models on Ascend NPUs (Yin et al., 2025), "
+    "arXiv 2504.07866",
     evidence="abstract",
     shape="... C",
     over="C",
@@ -57,7 +58,7 @@ class DepthScaledSandwich(Block):
             learned freely.
         attention, feedforward: the sublayers A and F, maps of (..., dim) to itself; their parameters stay the caller's.
 
-    Pangu Ultra: Pushing the Limits of Dense Large Language Models on Ascend NPUs (2025), arXiv 2504.07866.
+    Pangu Ultra: Pushing the Limits of Dense Large Language Models on Ascend NPUs (Yin et al., 2025), arXiv 2504.07866.
     """
 
     wiring = Wiring(

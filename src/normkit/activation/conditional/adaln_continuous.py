@@ -12,7 +12,7 @@ from normkit.catalog import method
 
 @method(
     "adaln-continuous",
-    paper="Scalable Diffusion Models with Transformers (2022), arXiv 2212.09748, as in diffusers",
+    paper="Scalable Diffusion Models with Transformers (Peebles, Xie, 2022), arXiv 2212.09748, as in diffusers",
     evidence="library",
     shape="N L C",
     over="C",

@@ -12,7 +12,8 @@ from normkit.catalog import method
 
 @method(
     "adaln-zero-dual",
-    paper="Scalable Diffusion Models with Transformers (2022), arXiv 2212.09748, as in Stable Diffusion 3.5",
+    paper="Scalable Diffusion Models with Transformers (Peebles, Xie, 2022), arXiv 2212.09748, as in Stable "
+    "Diffusion 3.5",
     evidence="library",
     shape="N L C",
     over="C",

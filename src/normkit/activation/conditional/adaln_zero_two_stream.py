@@ -12,7 +12,7 @@ from normkit.catalog import method
 
 @method(
     "adaln-zero-two-stream",
-    paper="CogVideoX: Text-to-Video Diffusion Models with An Expert Transformer (2024), arXiv 2408.06072",
+    paper="CogVideoX: Text-to-Video Diffusion Models with An Expert Transformer (Yang et al., 2024), arXiv 2408.06072",
     evidence="library",
     shape="N L C",
     over="C",

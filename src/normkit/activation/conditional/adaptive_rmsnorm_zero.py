@@ -14,7 +14,7 @@ MOST = 1024  # features of a condition
 
 @method(
     "adaptive-rmsnorm-zero",
-    paper="Lumina-Image 2.0: A Unified and Efficient Image Generative Framework (2025), arXiv 2503.21758",
+    paper="Lumina-Image 2.0: A Unified and Efficient Image Generative Framework (Qin et al., 2025), arXiv 2503.21758",
     evidence="library",
     shape="N L C",
     over="C",

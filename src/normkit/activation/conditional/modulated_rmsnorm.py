@@ -13,7 +13,8 @@ from normkit.statistics import accurate
 
 @method(
     "modulated-rmsnorm",
-    paper="Root Mean Square Layer Normalization (2019), arXiv 1910.07467, modulated as in diffusion transformers",
+    paper="Root Mean Square Layer Normalization (Zhang and Sennrich, 2019), arXiv 1910.07467, modulated as in "
+    "diffusion transformers",
     evidence="library",
     shape="N L C",
     over="C",

@@ -13,7 +13,7 @@ from normkit.statistics import accurate
 
 @method(
     "graph-layernorm",
-    paper="Layer Normalization (2016), arXiv 1607.06450, over whole graphs as in torch_geometric",
+    paper="Layer Normalization (Ba, Kiros, Hinton, 2016), arXiv 1607.06450, over whole graphs as in torch_geometric",
     evidence="equations",
     shape="N C",
     over="N/graph C",

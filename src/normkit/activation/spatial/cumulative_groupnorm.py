@@ -23,7 +23,7 @@ class Past(NamedTuple):
 
 @method(
     "cumulative-groupnorm",
-    paper="Group Normalization (2018), arXiv 1803.08494, over the past as in Gemma 3n",
+    paper="Group Normalization (Wu, He, 2018), arXiv 1803.08494, over the past as in Gemma 3n",
     evidence="library",
     shape="N T * C",
     over="T * C",

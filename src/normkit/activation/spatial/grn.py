@@ -18,7 +18,8 @@ def _timm(features: int) -> nn.Module:
 
 @method(
     "grn",
-    paper="ConvNeXt V2: Co-designing and Scaling ConvNets with Masked Autoencoders (2023), arXiv 2301.00808",
+    paper="ConvNeXt V2: Co-designing and Scaling ConvNets with Masked Autoencoders (Woo et al., 2023), arXiv "
+    "2301.00808",
     shape="N C *",
     over="C *",
     aliases=("GlobalResponseNorm",),

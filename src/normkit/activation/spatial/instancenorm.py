@@ -13,7 +13,8 @@ from normkit.running import Running, track
 
 @method(
     "instancenorm",
-    paper="Instance Normalization: The Missing Ingredient for Fast Stylization (2016), arXiv 1607.08022",
+    paper="Instance Normalization: The Missing Ingredient for Fast Stylization (Ulyanov et al., 2016), arXiv "
+    "1607.08022",
     evidence="library",
     shape="N C +",
     over="*",

@@ -18,7 +18,8 @@ def _timm(features: int) -> nn.Module:
 
 @method(
     "layernorm2d",
-    paper="Layer Normalization (2016), arXiv 1607.06450, in the form of ConvNeXt (2022), arXiv 2201.03545",
+    paper="Layer Normalization (Ba, Kiros, Hinton, 2016), arXiv 1607.06450, in the form of ConvNeXt (Liu et "
+    "al., 2022), arXiv 2201.03545",
     evidence="library",
     shape="N C H W",
     over="C",

@@ -13,7 +13,7 @@ from normkit.statistics import moments
 
 @method(
     "masked-groupnorm",
-    paper="Group Normalization (2018), arXiv 1803.08494, with a mask as in transformers' PE Audio",
+    paper="Group Normalization (Wu, He, 2018), arXiv 1803.08494, with a mask as in transformers' PE Audio",
     evidence="library",
     shape="N C L",
     over="C/G L",

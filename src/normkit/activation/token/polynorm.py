@@ -14,7 +14,7 @@ from normkit.statistics import accurate
 
 @method(
     "polynorm",
-    paper="Polynomial Composition Activations: Unleashing the Dynamics of Large Language Models (2024), "
+    paper="Polynomial Composition Activations: Unleashing the Dynamics of Large Language Models (Zhuo et al., 2024), "
     "arXiv 2411.03884",
     shape="... C",
     over="C",

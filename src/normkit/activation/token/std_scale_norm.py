@@ -12,7 +12,7 @@ from normkit.statistics import moments
 
 @method(
     "std-scale-norm",
-    paper="GluonTS: Probabilistic Time Series Models in Python (2019), arXiv 1906.05264",
+    paper="GluonTS: Probabilistic Time Series Models in Python (Alexandrov et al., 2019), arXiv 1906.05264",
     evidence="library",
     shape="N T C",
     over="T",

@@ -25,7 +25,8 @@ QUOTED = re.compile(r'^"([^"]*)"$')
 
 @method(
     "table-normalization",
-    paper="NormTab: Improving Symbolic Reasoning in LLMs Through Tabular Data Normalization (2024), arXiv 2406.17961",
+    paper="NormTab: Improving Symbolic Reasoning in LLMs Through Tabular Data Normalization (Nahid, Rafiei, "
+    "2024), arXiv 2406.17961",
     shape="",
 )
 class TableNormalization(Text):
