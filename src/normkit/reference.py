@@ -151,7 +151,10 @@ def _meanings(card: Card) -> dict[str, str]:
 
 def axes(card: Card) -> list[Axis]:
     """Return the axes of the first input in order, each with how much of it a statistic spans."""
-    return [Axis(a, AXES.get(_letter(a), ""), _span(a, card.over)) for a in card.shape.axes]
+    letters = [_letter(axis) for axis in card.shape.axes]
+    h = AXES["H"] if "W" in letters else "heads" if "T" in letters else "hidden features"
+    words = AXES | {"H": h}
+    return [Axis(a, words.get(_letter(a), ""), _span(a, card.over)) for a in card.shape.axes]
 
 
 def _span(axis: str, over: str) -> str:

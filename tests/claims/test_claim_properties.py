@@ -88,7 +88,7 @@ def is_short(entry):
 def test_the_first_draw_of_an_experiment_gives_the_stored_numbers(entry):
     """So the verdict is that of this code: another size, chance or control gives other numbers."""
     first, kept = (
-        SimpleNamespace(measure=entry.claim.measure, control=entry.claim.control, draws=1),
+        SimpleNamespace(measure=entry.claim.measure, control=entry.claim.control, draws=1, rule="every"),
         shelf.stored(entry),
     )
     numbers, control, _ = engine.measured(first)

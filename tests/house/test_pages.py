@@ -357,6 +357,13 @@ def test_show_draws_the_keys_of_attention_and_says_what_the_fillings_mean(capsys
     assert "one statistic: █ of the whole axis, ░ of one index" in shown
 
 
+@pytest.mark.parametrize(
+    ("name", "meaning"), [("kivi", "heads"), ("plasticity-probe", "hidden features"), ("stain-norm", "height")]
+)
+def test_the_letter_h_means_what_its_neighbours_make_of_it(name, meaning):
+    assert {axis.name: axis.meaning for axis in reference.axes(nk.card(name))}["H"] == meaning
+
+
 def test_show_says_the_paper_once_and_names_without_marks(capsys):
     from normkit import cli
 

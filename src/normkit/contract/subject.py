@@ -91,11 +91,11 @@ def _operators():
     return {} if ask is None else {"_materialize_cpp_cia_ops": functools.cache(ask)}
 
 
-def export(module, inputs):
-    """Export a module as torch does, which would ask for all operators anew each time."""
+def export(module, inputs, sizes=None):
+    """Export a module, for ``sizes`` that vary, as torch does, which would ask for all operators anew each time."""
     same = _operators()
     with mock.patch.multiple(torch._export.utils, **same) if same else contextlib.nullcontext():
-        return torch.export.export(module, tuple(inputs))
+        return torch.export.export(module, tuple(inputs), dynamic_shapes=sizes)
 
 
 def state(module):

@@ -33,6 +33,7 @@ def derived(graph, inputs):
     return compiled
 
 
+ANY_SIZE = ("... C", "N C *", "N C H W")
 FIRST = {nk.card(name).kind.name: name for name in reversed(METHODS)}.values()  # a method of each kind
 
 
@@ -148,8 +149,20 @@ def test_instances_of_several_widths_share_graphs(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_exports(name):
     module, inputs = build(name, train=False), draw(name)
-    program = subject.export(module, inputs)
+    free = free_axes(name, inputs)
+    program = subject.export(module, inputs, (dict.fromkeys(free, torch.export.Dim.DYNAMIC),) if free else None)
     subject.close(outputs(program.module()(*inputs)), outputs(module(*inputs)))
+    if free:
+        larger = inputs[0].repeat([1 + (axis in free) for axis in range(inputs[0].dim())])
+        subject.close(outputs(program.module()(larger)), outputs(module(larger)))
+
+
+def free_axes(name, inputs):
+    """All axes but the channels where a norm has rows or images for its only input: one export is for all sizes."""
+    card = nk.card(name)
+    if card.kind.name != "norm" or card.inputs or not any(card.shape == shape for shape in ANY_SIZE):
+        return []
+    return [axis for axis in range(inputs[0].dim()) if axis != (inputs[0].dim() - 1 if card.shape.features_last else 1)]
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -36,8 +36,10 @@ class Size(NamedTuple):
     aligned: bool
 
 
-def size_of(x: Tensor) -> Size:
-    """Of x; all numbers of positions from those of a trial on are alike."""
+def size_of(x: Tensor) -> Size | None:
+    """Of x; all numbers of positions from those of a trial on are alike. Tracing, which takes no kernel, has none."""
+    if torch.compiler.is_compiling():
+        return None  # sizes that are asked about would be held to the answers
     space = x.shape[2:].numel()
     return Size(x.dim() - 1, x.shape[1], min(space, POSITIONS).bit_length(), space % 16 == 0)
 

@@ -61,7 +61,7 @@ class FeatureNorm(Norm):
         return self._set(h, length, math.prod(x.shape[1:])).to(x.dtype)
 
     def _set(self, h: Tensor, length: Tensor, count: int) -> Tensor:
-        scale = math.sqrt(count) if self.scale is None else self.scale
+        scale = count**0.5 if self.scale is None else self.scale  # a count may be a symbol
         return h * (scale / length.clamp(min=self.eps))
 
     def over_parts(self, part: Parts) -> Tensor:
