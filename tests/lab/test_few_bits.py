@@ -14,7 +14,7 @@ from normkit.lab.plan import tasks
 from normkit.lab.plan.findings import Interval
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
-from normkit.lab.report import page
+from normkit.lab.report import page, quant
 from normkit.lab.report.quant import FewBits, predicted
 from normkit.lab.training import quantized
 from normkit.quant.kivi import kivi
@@ -63,6 +63,21 @@ def test_the_report_has_the_table_and_says_which_norm_loses_least(result):
 def small(norm="layernorm"):
     task = tasks.load(SMALL)
     return task, task.build(Variant(norm, norm=norm), 1)
+
+
+def test_of_a_single_variant_the_methods_are_compared(monkeypatch):
+    def one(method, bits, growth, variant="layernorm"):
+        return FewBits(variant, method, bits, *[Interval(growth, 0.0, 3)] * 3, None, 0.0, 3.0, 0.1)
+
+    rows = [one("nearest", 3, 1.2), one("adaquant", 3, 1.1), one("nearest", 2, 1.4), one("kivi", 2, 1.3)]
+    monkeypatch.setattr(quant, "in_few_bits", lambda comparison: rows)
+    assert [line.replace(" ± 0.000", "") for line in quant.sentences(None)] == [
+        "With weights in 3 bits, adaquant loses least: 1.100; nearest most: 1.200."
+    ]
+    rows.append(one("nearest", 2, 1.5, variant="dyt"))
+    assert [line.replace(" ± 0.000", "") for line in quant.sentences(None)] == [
+        "With weights in 2 bits (nearest), layernorm loses least: 1.400; dyt most: 1.500."
+    ]
 
 
 def test_a_row_has_the_numbers_that_quantize_gives():

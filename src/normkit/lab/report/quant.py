@@ -117,19 +117,24 @@ def section(comparison: Comparison) -> Section | None:
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """Say for each method and number of bits which variant loses least and which most, and what tells it beforehand."""
+    """Say for each number of bits which variant loses least and which most; of a single variant, by which method."""
     outcomes = [one for one in in_few_bits(comparison) if one.growth.count]
-    keys = list(dict.fromkeys((one.method, one.bits) for one in outcomes))
-    return [_compare_variants([one for one in outcomes if (one.method, one.bits) == key]) for key in keys]
+    by = "variant" if len({one.variant for one in outcomes}) > 1 else "method"
+    groups: dict[str, list[FewBits]] = {}
+    for one in outcomes:
+        what = f"{_part(one.method)} in {one.bits} bits" + (f" ({one.method})" if by == "variant" else "")
+        groups.setdefault(what, []).append(one)
+    return [_compare(what, group, by) for what, group in groups.items() if len(group) > 1]
 
 
-def _compare_variants(outcomes: list[FewBits]) -> str:
-    first = outcomes[0]
-    of = {ACTIVATIONS: "inputs of linears", **dict.fromkeys(CACHES, "keys and values")}.get(first.method, "weights")
-    what = f"{of} in {first.bits} bits ({first.method})"
+def _part(method: str) -> str:
+    return {ACTIVATIONS: "inputs of linears", **dict.fromkeys(CACHES, "keys and values")}.get(method, "weights")
+
+
+def _compare(what: str, outcomes: list[FewBits], by: str) -> str:
+    """Name the best and the worst, and what tells it beforehand."""
     best, worst = (choose(outcomes, key=lambda one: one.growth.mean) for choose in (min, max))
-    sentence = f"With {what}, {best.variant} loses least: {_size(best)}"
-    sentence += f"; {worst.variant} most: {_size(worst)}" if best is not worst else ""
+    sentence = f"With {what}, {getattr(best, by)} loses least: {_size(best)}; {getattr(worst, by)} most: {_size(worst)}"
     ranks = [f"{words} {rho:+.2f}" for name, words in SIGNS.items() if (rho := predicted(outcomes, name)) is not None]
     sentence += f"; rank correlation over variants with {' and '.join(ranks)}" if ranks else ""
     return f"{sentence}."
