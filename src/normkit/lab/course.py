@@ -28,6 +28,30 @@ class Stopped(KeyboardInterrupt):
     """A SIGTERM: what it interrupts can go on, as after Ctrl-C."""
 
 
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Let a SIGTERM stop as Ctrl-C does, where signals can be answered: in the main thread."""
+    asked: list[int] = []
+
+    def stop(number: int, frame: Any) -> None:
+        asked.append(number)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if asked:  # told here, since what was interrupted may raise a KeyboardInterrupt of its own
+            raise Stopped from None
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@stoppable()
 def compare(options: Any, command: list[str]) -> Results:
     """Train, go on where an earlier call stopped, time, and write the report; return how the runs ended."""
     clock = Clock()
@@ -42,7 +66,7 @@ def compare(options: Any, command: list[str]) -> Results:
         OF_A_RUN.read()
         largest = runs.check(plan)
     clock.give(START, RECOGNITION, OF_A_RUN.read().get(RECOGNITION, 0.0))
-    with together.leaving(), locked(options.out), stoppable():
+    with together.leaving(), locked(options.out):
         with together.in_turn(plan.settings.device):
             tell_additions(plan, options)
             folder = runs.open_folder(plan, options.out, command, options.fresh and is_first())
@@ -93,29 +117,6 @@ def crashes(results: Mapping[str, Mapping[str, Any]]) -> str:
         return ""
     rest = f" and {len(crashed) - SHOWN} more" if len(crashed) > SHOWN else ""
     return f"{len(crashed)} of {number_of(len(results), 'run')} crashed: {', '.join(crashed[:SHOWN])}{rest}"
-
-
-@contextmanager
-def stoppable() -> Iterator[None]:
-    """Let a SIGTERM stop as Ctrl-C does, where signals can be answered: in the main thread."""
-    asked: list[int] = []
-
-    def stop(number: int, frame: Any) -> None:
-        asked.append(number)
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    except KeyboardInterrupt:
-        if asked:  # told here, since what was interrupted may raise a KeyboardInterrupt of its own
-            raise Stopped from None
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def train(plan: Plan, folder: Any, results: Results, engine: Any) -> None:
