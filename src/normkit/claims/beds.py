@@ -23,6 +23,7 @@ from normkit.claims.kinds import Measured, above
 from normkit.claims.language import LANGUAGE
 from normkit.claims.laws import LAWS
 from normkit.claims.noise import NOISY
+from normkit.claims.plane import PLANE
 from normkit.claims.scales import TWO_SCALES
 from normkit.claims.steps import PERCEPTRON
 from normkit.claims.trained import TRAINED
@@ -142,4 +143,5 @@ BEDS = (
     LAWS,
     CHANNELS_BED,
     NOISY,
+    PLANE,
 )
