@@ -26,6 +26,7 @@ from normkit.claims.noise import NOISY
 from normkit.claims.plane import PLANE
 from normkit.claims.scales import TWO_SCALES
 from normkit.claims.steps import PERCEPTRON
+from normkit.claims.tasks import TASKS_BED
 from normkit.claims.trained import TRAINED
 from normkit.claims.training import Bed, Contest, started
 from normkit.lab.plan.data import chances
@@ -144,4 +145,5 @@ BEDS = (
     CHANNELS_BED,
     NOISY,
     PLANE,
+    TASKS_BED,
 )
