@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -80,7 +80,7 @@ class Net(nn.Module):
 def accuracies(run: Run, seeds: Sequence[int], rates: Sequence[float]) -> Tensor:
     """How many labels of each task are learned at its end, of a hundred, (models, tasks)."""
     x = digits()[0].flatten(1)[:SAMPLES].expand(len(seeds), -1, -1)
-    models = [started(Net(run), seed, run.permute).start() for seed in seeds]
+    models = [cast(Net, started(Net(run), seed, run.permute)).start() for seed in seeds]
     labels = torch.stack([torch.randint(10, (TASKS, SAMPLES), generator=torch.Generator().manual_seed(seed))
                           for seed in seeds])  # fmt: skip
     first = {name: torch.stack([dict(model.named_parameters())[name].detach() for model in models])
