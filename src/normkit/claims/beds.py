@@ -23,8 +23,10 @@ from normkit.claims.kinds import Measured, above
 from normkit.claims.language import LANGUAGE
 from normkit.claims.laws import LAWS
 from normkit.claims.noise import NOISY
+from normkit.claims.plane import PLANE
 from normkit.claims.scales import TWO_SCALES
 from normkit.claims.steps import PERCEPTRON
+from normkit.claims.tasks import TASKS_BED
 from normkit.claims.trained import TRAINED
 from normkit.claims.training import Bed, Contest, started
 from normkit.lab.plan.data import chances
@@ -142,4 +144,6 @@ BEDS = (
     LAWS,
     CHANNELS_BED,
     NOISY,
+    PLANE,
+    TASKS_BED,
 )

@@ -37,8 +37,10 @@ def together(
     rates: Sequence[float],
     *,
     warmup: int = 0,
+    falls: bool = True,
+    after: Callable[[int, State, State], None] | None = None,
 ) -> tuple[State, State]:
-    """Train with Adam, whose rates fall to 0, and return the weights and the buffers, stacked.
+    """Train with Adam, whose rates fall to 0 by default, and return the weights and the buffers, stacked.
 
     Args:
         models: of one architecture.
@@ -46,7 +48,8 @@ def together(
         batch: what each model sees at a step, stacked.
         steps: how many.
         rates: of each model.
-        warmup: steps in which the rate rises.
+        warmup: steps in which the rate rises. falls: whether it falls.
+        after: called with each step's number, the weights and the buffers.
     """
     weights, buffers = (dict(state) for state in torch.func.stack_module_state(list(models)))
     moments = {name: (torch.zeros_like(weight), torch.zeros_like(weight)) for name, weight in weights.items()}
@@ -57,7 +60,7 @@ def together(
     gradients = torch.func.vmap(torch.func.grad(objective), randomness="different")
     for step in range(steps):
         slopes = gradients(weights, buffers, *batch(step))
-        share = min(1.0, (step + 1) / (warmup + 1)) * (1 - step / steps)
+        share = min(1.0, (step + 1) / (warmup + 1)) * (1 - falls * step / steps)
         corrected = math.sqrt(1 - BETAS[1] ** (step + 1)) / (1 - BETAS[0] ** (step + 1))
         with torch.no_grad():
             for name, weight in weights.items():
@@ -66,6 +69,8 @@ def together(
                 second.lerp_(slopes[name].square(), 1 - BETAS[1])
                 by = share * corrected * torch.tensor(rates).view(-1, *[1] * (weight.dim() - 1))
                 weight.sub_(by * first / (second.sqrt() + EPS))
+            if after is not None:
+                after(step, weights, buffers)
     return {name: weight.detach() for name, weight in weights.items()}, buffers
 
 

@@ -1,10 +1,13 @@
 """What the Wasserstein regularizer claims."""
 
+from functools import partial
+
 import torch
 
 import normkit as nk
-from normkit.claims.kinds import Identity
+from normkit.claims.kinds import Identity, Trained, above, below
 from normkit.claims.measures import randn
+from normkit.claims.tasks import ahead
 
 
 def shuffled():
@@ -36,5 +39,26 @@ CLAIMS = [
         breaks=pull_to_start,
         against="a pull of each entry to its own start",
         number="loss",
-    )
+    ),
+    Trained(
+        "over-none",
+        says="In the last tasks of 20 it is ahead of no penalty, by a point or more.",
+        measure=partial(ahead, penalty="wasserstein", over="none"),
+        wanted=above(1.0),
+        control=partial(ahead, penalty="none", over="none", permute=True),
+        against="no penalty, from another start",
+        number="points",
+        bed="tasks",
+    ),
+    Trained(
+        "as-l2-init",
+        says="In the last tasks of 20 it is within a point of a pull to the start.",
+        measure=partial(ahead, penalty="wasserstein", over="l2-init"),
+        wanted=below(1.0),
+        control=partial(ahead, penalty="none", over="l2-init"),
+        against="no penalty",
+        number="points",
+        rule="within",
+        bed="tasks",
+    ),
 ]
