@@ -100,7 +100,7 @@ class Rule(NamedTuple):
     given: tuple[Tensor, Tensor] | None = None
     everyone: Everyone | None = None
 
-    def kind(self, x: Tensor) -> tuple[Kind, Size]:
+    def kind(self, x: Tensor) -> tuple[Kind, Size | None]:
         """What a GPU's kernel of it is, beside the tensors' types, for x of a shape and a format."""
         last = self.statistic != POSITION and not x.is_contiguous()
         return Kind(self.name, self.eps, self.statistic, self.activation, self.groups, last), size_of(x)
