@@ -511,3 +511,26 @@ def test_kernels_of_another_version_are_refused(monkeypatch):
 def test_recognition_sees_that_a_backward_pass_is_written_by_hand():
     assert ways._by_hand(nk.LayerNorm(8)(drawn(4, 8)) * 2)
     assert not ways._by_hand(torch.nn.LayerNorm(8)(drawn(4, 8))[0].view(2, 4) * 2)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("kind", TYPES, ids=str)
+def test_a_small_addition_before_the_norm_has_the_bits_of_both_in_one_call(rule, kind):
+    """In half precision a sum of gradients would be rounded twice: there one call does both."""
+    x, residual = drawn(4, 65, kind=kind, seed=1), drawn(4, 65, kind=kind, seed=2)
+    gains = drawn(65, seed=3), drawn(65, seed=4)
+
+    def call(*inputs):
+        return ops.add_row_norm(*inputs, RULES[rule])
+
+    results = [run(x, residual, *gains) for run in (call, without(call))]
+    slopes = [
+        torch.autograd.grad(ys, (x, residual, *gains), [torch.ones_like(y) * y.detach() for y in ys]) for ys in results
+    ]
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+    for one, other in zip(*slopes, strict=True):
+        assert torch.equal(one, other)
+    by_node = kind not in (torch.bfloat16, torch.float16)
+    assert (results[0][1].grad_fn.name() == "AddBackward0") == by_node
+    assert (results[0][0].grad_fn.name() == NODES[0]) == by_node

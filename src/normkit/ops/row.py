@@ -263,13 +263,14 @@ def add_row_norm(
     >>> total
     tensor([3., 4.])
     """
-    if not torch.compiler.is_compiling() and eager.short_row is not None and not torch.is_grad_enabled():
-        plain = type(x) is type(residual) is Tensor and x.shape == residual.shape and x.dtype == residual.dtype
-        if plain and x.numel() <= SMALL:
-            total = x + residual  # the same bits: the kernel too rounds the sum before it takes the norm
+    if not torch.compiler.is_compiling() and _in_two(x, residual):
+        total = x + residual  # the same bits: the kernel too rounds the sum before it takes the norm
+        if eager.node is not None:
+            y = eager.node.row(total, weight, bias, rule.bare_plan, shape, rule.pull)
+        else:
             y = eager.short_row(total, weight, bias, rule.bare_plan, shape)
-            if y is not None:
-                return y, total
+        if y is not None:
+            return y, total
     count, dim = vector(owner, x, weight, bias, rule, shape)
     check.floating(owner, residual, "residual")
     check.shape(owner, "residual", residual, x.shape, x)
@@ -294,6 +295,14 @@ def add_row_norm(
     else:
         y, total = _add_forward(x, residual, weight, bias, plan, dim)
     return (y, total) if restore is None else (restore(y), restore(total))
+
+
+def _in_two(x: Tensor, residual: Tensor) -> bool:
+    """Whether two short calls, of the addition and of the norm, give the bits of one that does both, in less time."""
+    plain = type(x) is type(residual) is Tensor and x.shape == residual.shape and x.dtype == residual.dtype
+    if not plain or x.numel() > SMALL or eager.short_row is None:
+        return False
+    return not torch.is_grad_enabled() or (eager.node is not None and x.dtype not in HALVES)
 
 
 def _by_parts(owner, x, residual, weight, bias, rule: Row, count: int) -> tuple[Tensor, Tensor] | None:
