@@ -8,7 +8,7 @@ imports from itself and those above it::
     plan        exchanges handed settings variants builtin options plan ladder growth data samples
     plan        clients models optimizers losses measures findings trends factor tasks
     plan        corruptions shift bits later
-    training    watched checkpoints memory own shifted quantized single federated loop engines runs speed
+    training    watched checkpoints memory own shifted quantized single federated loop engines ahead runs speed
     report      times history health ranking words tables ladder lasting factor shift quant advice conclusion
     report      figures page drawing exports
     fit         page run

@@ -265,10 +265,7 @@ def add_row_norm(
     """
     if not torch.compiler.is_compiling() and _in_two(x, residual):
         total = x + residual  # the same bits: the kernel too rounds the sum before it takes the norm
-        if eager.node is not None:
-            y = eager.node.row(total, weight, bias, rule.bare_plan, shape, rule.pull)
-        else:
-            y = eager.short_row(total, weight, bias, rule.bare_plan, shape)
+        y = _short(total, weight, bias, rule, shape)
         if y is not None:
             return y, total
     count, dim = vector(owner, x, weight, bias, rule, shape)
@@ -300,9 +297,21 @@ def add_row_norm(
 def _in_two(x: Tensor, residual: Tensor) -> bool:
     """Whether two short calls, of the addition and of the norm, give the bits of one that does both, in less time."""
     plain = type(x) is type(residual) is Tensor and x.shape == residual.shape and x.dtype == residual.dtype
-    if not plain or x.numel() > SMALL or eager.short_row is None:
+    if not plain or x.numel() > SMALL or not (_holds(x) and _holds(residual)):
         return False
     return not torch.is_grad_enabled() or (eager.node is not None and x.dtype not in HALVES)
+
+
+def _holds(x: Tensor) -> bool:
+    """Whether a tensor's memory is there, which torch's addition would read without asking."""
+    return x.is_contiguous() and x.untyped_storage().nbytes() >= (x.storage_offset() + x.numel()) * x.itemsize
+
+
+def _short(x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row, shape: tuple[int, ...] | None):
+    """What the short way makes of a call; None of what is not plainly its own."""
+    if eager.node is not None:
+        return eager.node.row(x, weight, bias, rule.bare_plan, shape, rule.pull)
+    return None if eager.short_row is None else eager.short_row(x, weight, bias, rule.bare_plan, shape)
 
 
 def _by_parts(owner, x, residual, weight, bias, rule: Row, count: int) -> tuple[Tensor, Tensor] | None:
