@@ -8,7 +8,7 @@ from pathlib import Path
 from normkit.bench import report
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results" / "cpu.json"
+RESULTS = HERE / "results" / "readme.json"
 README = HERE.parent / "README.md"
 PLACE = re.compile(r"(?<=<!-- bench -->\n).*?(?=<!-- /bench -->)", re.DOTALL)
 
