@@ -97,6 +97,37 @@ def test_a_small_addition_before_the_norm_has_the_bits_of_the_ordinary_way(rule,
     assert all(map(torch.equal, found, wanted))
 
 
+@pytest.mark.parametrize(
+    "transformed",
+    [
+        lambda call, x: torch.func.grad(lambda x: call(x, x)[0].square().sum())(x),
+        lambda call, x: torch.func.vmap(call, in_dims=(0, None))(x[None], x)[0][0],
+        lambda call, x: torch.func.jvp(lambda x: call(x, x)[0], (x,), (x + 1,))[1],
+    ],
+    ids=["grad", "vmap", "jvp"],
+)
+@pytest.mark.parametrize("graded", [True, False])
+def test_a_small_addition_before_the_norm_goes_through_functorch(transformed, graded):
+    """Its tensors have no memory that could be asked for."""
+    x = numbers(3, 5)
+
+    def formula(x, residual):
+        total = x + residual
+        return torch.nn.functional.rms_norm(total, (5,), eps=1e-6), total
+
+    with torch.set_grad_enabled(graded):
+        found, wanted = (transformed(call, x) for call in (ops.add_row_norm, formula))
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("watched", [paths.watch, paths.formula_only])
+def test_a_small_addition_is_one_call_for_who_watches(watched):
+    x = numbers(3, 5)
+    with watched(), paths.watch() as taken, torch.no_grad():
+        ops.add_row_norm(x, x)
+    assert [path.op for path in taken] == ["add_row_norm"]
+
+
 @pytest.mark.parametrize("weight", [torch.tensor(3.0), torch.tensor([3.0])], ids=["a number", "a vector of one"])
 def test_a_single_gain_serves_a_row(weight):
     for x in (numbers(3, 8), numbers(3, 1)):

@@ -263,11 +263,9 @@ def add_row_norm(
     >>> total
     tensor([3., 4.])
     """
-    if not torch.compiler.is_compiling() and _in_two(x, residual):
+    if not torch.compiler.is_compiling() and _in_two(x, residual, weight, bias):
         total = x + residual  # the same bits: the kernel too rounds the sum before it takes the norm
-        y = _short(total, weight, bias, rule, shape)
-        if y is not None:
-            return y, total
+        return row_norm(total, weight, bias, rule, shape, owner), total
     count, dim = vector(owner, x, weight, bias, rule, shape)
     check.floating(owner, residual, "residual")
     check.shape(owner, "residual", residual, x.shape, x)
@@ -294,24 +292,22 @@ def add_row_norm(
     return (y, total) if restore is None else (restore(y), restore(total))
 
 
-def _in_two(x: Tensor, residual: Tensor) -> bool:
-    """Whether two short calls, of the addition and of the norm, give the bits of one that does both, in less time."""
-    plain = type(x) is type(residual) is Tensor and x.shape == residual.shape and x.dtype == residual.dtype
-    if not plain or x.numel() > SMALL or not (_holds(x) and _holds(residual)):
+def _in_two(x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
+    """Whether an addition and a short call of the norm give the bits of one call that does both, in less time."""
+    small = type(x) is type(residual) is Tensor and x.is_cpu and x.numel() <= SMALL
+    if not small or (x.dtype, x.shape) != (residual.dtype, residual.shape):
         return False
-    return not torch.is_grad_enabled() or (eager.node is not None and x.dtype not in HALVES)
+    if torch.is_grad_enabled():  # half precision would round a sum of gradients twice
+        quick = eager.node is not None and x.dtype not in HALVES
+    else:
+        quick = eager.node is not None or eager.short_row is not None
+    kernels_take_all = quick and paths.watching() is None and eager.refusal(x, residual, weight, bias) is None
+    return kernels_take_all and _holds(x) and _holds(residual)
 
 
 def _holds(x: Tensor) -> bool:
     """Whether a tensor's memory is there, which torch's addition would read without asking."""
     return x.is_contiguous() and x.untyped_storage().nbytes() >= (x.storage_offset() + x.numel()) * x.itemsize
-
-
-def _short(x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row, shape: tuple[int, ...] | None):
-    """What the short way makes of a call; None of what is not plainly its own."""
-    if eager.node is not None:
-        return eager.node.row(x, weight, bias, rule.bare_plan, shape, rule.pull)
-    return None if eager.short_row is None else eager.short_row(x, weight, bias, rule.bare_plan, shape)
 
 
 def _by_parts(owner, x, residual, weight, bias, rule: Row, count: int) -> tuple[Tensor, Tensor] | None:
