@@ -245,20 +245,19 @@ def test_a_single_number_has_no_unbiased_variance(dim):
 
 
 @pytest.mark.parametrize(
-    ("norm", "missing"),
+    "norm",
     [
-        (nk.LayerNorm(6, eps=1e-3, offset=1.0), ("factor", "offset", "_eps")),
-        (nk.RMSNorm(6, eps=1e-3, offset=1.0), ("factor", "offset")),
-        (nk.RMSNorm(6, eps=1e-3, offset=1.0, eps_floor=True), ("factor", "offset")),
+        nk.LayerNorm(6, eps=1e-3, offset=1.0),
+        nk.RMSNorm(6, eps=1e-3, offset=1.0),
+        nk.RMSNorm(6, eps=1e-3, offset=1.0, eps_floor=True),
     ],
 )
-def test_a_norm_that_was_pickled_before_is_what_it_was(norm, missing):
-    """Then its state held no factor, but the root of the number of entries, where an eps is a least length."""
-    state = {name: value for name, value in vars(norm).items() if name not in missing}
-    if norm.factor != 1:
-        state["root"] = norm.factor
+def test_a_norm_that_was_pickled_before_is_what_it_was(norm):
+    """Then a layer norm had its eps in the rule alone, and an RMS norm the root of the number of entries."""
+    state = {name: value for name, value in vars(norm).items() if name not in ("_eps", "unbiased")}
+    state["root"] = norm.rule.scale
     old = type(norm).__new__(type(norm))
     old.__setstate__(state)
     x = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
     assert torch.equal(old(x), norm(x))
-    assert (old.eps, old.offset, old.factor) == (1e-3, 1.0, norm.factor)
+    assert (old.eps, old.offset) == (1e-3, 1.0)

@@ -17,9 +17,8 @@ OWN = {"newton-schulz": (1.0, 1e-7), "polar-express": (1.01, 1e-7), "cans": (1.0
 
 @method(
     "polar-factor",
-    paper="The Polar Express: Optimal Matrix Sign Methods and Their Application to the Muon Algorithm (Amsel "
-    "et al., 2025), "
-    "arXiv 2505.16932",
+    paper="The Polar Express: Optimal Matrix Sign Methods and Their Application to the Muon Algorithm (Amsel et al., "
+    "2025), arXiv 2505.16932",
     shape="N C",
     over="N C",
     invariant=("scale",),

@@ -91,6 +91,18 @@ class Row:
         if self.statistic != "square" and self.eps_place != "inside":
             raise ValueError(f"Row: eps_place={self.eps_place!r} is for statistic='square', not {self.statistic!r}")
 
+    def unbiased(self, count: int) -> Row:
+        """The rule with the variance of ``count`` entries divided by count - 1.
+
+        z / (unbiased root + eps) = c z / (biased root + c eps), with c the biased root over the unbiased one.
+
+        >>> row_norm(torch.tensor([[1.0, 3.0]]), rule=Row(center=True, eps=0.0).unbiased(2))
+        tensor([[-0.7071,  0.7071]])
+        """
+        c = math.sqrt((count - 1) / count)
+        eps = self.eps * c ** (2 if self.eps_place == "inside" else 1)
+        return replace(self, eps=eps, offset=self.offset * c, scale=self.scale * c)
+
     def reciprocal(self, z: Tensor, axes: tuple[int, ...]) -> Tensor:
         """r, one number a row, as a formula in PyTorch."""
         dim = math.prod([z.shape[axis] for axis in axes])

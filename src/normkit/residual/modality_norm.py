@@ -12,9 +12,8 @@ from normkit.norm import Norm
 
 @method(
     "modality-norm",
-    paper="Mixture-of-Transformers: A Sparse and Scalable Architecture for Multi-Modal Foundation Models "
-    "(Liang et al., 2024), "
-    "arXiv 2411.04996",
+    paper="Mixture-of-Transformers: A Sparse and Scalable Architecture for Multi-Modal Foundation Models (Liang et "
+    "al., 2024), arXiv 2411.04996",
     shape="N T C",
     over="C",
     inputs={"modality": "N T : index 2"},

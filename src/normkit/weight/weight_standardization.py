@@ -60,10 +60,8 @@ class WeightStandardization(Parametrization):
                 f"{type(self).__name__}: shape {self.shape} has one entry a filter, which has no unbiased deviation; "
                 "unbiased=False takes it"
             )
-        # c / (k s + eps) = (1/k) c / (s + eps/k), s the biased deviation and k s the unbiased one; inside a root k^2
-        k = math.sqrt(entries / (entries - 1)) if unbiased else 1.0
-        place, small = ("inside", eps / k**2) if eps_inside else ("outside", eps / k)
-        self.rule = ops.Row(center=True, eps=small, eps_place=place, scale=1 / k)
+        rule = ops.Row(center=True, eps=eps, eps_place="inside" if eps_inside else "outside")
+        self.rule = rule.unbiased(entries) if unbiased else rule
 
     def forward(self, raw: Tensor) -> Tensor:
         """Return the weight, in the type of ``raw``."""

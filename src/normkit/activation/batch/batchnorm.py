@@ -45,6 +45,7 @@ class BatchNorm(Running, Norm, _BatchNorm):
         y = weight * (x - mean) / sqrt(var + eps) + bias
 
     with the biased variance. Evaluation uses the running moments, or the batch's own without ``track_running_stats``.
+
     Args:
         num_features: C, the number of channels.
         eps: added to the variance under the root.
@@ -55,8 +56,8 @@ class BatchNorm(Running, Norm, _BatchNorm):
         sync: join the moments over the processes of ``process_group``, as SyncBatchNorm does.
         process_group: the processes to join, default all.
         channels_last: the channels are the last axis of ``x``, not axis 1: tokens, as PatchTST has them.
-        unbiased: the running variance takes each batch's divided by n - 1, as torch's; without, divided by n, as those
-            of flax, Keras and Paddle, and most that are written by hand.
+        unbiased: the running variance takes each batch's divided by n - 1, as torch's; without, divided by n, as
+            flax's and many that are written by hand.
 
     Input ``(N, C)`` or ``(N, C, *space)`` with any number of axes, or ``(N, *space, C)`` with ``channels_last``. In
     training a channel needs more than one value.

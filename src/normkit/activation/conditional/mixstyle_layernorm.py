@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -54,9 +52,7 @@ class MixStyleLayerNorm(Norm):
         self.num_features = check.size(self, "num_features", num_features)
         self.p = check.number(self, "p", p, 0, 1)
         self.alpha = check.number(self, "alpha", alpha, 0, open_low=True)
-        # z / (s + eps) = share z / (biased s + share eps)
-        share = math.sqrt((num_features - 1) / num_features)
-        self.rule = ops.Row(center=True, eps=share * check.eps(self, eps), eps_place="outside", scale=share)
+        self.rule = ops.Row(center=True, eps=check.eps(self, eps), eps_place="outside").unbiased(num_features)
         self.affine = nn.Linear(num_features, 2 * num_features)
         nn.init.xavier_uniform_(self.affine.weight)
 

@@ -21,9 +21,8 @@ def _timm(features: int) -> nn.Module:
 
 @method(
     "rmsnorm2d",
-    paper="Root Mean Square Layer Normalization (Zhang and Sennrich, 2019), arXiv 1910.07467, over channels as "
-    "in Progressive Growing of "
-    "GANs (2017), arXiv 1710.10196",
+    paper="Root Mean Square Layer Normalization (Zhang and Sennrich, 2019), arXiv 1910.07467, over channels as in "
+    "Progressive Growing of GANs (2017), arXiv 1710.10196",
     evidence="library",
     shape="N C *",
     over="C",

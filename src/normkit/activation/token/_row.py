@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +18,8 @@ class RowNorm(Norm):
     """Normalize each vector by a statistic of its own; the numbers are :func:`normkit.ops.row_norm`'s.
 
     ``dim`` is the size of the last axis, or the sizes of the trailing axes that are normalized together. With ``heads``
-    a further axis stands before them, each entry of which has a gain and a shift of its own. ``factor`` multiplies what
-    the rule gives, before the shift: another unit of length.
+    a further axis stands before them, each entry of which has a gain and a shift of its own. The gain is multiplied by
+    the rule's scale: another unit of length.
     """
 
     weight: nn.Parameter | None
@@ -34,12 +33,10 @@ class RowNorm(Norm):
         gain: float | None = 1.0,
         bias: bool = False,
         heads: int | None = None,
-        factor: float = 1.0,
     ):
         super().__init__()
         self.shape = self.sizes(dim)
-        self.rule = rule if factor == 1 else replace(rule, offset=rule.offset * factor, scale=factor)
-        self.factor, self.offset = factor, rule.offset
+        self.rule = rule
         sizes = self.shape if heads is None else (check.size(self, "heads", heads), *self.shape)
         weight = None if gain is None else nn.Parameter(torch.full(sizes, gain))
         self.register_parameter("weight", weight)
@@ -52,10 +49,6 @@ class RowNorm(Norm):
         if not sizes:
             raise ValueError(f"{type(self).__name__}: dim must name at least one axis, not {dim!r}")
         return sizes
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        factor = state.get("root", 1.0)  # as it was pickled before
-        super().__setstate__({"factor": factor, "offset": state["rule"].offset / factor, **state})
 
     @property
     def normalized_shape(self) -> tuple[int, ...]:
@@ -77,9 +70,14 @@ class RowNorm(Norm):
         self.rule = replace(self.rule, eps=check.eps(self, value))
 
     @property
+    def offset(self) -> float:
+        """What is added to the weight to make the gain."""
+        return self.rule.offset / self.rule.scale
+
+    @property
     def _gain(self) -> Tensor | None:
-        """The gain of what the rule gives."""
-        return self.weight if self.factor == 1 or self.weight is None else accurate(self.weight) * self.factor
+        """The gain of what the rule gives without its scale."""
+        return self.weight if self.rule.scale == 1 or self.weight is None else accurate(self.weight) * self.rule.scale
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``, whose trailing axes have the sizes ``dim``."""

@@ -14,8 +14,7 @@ from normkit.norm import Norm
 @method(
     "grouped-rmsnorm",
     paper="Root Mean Square Layer Normalization (Zhang and Sennrich, 2019), arXiv 1910.07467, in groups as in "
-    "Retentive Network (Sun et al., 2023), "
-    "arXiv 2307.08621",
+    "Retentive Network (Sun et al., 2023), arXiv 2307.08621",
     evidence="equations",
     shape="... C",
     over="C/G",

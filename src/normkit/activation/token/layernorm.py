@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -62,6 +61,8 @@ class LayerNorm(RowNorm):
     Layer Normalization (Ba, Kiros, Hinton, 2016), arXiv 1607.06450.
     """
 
+    unbiased = False  # of those pickled before there was a choice
+
     def __init__(
         self,
         dim: int | Sequence[int],
@@ -75,38 +76,29 @@ class LayerNorm(RowNorm):
         eps_inside: bool = True,
     ):
         offset = check.number(self, "offset", offset)
-        rule = ops.Row(center=True, offset=offset, eps_place="inside" if eps_inside else "outside")
-        factor = self._biased(dim) if unbiased else 1.0
-        gain = 1.0 - offset if affine else None
-        super().__init__(dim, rule, gain=gain, bias=affine and bias, heads=heads, factor=factor)
-        self.heads = heads
+        place = "inside" if eps_inside else "outside"
+        rule = ops.Row(center=True, eps=check.eps(self, eps), offset=offset, eps_place=place)
+        super().__init__(dim, rule, gain=1.0 - offset if affine else None, bias=affine and bias, heads=heads)
+        self.heads, self.unbiased = heads, bool(unbiased)
+        if unbiased and math.prod(self.shape) < 2:
+            raise ValueError(f"LayerNorm: unbiased=True divides by n - 1; dim is {dim}, and must be at least 2")
         self.eps = eps
 
     @property
     def eps(self) -> float:
         """The stabilizer; it may be set."""
-        return self._eps
+        return self._eps if self.unbiased else self.rule.eps
 
     @eps.setter
     def eps(self, value: float) -> None:
-        # c z / (biased root + c eps) = z / (unbiased root + eps), with c the biased root over the unbiased one
         self._eps = check.eps(self, value)
-        self.rule = replace(self.rule, eps=value * self.factor ** (2 if self.rule.eps_place == "inside" else 1))
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"_eps": state["rule"].eps, **state})  # which was not pickled before
-
-    def _biased(self, dim: int | Sequence[int]) -> float:
-        """The biased root of a variance over the unbiased one."""
-        count = math.prod(self.sizes(dim))
-        if count < 2:
-            raise ValueError(f"LayerNorm: unbiased=True divides by n - 1; dim is {dim}, and must be at least 2")
-        return math.sqrt((count - 1) / count)
+        rule = replace(self.rule, eps=value, offset=self.offset, scale=1.0)
+        self.rule = rule.unbiased(math.prod(self.shape)) if self.unbiased else rule
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``, whose trailing axes have the sizes ``dim``, with the heads before them where there are."""
         if self.heads is None:  # said again here: a call less, which small inputs feel
-            weight = self.weight if self.factor == 1 else self._gain
+            weight = self._gain if self.unbiased else self.weight
             return ops.row_norm(x, weight, self.bias, self.rule, self.shape, self)
         check.ends_in(self, x, (self.heads, *self.shape))
         return row_values(x, self._gain, self.bias, self.rule, len(self.shape)).to(x.dtype)

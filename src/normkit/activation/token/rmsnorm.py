@@ -111,16 +111,17 @@ class RMSNorm(RowNorm):
     ):
         check.number(self, "p", p, 0.0, 1.0, open_low=True)
         check.choice(self, "cast", cast, ("auto", *CASTS))
-        if eps_floor and (p, bool(eps_inside), bool(gain_first)) != (1, True, False):
+        if eps_floor and (p != 1 or not eps_inside or gain_first):
             raise ValueError("RMSNorm: eps_floor=True goes with p=1, eps_inside=True and gain_first=False alone")
+        root = math.sqrt(math.prod(self.sizes(dim))) if eps_floor else 1.0  # a length is so many root mean squares
         rule = ops.Row(
             eps_place="floor" if eps_floor else "inside" if eps_inside else "outside",
             part=None if p == 1 else self._part(dim, p),
-            offset=check.number(self, "offset", offset),
-            cast={"auto": "late" if offset else "early"}.get(cast, cast),
+            offset=check.number(self, "offset", offset) * root,
+            scale=root,
+            cast=("late" if offset else "early") if cast == "auto" else cast,
         )
-        root = math.sqrt(math.prod(self.sizes(dim))) if eps_floor else 1.0  # a length is so many root mean squares
-        super().__init__(dim, rule, gain=1.0 - offset if affine else None, bias=affine and bias, factor=root)
+        super().__init__(dim, rule, gain=1.0 - offset if affine else None, bias=affine and bias)
         self.gain_first = bool(gain_first and affine)
         self.eps = eps
 
@@ -133,7 +134,8 @@ class RMSNorm(RowNorm):
     def eps(self, value: float | None) -> None:
         self.rule = replace(self.rule, eps=0.0 if value is None else check.eps(self, value))
         self.follows_type = value is None
-        self.direct = not (self.follows_type or self.gain_first or self.factor != 1)  # one look less in each small call
+        plain = self.rule.scale == 1 and not self.follows_type and not self.gain_first
+        self.direct = plain  # one look less in each small call
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``, whose trailing axes have the sizes ``dim``."""

@@ -13,9 +13,8 @@ from normkit.statistics import accurate
 
 @method(
     "seasonal-layernorm",
-    paper="Autoformer: Decomposition Transformers with Auto-Correlation for Long-Term Series Forecasting (Wu "
-    "et al., 2021), "
-    "arXiv 2106.13008",
+    paper="Autoformer: Decomposition Transformers with Auto-Correlation for Long-Term Series Forecasting (Wu et al., "
+    "2021), arXiv 2106.13008",
     evidence="library",
     shape="N T C",
     over="T C",

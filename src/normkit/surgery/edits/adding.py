@@ -62,7 +62,7 @@ def _always(statement: ast.stmt) -> list[ast.AST]:
 def _sum(argument: ast.expr, before: list[ast.stmt]) -> Sum | None:
     """The addition that an argument is, or was in the statements before, if nothing can have changed it since."""
     if not isinstance(argument, ast.Name):
-        return _made_by(None, argument, False)
+        return _sum_of(None, argument, False)
     name, branched = argument.id, False
     for statement in reversed(before):
         if isinstance(statement, ast.If) and not _changes_in_place(statement):
@@ -71,12 +71,12 @@ def _sum(argument: ast.expr, before: list[ast.stmt]) -> Sum | None:
         target, value = _assigned(statement)
         if not isinstance(value, ast.Name) or (branched and target == name):
             # a call may change in place what another name stands for
-            return _made_by(statement, value, branched) if target == name else None
+            return _sum_of(statement, value, branched) if target == name else None
         name = value.id if target == name else name
     return None
 
 
-def _made_by(statement: ast.stmt | None, value: ast.expr | None, branched: bool) -> Sum | None:
+def _sum_of(statement: ast.stmt | None, value: ast.expr | None, branched: bool) -> Sum | None:
     return Sum(statement, value, branched) if _is_sum(value) else None  # type: ignore[arg-type]
 
 
