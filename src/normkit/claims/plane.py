@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import normkit as nk
+from normkit.claims.kinds import Trained, below
 from normkit.claims.training import DRAWS, Bed, Contest, outputs, started, together
 
 BINS, BOUND, STEPS, BATCH, TEST = 8, 3.0, 400, 128, 2000
@@ -207,3 +208,19 @@ PLANE = Bed(
     "Images, many dimensions, and long training.",
 )
 better = functools.partial(CONTEST.better, bed="plane", number="nats", reach="full")
+
+
+def less(name: str, says: str, of: str, by: float, number: str) -> Trained:
+    """Whether pairs by optimal transport have less of something than pairs that are drawn alone."""
+    return Trained(
+        name,
+        says=says,
+        measure=functools.partial(share, way=Way("ot"), name=of),
+        wanted=below(by),
+        control=functools.partial(share, way=Way(permute=True), name=of),
+        against="pairs drawn alone, from another start",
+        number=number,
+        null=1.0,
+        reach="full",
+        bed="plane",
+    )

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from normkit.claims.images import SPLIT, digits
+from normkit.claims.kinds import Trained, below
 from normkit.claims.training import Bed, Contest, started
 from normkit.lab.plan.data import chances
 from normkit.lab.plan.optimizers import make_optimizer
@@ -124,3 +125,19 @@ PERCEPTRON = Bed(
 )
 better = functools.partial(CONTEST.better, bed="perceptron")
 not_worse = functools.partial(CONTEST.not_worse, bed="perceptron")
+
+
+def fewer_steps(name: str, paper: str) -> Trained:
+    """Whether an optimizer comes to AdamW's last loss in fewer steps."""
+    return Trained(
+        "fewer-steps",
+        says="It comes to AdamW's last loss in 0.8 of the steps, or fewer.",
+        measure=functools.partial(steps_to, run=Run(name)),
+        wanted=below(0.8),
+        control=functools.partial(steps_to, run=Run(permute=True)),
+        against="AdamW from another start",
+        number="share of the steps",
+        null=1.0,
+        bed="perceptron",
+        paper=paper,
+    )

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import normkit as nk
 from normkit.claims.images import digits
-from normkit.claims.kinds import Measured, below
+from normkit.claims.kinds import Measured, Trained, above, below
 from normkit.claims.measures import slope
 from normkit.claims.training import DRAWS, SEARCH, Bed, Contest, State, called, outputs, started, together
 
@@ -197,3 +197,17 @@ TASKS_BED = Bed(
     ),
     "Reinforcement learning, hundreds of tasks, and large networks.",
 )
+
+
+def better(name: str, says: str, penalty: str, over: str, by: float, against: str) -> Trained:
+    """Whether a penalty is ahead of another one by so many points in the last tasks."""
+    return Trained(
+        name,
+        says=says,
+        measure=functools.partial(ahead, penalty=penalty, over=over),
+        wanted=above(by),
+        control=functools.partial(ahead, penalty=over, over=over, permute=True),
+        against=against,
+        number="points",
+        bed="tasks",
+    )

@@ -1,21 +1,5 @@
 """What is claimed of Conda's speed."""
 
-from functools import partial
+from normkit.claims.steps import fewer_steps
 
-from normkit.claims.kinds import Trained, below
-from normkit.claims.steps import Run, steps_to
-
-CLAIMS = [
-    Trained(
-        "fewer-steps",
-        says="It comes to AdamW's last loss in 0.8 of the steps, or fewer.",
-        measure=partial(steps_to, run=Run("conda")),
-        wanted=below(0.8),
-        control=partial(steps_to, run=Run(permute=True)),
-        against="AdamW from another start",
-        number="share of the steps",
-        null=1.0,
-        bed="perceptron",
-        paper="2 to 2.5 times faster",
-    )
-]
+CLAIMS = [fewer_steps("conda", paper="2 to 2.5 times faster")]

@@ -1,29 +1,22 @@
 """What is claimed of a pull of singular values to 1."""
 
-from functools import partial
-
-from normkit.claims.kinds import Trained, above
-from normkit.claims.tasks import ahead
+from normkit.claims.tasks import better
 
 CLAIMS = [
-    Trained(
+    better(
         "over-none",
-        says="In the last tasks it is 3 points ahead of no penalty, or more.",
-        measure=partial(ahead, penalty="spectral", over="none"),
-        wanted=above(3.0),
-        control=partial(ahead, penalty="none", over="none", permute=True),
+        "In the last tasks it is 3 points ahead of no penalty, or more.",
+        "spectral",
+        over="none",
+        by=3.0,
         against="no penalty, from another start",
-        number="points",
-        bed="tasks",
     ),
-    Trained(
+    better(
         "over-l2",
-        says="In the last tasks it is 3 points ahead of the best pull to 0, or more.",
-        measure=partial(ahead, penalty="spectral", over="l2"),
-        wanted=above(3.0),
-        control=partial(ahead, penalty="l2", over="l2", permute=True),
+        "In the last tasks it is 3 points ahead of the best pull to 0, or more.",
+        "spectral",
+        over="l2",
+        by=3.0,
         against="the same pull to 0, from another start",
-        number="points",
-        bed="tasks",
     ),
 ]

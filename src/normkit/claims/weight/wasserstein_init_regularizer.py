@@ -5,9 +5,9 @@ from functools import partial
 import torch
 
 import normkit as nk
-from normkit.claims.kinds import Identity, Trained, above, below
+from normkit.claims.kinds import Identity, Trained, below
 from normkit.claims.measures import randn
-from normkit.claims.tasks import ahead
+from normkit.claims.tasks import ahead, better
 
 
 def shuffled():
@@ -40,15 +40,13 @@ CLAIMS = [
         against="a pull of each entry to its own start",
         number="loss",
     ),
-    Trained(
+    better(
         "over-none",
-        says="In the last tasks of 20 it is ahead of no penalty, by a point or more.",
-        measure=partial(ahead, penalty="wasserstein", over="none"),
-        wanted=above(1.0),
-        control=partial(ahead, penalty="none", over="none", permute=True),
+        "In the last tasks of 20 it is ahead of no penalty, by a point or more.",
+        "wasserstein",
+        over="none",
+        by=1.0,
         against="no penalty, from another start",
-        number="points",
-        bed="tasks",
     ),
     Trained(
         "as-l2-init",
