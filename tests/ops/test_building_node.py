@@ -1,5 +1,6 @@
 """Where autograd's node is kept, who may have written it, and what a build that fails says."""
 
+import struct
 import sys
 
 import pytest
@@ -52,6 +53,17 @@ def test_what_others_may_have_written_is_not_loaded(place, monkeypatch):
     monkeypatch.setattr(node.os, "getuid", lambda: -1)
     (file if place == "file" else file.parent).chmod(0o700)
     assert node.usable() is None
+
+
+def test_what_was_cut_is_not_loaded_and_built_anew(monkeypatch):
+    """To load half a library is a bus error, at the first norm of every process."""
+    whole = struct.pack("<6s34xQ10xHH2x", b"\x7fELF\x02\x01", 64, 64, 2) + bytes(128)
+    monkeypatch.setattr(node, "_compile", lambda target: target.write_bytes(whole))
+    for size in (len(whole), 191, 100, 63, 7):
+        node.build()
+        assert node.usable().read_bytes() == whole
+        node.usable().write_bytes(whole[:size])
+        assert (node.usable() is None) == (size < len(whole))
 
 
 def test_no_cache_no_node(monkeypatch):

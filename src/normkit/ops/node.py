@@ -11,6 +11,7 @@ import hashlib
 import importlib.machinery
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -40,15 +41,27 @@ def _sources() -> str:
 
 
 def usable() -> Path | None:
-    """The file, if it is there and nobody but its owner, who is the user, can have written it."""
+    """The file, if it is there, whole, and nobody but its owner, who is the user, can have written it."""
     file = path()
-    if file is None or not file.is_file():
+    if file is None or not file.is_file() or _is_cut(file):
         return None
     for place in (file, file.parent):
         state = place.stat()
         if state.st_uid != os.getuid() or state.st_mode & 0o022:
             return None
     return file
+
+
+def _is_cut(file: Path) -> bool:
+    """Whether an ELF library ends before its table of sections does: to load it would end the process."""
+    with file.open("rb") as opened:
+        header = opened.read(64)
+    if not header.startswith(b"\x7fELF\x02\x01"):
+        return False  # whoever loads it says so
+    if len(header) < 64:
+        return True
+    (start,), (size, count) = struct.unpack_from("<Q", header, 40), struct.unpack_from("<HH", header, 58)
+    return file.stat().st_size < start + size * count
 
 
 def build() -> str | None:
