@@ -21,5 +21,6 @@ def forget_plans() -> None:
     """Let the next launch read the settings and the templates anew."""
     from normkit.kernels.cuda import channels, engine
 
-    for remembered in (channels.work, channels.whole, engine.forward_call, engine.backward_call):
+    of_rows, of_points = (engine.forward_call, engine.backward_call), (engine.point_calls, channels.add_up_call)
+    for remembered in (channels.work, channels.whole, *of_rows, *of_points):
         remembered.cache_clear()

@@ -82,23 +82,30 @@ class Running(nn.Module):
         if not (known or (tool == JOINING and getattr(self, "sync", False))):
             warnings.warn(f"{tool} passes over {type(self).__name__}: it {BY_CLASS[tool]}", stacklevel=3)
 
-    def move(self, count: Tensor, **values: Tensor) -> None:
+    def move(self, count: Tensor | int, **values: Tensor) -> None:
         """Move estimates by name towards those of ``count`` values; a batch of none counts, but moves nothing."""
         batches = getattr(self, "num_batches_tracked", None)
         if batches is not None and not recomputing():
             batches.add_(1)
-        moves = (count > 0).to(next(iter(values.values())).dtype)
-        rate = moves / batches if self.momentum is None and batches is not None else moves * self.momentum
+        kind = next(iter(values.values())).dtype
+        moves = (count > 0).to(kind) if isinstance(count, Tensor) else float(count > 0)
+        rate = moves / batches.to(kind) if self.momentum is None and batches is not None else moves * self.momentum
         for name, value in values.items():
             running = getattr(self, name)
             if running is not None:
                 track(running, value, rate)
 
-    def follow(self, moments: Moments, unbiased: bool = True) -> None:
-        """Move the mean, and the variance by its unbiased estimate or the biased one, where they are kept."""
-        if getattr(self, "running_mean", None) is not None:
-            var = moments.unbiased() if unbiased else moments.var
-            self.move(moments.count, running_mean=moments.mean, running_var=var)
+    def follow(self, moments: Moments, unbiased: bool = True, count: int | None = None) -> None:
+        """Move the mean, and the variance by its unbiased estimate or the biased one, where they are kept.
+
+        count: that of the moments where it is known without them, so that no GPU is asked to count.
+        """
+        if getattr(self, "running_mean", None) is None:
+            return
+        var = moments.var
+        if unbiased:
+            var = moments.unbiased() if count is None else var * (count / max(count - 1, 1))
+        self.move(moments.count if count is None else count, running_mean=moments.mean, running_var=var)
 
 
 def recomputing() -> bool:
@@ -144,7 +151,11 @@ def track(running: Tensor, value: Tensor, rate: float | Tensor) -> None:
         rate = 1 / _averaged[at]
     if isinstance(rate, Tensor):
         rate = rate.to(old.dtype)
-    running.copy_(torch.lerp(old, value.detach().to(old.dtype), rate))
+    value = value.detach().to(old.dtype)
+    if old is running:
+        running.lerp_(value, rate)
+    else:
+        running.copy_(torch.lerp(old, value, rate))
 
 
 _averaged: dict[tuple[int, tuple[int, ...]], int] | None = None  # how often each estimate moved inside averaging()

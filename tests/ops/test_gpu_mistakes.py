@@ -107,6 +107,12 @@ MISTAKES = {
         "(row < programs - 1)",
         lambda: assert_right(lambda x, w: ops.rms_norm(x, (21,), w), numbers(40, 21), [numbers(21)]),
     ),
+    "sums: what all share, but for its last number": (
+        "sums",
+        "first + at < count",
+        "first + at < count - 1",
+        lambda: assert_right(lambda x, a: ops.dyt(x, a), numbers(40, 21), [numbers(1)]),
+    ),
     "channel: running on": ("channel", "mean += share * off", "mean += off", of_channels("online", 3, 6, 5, 4)),
     "channel: a wrong count": ("channel", "outer.to(tl.float64) * space", "outer.to(tl.float64) * space - 1", BATCH),
     "channel: the pivot is forgotten": (

@@ -20,13 +20,13 @@ def launched(monkeypatch):
     """The names of the kernels that were launched, in turn."""
     from normkit.kernels.cuda import channels
 
-    names, launch = [], channels.launch
+    names, start = [], channels.start
 
-    def told(kernel, *rest):
-        names.append(kernel.fn.__name__)
-        launch(kernel, *rest)
+    def told(call, *rest):
+        names.append(call.kernel.fn.__name__)
+        start(call, *rest)
 
-    monkeypatch.setattr(channels, "launch", told)
+    monkeypatch.setattr(channels, "start", told)
     monkeypatch.setenv("NORMKIT_TRIAL", "off")  # whose launches would be among them
     with kernels():
         yield names

@@ -553,7 +553,12 @@ def kernel_forward(rule: Rule, x, weight, bias, extra, learned, state=None) -> t
     kernel, held = eager.library(x), _eps_on_gpu(x, learned)
     plan, samples, kept = _plan(rule, x, (weight, bias, extra), None if held else learned)
     y = torch.empty_like(x)
-    both = x.new_zeros(kept, dtype=torch.float64) if rule.given is None else torch.cat(rule.given).double()
+    if rule.given is not None:
+        both = torch.cat(rule.given).double()
+    elif eager.on_gpu(x) and rule.statistic == DEVIATION:
+        both = x.new_empty(kept, dtype=torch.float64)  # its kernels write each number
+    else:
+        both = x.new_zeros(kept, dtype=torch.float64)
     if rule.everyone is not None:
         both = torch.cat([both, both[: kept // 2]])  # room for what the processes tell each other
         held["join"] = lambda: rule.everyone.moments(both, x.numel() // x.shape[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -118,5 +119,6 @@ class BatchNorm(Running, Norm, _BatchNorm):
             x, self.weight, self.bias, eps=self.eps, sync=self.sync and self.training, group=self.process_group
         )
         if self.training:
-            self.follow(moments, self.unbiased)
+            known = type(x) is Tensor and not self.sync and not torch.compiler.is_compiling()
+            self.follow(moments, self.unbiased, x.numel() // self.num_features if known else None)
         return y

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from normkit import kernels
 from normkit.kernels.cuda import settings
-from normkit.kernels.cuda.launch import add_all, launch, partial, processors
+from normkit.kernels.cuda.launch import Call, fixed, launch, partial, processors, start
 
 GIVEN, DEVIATION, RESPONSE, SHARE, POSITION, ONLINE = range(6)
 BLOCK = 256  # channels at a time of what is worked out per channel
@@ -42,8 +43,14 @@ def channel_plan(packed: bytes) -> ChannelPlan:
     return ChannelPlan(*kernels.CHANNEL.unpack(packed))
 
 
-class Work(NamedTuple):
-    """How a call is shared out: units, what each is added up from, and where the cells of it are."""
+def _of_channels(kernel: Any, channels: int, numbers: tuple) -> Call:
+    """A kernel of what is worked out per channel."""
+    return fixed(kernel, (-(-channels // BLOCK),), numbers, {"BLOCK": BLOCK}, 4)
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """How a call is shared out: units, what each is added up from, where the cells of it are, and its kernels."""
 
     plan: ChannelPlan
     samples: int
@@ -93,6 +100,124 @@ class Work(NamedTuple):
         """Between the cells of a unit."""
         return self.sample_step, self.group_step, self.outer_step, self.piece_step
 
+    @property
+    def steps_of_channels(self) -> tuple[int, int, int]:
+        """Between the cells of a channel: from channel to channel, from piece to piece, from sample to sample."""
+        channel = self.group_step if self.plan.over_samples else self.outer_step
+        return channel, self.piece_step, self.plan.channels * self.cut.pieces
+
+    @cached_property
+    def measure(self) -> Call:
+        """Means of pieces, and what is left about them."""
+        from normkit.kernels.cuda.templates import channel
+
+        p, cut = self.plan, self.cut
+        kind = {"CENTER": self.centered, "SINGLE": p.statistic == SHARE and p.space == 1}
+        shape = {"LAST": p.last, "ROWS": cut.rows, "BLOCK": cut.block}
+        sizes = self.samples, p.channels, p.space, cut.steps, cut.pieces, self.cells
+        return fixed(channel.measure, self.grid, sizes, {**kind, **shape}, cut.warps)
+
+    @property
+    def centered(self) -> bool:
+        """Whether the mean is taken away."""
+        return self.plan.statistic in (DEVIATION, ONLINE)
+
+    @cached_property
+    def join(self) -> Call:
+        """Moments of units from their pieces."""
+        from normkit.kernels.cuda.templates import channel
+
+        p, cut = self.plan, self.cut
+        units, many = settings.sum_sizes(self.units, self.outer * cut.pieces)
+        sizes = self.units, self.per_sample, self.outer, cut.pieces, *self.steps, p.space, cut.steps, self.cells
+        shape = {"STEP": cut.rows if p.last else cut.block, "UNITS": units, "MEMBERS": many}
+        kind = {"CENTER": self.centered, "LENGTH": p.statistic == SHARE}
+        return fixed(channel.join, (-(-self.units // units),), sizes, {**kind, **shape}, 4)
+
+    @cached_property
+    def level(self) -> Call:
+        """SHARE: the mean length of a sample's channels."""
+        from normkit.kernels.cuda.templates import channel
+
+        sizes = self.units, self.plan.channels, self.plan.eps
+        return fixed(channel.level, (self.samples,), sizes, {"BLOCK": BLOCK}, 4)
+
+    @cached_property
+    def run_on(self) -> Call:
+        """ONLINE: the state, sample after sample."""
+        from normkit.kernels.cuda.templates import channel
+
+        p = self.plan
+        numbers = self.samples, p.channels, self.units, p.decay, 1 - p.decay, MOST
+        return _of_channels(channel.run_on, p.channels, numbers)
+
+    @cached_property
+    def write(self) -> Call:
+        """The result."""
+        from normkit.kernels.cuda.templates import channel
+
+        return fixed(channel.write, self.grid, (*self.sizes, self.plan.eps), self.kind, self.cut.warps)
+
+    @cached_property
+    def reduce(self) -> Call:
+        """Sums of pieces for the backward pass."""
+        from normkit.kernels.cuda.templates import channel
+
+        numbers = *self.sizes, self.cells, self.plan.eps
+        return fixed(channel.reduce, self.grid, numbers, self.kind, self.cut.warps)
+
+    @cached_property
+    def share_pulls(self) -> Call:
+        """SHARE: how gradients pull at lengths."""
+        from normkit.kernels.cuda.templates import channel
+
+        numbers = self.plan.channels, self.cut.pieces, *self.steps_of_channels, self.units, self.cells
+        return fixed(channel.share_pulls, (self.samples,), numbers, {"BLOCK": BLOCK}, 4)
+
+    @cached_property
+    def pulls(self) -> tuple[Call, Call]:
+        """How gradients pull at units' moments: without a gradient of the extra parameter, and with it."""
+        from normkit.kernels.cuda.templates import channel
+
+        p = self.plan
+        units, many = settings.sum_sizes(self.units, self.outer * self.cut.pieces)
+        values = float((self.samples if p.over_samples else self.group) * p.space)
+        groups = self.units, self.per_sample, self.group, self.outer, self.cut.pieces
+        numbers = *groups, *self.steps, self.cells, values, p.eps
+        kind = {"STATISTIC": p.statistic, "ACTIVATION": p.activation, "ALONE": self.alone}
+        grid, shape = (-(-self.units // units),), {"UNITS": units, "MEMBERS": many}
+        without, extra = (
+            fixed(channel.pulls, grid, numbers, {**kind, "EXTRA": extra, **shape}, 4) for extra in (False, True)
+        )
+        return without, extra
+
+    @cached_property
+    def parameters(self) -> Call:
+        """The gradients of parameters."""
+        from normkit.kernels.cuda.templates import channel
+
+        p, pieces = self.plan, self.cut.pieces
+        units, many = settings.sum_sizes(p.channels, self.samples * pieces)
+        numbers = self.samples, p.channels, pieces, *self.steps_of_channels, self.units, self.cells
+        kind = {"STATISTIC": p.statistic, "ACTIVATION": p.activation, "UNITS": units, "MEMBERS": many}
+        return fixed(channel.parameters, (-(-p.channels // units),), numbers, kind, 4)
+
+    @cached_property
+    def control(self) -> Call:
+        """ONLINE: the controlled gradient."""
+        from normkit.kernels.cuda.templates import channel
+
+        p = self.plan
+        numbers = self.samples, p.channels, self.units, 1 - p.decay, p.eps
+        return _of_channels(channel.control, p.channels, numbers)
+
+    @cached_property
+    def write_back(self) -> Call:
+        """The gradient of x."""
+        from normkit.kernels.cuda.templates import channel
+
+        return fixed(channel.write_back, self.grid, (*self.sizes, self.plan.eps), self.kind, self.cut.warps)
+
 
 @lru_cache(maxsize=1024)
 def work(packed: bytes, samples: int, multiprocessors: int) -> Work:
@@ -106,13 +231,73 @@ def work(packed: bytes, samples: int, multiprocessors: int) -> Work:
     return Work(p, samples, cut, samples * p.groups, group, p.groups, group, sample, group * channel, channel, piece)
 
 
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """A call whose units are held whole, one a program."""
+
+    plan: ChannelPlan
+    samples: int
+    setting: settings.Setting
+
+    @property
+    def units(self) -> int:
+        """How many there are."""
+        return self.samples * self.plan.groups
+
+    @property
+    def cells(self) -> int:
+        """How many sums are taken."""
+        return self.samples * self.plan.channels
+
+    def _call(self, kernel: Any, *counts: int) -> Call:
+        p, s = self.plan, self.setting
+        numbers = p.groups, p.channels // p.groups, p.space, *counts, p.eps
+        kind = {"STATISTIC": p.statistic, "ACTIVATION": p.activation, "MEMBERS": s.rows, "BLOCK": s.block}
+        return fixed(kernel, (self.units,), numbers, kind, s.warps)
+
+    @cached_property
+    def forward(self) -> Call:
+        """The result and its moments."""
+        from normkit.kernels.cuda.templates import unit
+
+        return self._call(unit.forward, self.units)
+
+    @cached_property
+    def backward(self) -> Call:
+        """The gradient of x and sums for those of parameters."""
+        from normkit.kernels.cuda.templates import unit
+
+        return self._call(unit.backward, self.units, self.cells)
+
+    @cached_property
+    def parameters(self) -> Call:
+        """The gradients of parameters."""
+        from normkit.kernels.cuda.templates import channel
+
+        p = self.plan
+        rows, many = settings.sum_sizes(p.channels, self.samples)
+        numbers = self.samples, p.channels, 1, 1, 1, p.channels, self.units, self.cells
+        kind = {"STATISTIC": p.statistic, "ACTIVATION": p.activation, "UNITS": rows, "MEMBERS": many}
+        return fixed(channel.parameters, (-(-p.channels // rows),), numbers, kind, 4)
+
+
 @lru_cache(maxsize=1024)
-def whole(packed: bytes) -> settings.Setting | None:
-    """How a program takes a unit whole; None where it is not a group of one sample, or too large, or channels last."""
+def whole(packed: bytes, samples: int) -> Whole | None:
+    """How programs take units whole; None where one is not a group of one sample, or too large, or channels last."""
     p = channel_plan(packed)
     if p.last or p.over_samples or p.statistic not in (DEVIATION, RESPONSE):
         return None
-    return settings.unit(p.channels // p.groups, p.space)
+    setting = settings.unit(p.channels // p.groups, p.space)
+    return None if setting is None else Whole(p, samples, setting)
+
+
+@lru_cache
+def add_up_call() -> Call:
+    """The kernel that adds up the programs' sums."""
+    from normkit.kernels.cuda.templates import sums
+
+    s = settings.SUMS
+    return fixed(sums.add_up_programs, (), (), {"ROWS": s.rows, "BLOCK": s.block}, s.warps)
 
 
 class Channels:
@@ -136,129 +321,80 @@ class Channels:
         join: Callable[..., None] | None = None,
     ) -> None:
         """As the C library's. eps: a learned one. join: adds other processes' moments to these."""
-        from normkit.kernels.cuda.templates import channel
-
-        if channel_plan(plan).statistic == POSITION:
-            self._position_forward(channel_plan(plan), samples, x, weight, bias, y)
+        p, arrays = channel_plan(plan), (x, weight, bias, extra, moments, eps, y)
+        if p.statistic == POSITION:
+            self._position_forward(p, samples, x, weight, bias, y)
             return
-        held = None if join is not None else whole(plan)
+        held = None if join is not None else whole(plan, samples)
         if held is not None:
-            self._unit_forward(channel_plan(plan), held, samples, x, weight, bias, extra, moments, eps, y)
+            self._start(held.forward, *arrays)
             return
         w = work(plan, samples, processors(x))
-        p = w.plan
         if p.statistic != GIVEN:
             self._measure(w, x, moments)
         if join is not None:
             join()
         if p.statistic == ONLINE:
-            args = moments, state, samples, p.channels, w.units, p.decay, 1 - p.decay, MOST
-            self._channelwise(channel.run_on, x, p.channels, args)
-        arrays = x, weight, bias, extra, moments, eps, y
-        self._launch(channel.write, w.grid, (*arrays, *w.sizes, p.eps), w.kind, w.cut.warps)
-
-    def _unit_forward(self, p: ChannelPlan, s: settings.Setting, samples: int, x, weight, bias, extra, moments, eps, y):
-        from normkit.kernels.cuda.templates import unit
-
-        units, kind = samples * p.groups, {"STATISTIC": p.statistic, "ACTIVATION": p.activation}
-        args = x, weight, bias, extra, moments, eps, y, p.groups, p.channels // p.groups, p.space, units, p.eps
-        self._launch(unit.forward, units, args, {**kind, "MEMBERS": s.rows, "BLOCK": s.block}, s.warps)
-
-    def _unit_backward(self, p: ChannelPlan, s: settings.Setting, samples: int, arrays, made, deps) -> None:
-        from normkit.kernels.cuda.templates import channel, unit
-
-        x, _, weight, _, extra, moments, *_ = arrays
-        units, cells = samples * p.groups, samples * p.channels
-        kind = {"STATISTIC": p.statistic, "ACTIVATION": p.activation}
-        requires_grad = any(gradient is not None for gradient in made)
-        sums = x.new_empty((2 if extra is None else 3) * cells, dtype=torch.float32) if requires_grad else None
-        parts = None if deps is None else x.new_empty(units, dtype=torch.float64)
-        args = *arrays, sums, parts, p.groups, p.channels // p.groups, p.space, units, cells, p.eps
-        self._launch(unit.backward, units, args, {**kind, "MEMBERS": s.rows, "BLOCK": s.block}, s.warps)
-        if deps is not None:
-            deps.copy_(parts.sum() * -0.5)  # type: ignore[union-attr]
-        if requires_grad:
-            rows, many = settings.sum_sizes(p.channels, samples)
-            args = sums, weight, moments, *made, samples, p.channels, 1, 1, 1, p.channels, units, cells
-            self._launch(channel.parameters, -(-p.channels // rows), args, {**kind, "UNITS": rows, "MEMBERS": many}, 4)
+            self._start(w.run_on, moments, state)
+        self._start(w.write, *arrays)
 
     def _measure(self, w: Work, x: Tensor, moments: Tensor) -> None:
-        from normkit.kernels.cuda.templates import channel
-
-        p, cut = w.plan, w.cut
         partials = torch.empty(2 * w.cells, dtype=torch.float64, device=x.device)
-        kind = {"CENTER": p.statistic in (DEVIATION, ONLINE), "SINGLE": p.statistic == SHARE and p.space == 1}
-        shape = {"LAST": p.last, "ROWS": cut.rows, "BLOCK": cut.block}
-        sizes = w.samples, p.channels, p.space, cut.steps, cut.pieces, w.cells
-        self._launch(channel.measure, w.grid, (x, partials, *sizes), {**kind, **shape}, cut.warps)
-        units, many = settings.sum_sizes(w.units, w.outer * cut.pieces)
-        args = w.units, w.per_sample, w.outer, cut.pieces, *w.steps, p.space, cut.steps, w.cells
-        shape = {"STEP": cut.rows if p.last else cut.block, "UNITS": units, "MEMBERS": many}
-        kind = {"CENTER": kind["CENTER"], "LENGTH": p.statistic == SHARE}
-        self._launch(channel.join, -(-w.units // units), (partials, moments, *args), {**kind, **shape}, 4)
-        if p.statistic == SHARE:
-            self._launch(channel.level, w.samples, (moments, w.units, p.channels, p.eps), {"BLOCK": BLOCK}, 4)
+        self._start(w.measure, x, partials)
+        self._start(w.join, partials, moments)
+        if w.plan.statistic == SHARE:
+            self._start(w.level, moments)
 
     def channel_backward(
         self, plan: bytes, samples: int, x, grad, weight, bias, extra, moments, state, dx, dweight, dbias, dextra, deps,
         *, eps=None, join: Callable[..., None] | None = None,
     ) -> None:  # fmt: skip
         """As the C library's. eps: a learned one. join: adds other processes' pulls to its argument."""
-        from normkit.kernels.cuda.templates import channel
-
-        if channel_plan(plan).statistic == POSITION:
-            self._position_backward(channel_plan(plan), samples, x, grad, weight, dx, dweight, dbias)
+        p = channel_plan(plan)
+        if p.statistic == POSITION:
+            self._position_backward(p, samples, x, grad, weight, dx, dweight, dbias)
             return
-        held = None if join is not None else whole(plan)
+        arrays, made = (x, grad, weight, bias, extra, moments, eps), (dweight, dbias, dextra)
+        held = None if join is not None else whole(plan, samples)
         if held is not None:
-            arrays = x, grad, weight, bias, extra, moments, eps, dx
-            self._unit_backward(channel_plan(plan), held, samples, arrays, (dweight, dbias, dextra), deps)
+            self._whole_backward(held, arrays, dx, made, deps)
             return
         w = work(plan, samples, processors(x))
-        p, made = w.plan, (dweight, dbias, dextra)
         pulled = None if p.statistic == GIVEN else torch.empty(2 * w.units, dtype=torch.float64, device=x.device)
         if pulled is not None or any(gradient is not None for gradient in made):
             sums = torch.empty((2 if extra is None else 3) * w.cells, dtype=torch.float32, device=x.device)
-            arrays = x, grad, weight, bias, extra, moments, eps, sums
-            self._launch(channel.reduce, w.grid, (*arrays, *w.sizes, w.cells, p.eps), w.kind, w.cut.warps)
+            self._start(w.reduce, *arrays, sums)
             self._pull(w, sums, weight, moments, eps, pulled, made, deps)
         if join is not None and pulled is not None:
             join(pulled)
         if p.statistic == ONLINE:
-            args = pulled, moments, state, samples, p.channels, w.units, 1 - p.decay, p.eps
-            self._channelwise(channel.control, x, p.channels, args)
+            self._start(w.control, pulled, moments, state)
         if dx is not None:
-            args = x, grad, weight, bias, extra, moments, eps, pulled, dx, *w.sizes, p.eps
-            self._launch(channel.write_back, w.grid, args, w.kind, w.cut.warps)
+            self._start(w.write_back, *arrays, pulled, dx)
+
+    def _whole_backward(self, held: Whole, arrays: tuple, dx, made: tuple, deps) -> None:
+        x, _, weight, _, extra, moments, _ = arrays
+        requires_grad = any(gradient is not None for gradient in made)
+        sums = x.new_empty((2 if extra is None else 3) * held.cells, dtype=torch.float32) if requires_grad else None
+        parts = None if deps is None else x.new_empty(held.units, dtype=torch.float64)
+        self._start(held.backward, *arrays, dx, sums, parts)
+        if deps is not None:
+            deps.copy_(parts.sum() * -0.5)  # type: ignore[union-attr]
+        if requires_grad:
+            self._start(held.parameters, sums, weight, moments, *made)
 
     def _pull(self, w: Work, sums, weight, moments, eps, pulled, made, deps) -> None:
-        from normkit.kernels.cuda.templates import channel
-
         p = w.plan
-        kind = {"STATISTIC": p.statistic, "ACTIVATION": p.activation}
-        channel_step = w.outer_step if not w.plan.over_samples else w.group_step
-        sample_step = p.channels * w.cut.pieces
         if p.statistic == SHARE:
-            steps = channel_step, w.piece_step, sample_step, w.units, w.cells
-            args = sums, weight, moments, pulled, p.channels, w.cut.pieces, *steps
-            self._launch(channel.share_pulls, w.samples, args, {"BLOCK": BLOCK}, 4)
+            self._start(w.share_pulls, sums, weight, moments, pulled)
         elif p.statistic != GIVEN:
             parts = None if deps is None else torch.empty(w.units, dtype=torch.float64, device=sums.device)
             own = made if w.alone else (None, None, None)
-            units, many = settings.sum_sizes(w.units, w.outer * w.cut.pieces)
-            values = float((w.samples if p.over_samples else w.group) * p.space)
-            sizes = w.units, w.per_sample, w.group, w.outer, w.cut.pieces, *w.steps, w.cells, values, p.eps
-            more = {"ALONE": w.alone, "EXTRA": own[2] is not None, "UNITS": units, "MEMBERS": many}
-            args = sums, weight, moments, eps, pulled, parts, *own, *sizes
-            self._launch(channel.pulls, -(-w.units // units), args, {**kind, **more}, 4)
+            self._start(w.pulls[own[2] is not None], sums, weight, moments, eps, pulled, parts, *own)
             if deps is not None:
                 deps.copy_(parts.sum() * -0.5)  # type: ignore[union-attr]
         if any(gradient is not None for gradient in made) and (not w.alone or p.statistic in (GIVEN, SHARE)):
-            units, many = settings.sum_sizes(p.channels, w.samples * w.cut.pieces)
-            steps = channel_step, w.piece_step, sample_step, w.units, w.cells
-            args = sums, weight, moments, *made, w.samples, p.channels, w.cut.pieces, *steps
-            shape = {"UNITS": units, "MEMBERS": many}
-            self._launch(channel.parameters, -(-p.channels // units), args, {**kind, **shape}, 4)
+            self._start(w.parameters, sums, weight, moments, *made)
 
     def _position_forward(self, p: ChannelPlan, samples: int, x, weight, bias, y) -> None:
         from normkit.kernels.cuda.templates import position
@@ -278,23 +414,21 @@ class Channels:
         self._launch(position.backward, samples * blocks, args, {"ROWS": s.rows, "BLOCK": s.block}, s.warps)
         self._add_up(dgains, dweight, dbiases, dbias)
 
-    def _add_up(self, gains, dweight, biases, dbias) -> None:
-        """The programs' shares in the gradients of gain and bias, in their order; `dweight` of one entry takes all."""
-        from normkit.kernels.cuda.templates import sums
-
-        if gains is not None and dweight is not None and dweight.numel() == 1:
-            add_all(gains, dweight)
-            gains = None
+    def _add_up(self, gains, dweight, biases, dbias, alphas=None, dalpha=None, shifts=None, dshift=None) -> None:
+        """The programs' shares in the gradients of parameters, in their order; `dweight` of one entry takes all."""
+        if gains is not None and dweight.numel() == 1:
+            gains, dweight, alphas, dalpha = None, None, gains, dweight
         first = biases if gains is None else gains
-        if first is None:
+        alone = alphas if shifts is None else shifts
+        if first is None and alone is None:
             return
-        programs, dim = first.shape
-        s = settings.SUMS
-        arguments = gains, biases, dweight, dbias, programs, dim
-        self._launch(sums.add_up_programs, -(-dim // s.block), arguments, {"ROWS": s.rows, "BLOCK": s.block}, s.warps)
+        programs, dim = (1, 1) if first is None else first.shape
+        tensors = gains, biases, alphas, shifts, dweight, dbias, dalpha, dshift
+        sizes = programs, dim, 0 if alone is None else alone.numel()
+        start(add_up_call(), (-(-dim // settings.SUMS.block),), tensors, sizes, self.interpreted)
 
-    def _channelwise(self, kernel, x: Tensor, channels: int, told: tuple) -> None:
-        self._launch(kernel, -(-channels // BLOCK), told, {"BLOCK": BLOCK}, 4)
+    def _start(self, call: Call, *tensors: Tensor | None) -> None:
+        start(call, call.grid, tensors, (), self.interpreted)
 
     def _launch(self, kernel, grid: int | tuple[int, ...], arguments: tuple, constants: dict, warps: int) -> None:
         grid = (grid,) if isinstance(grid, int) else grid

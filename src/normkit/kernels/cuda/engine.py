@@ -11,10 +11,9 @@ from normkit import kernels
 from normkit.kernels import special
 from normkit.kernels.cuda import settings
 from normkit.kernels.cuda.channels import Channels
-from normkit.kernels.cuda.launch import Call, add_all, fixed, partial, processors, start
+from normkit.kernels.cuda.launch import Call, fixed, partial, processors, start
 
 SQUARE, ZERO_SUM = 0, 3  # statistics, as the templates number them
-ELN = 6  # the function whose parameter is not a factor
 
 
 class SinkhornPlan(NamedTuple):
@@ -115,6 +114,20 @@ def point_plan(packed: bytes) -> PointPlan:
     return PointPlan(*kernels.POINT.unpack(packed))
 
 
+@lru_cache(maxsize=1024)
+def point_calls(plan: bytes) -> tuple[PointPlan, settings.Setting, Call, Call]:
+    """A plan, how it is shared out, and its two passes."""
+    from normkit.kernels.cuda.templates import pointwise
+
+    p = point_plan(plan)
+    s = settings.points(p.width)
+    numbers = p.dim, p.width, p.factor
+    forward, backward = (
+        fixed(kernel, (), numbers, p.kind(s), s.warps) for kernel in (pointwise.forward, pointwise.backward)
+    )
+    return p, s, forward, backward
+
+
 def turning(packed: bytes) -> Turning:
     """What a turning holds."""
     norm, pairs, *rest = kernels.TURNING.unpack(packed)
@@ -128,14 +141,14 @@ def row_plan(packed: bytes) -> RowPlan:
 
 
 @lru_cache(maxsize=1024)
-def forward_call(plan: bytes) -> Call:
-    """The forward pass of a plan."""
+def forward_call(plan: bytes) -> tuple[int, Call]:
+    """How many rows a program takes, and the forward pass of a plan."""
     from normkit.kernels.cuda.templates import row
 
     p = row_plan(plan)
     s = settings.forward(p.dim)
     kernel = row.forward_long if s.long else row.forward
-    return fixed(kernel, s.rows, p.numbers, {**p.kind, **p.shape(s), "EARLY": p.early}, s.warps)
+    return s.rows, fixed(kernel, (), p.numbers, {**p.kind, **p.shape(s), "EARLY": p.early}, s.warps)
 
 
 @lru_cache(maxsize=1024)
@@ -146,7 +159,7 @@ def backward_call(plan: bytes) -> tuple[RowPlan, settings.Setting, Call]:
     p = row_plan(plan)
     s = settings.backward(p.dim)
     kernel = row.backward_long if s.long else row.backward
-    return p, s, fixed(kernel, s.rows, p.numbers, {**p.kind, **p.shape(s)}, s.warps)
+    return p, s, fixed(kernel, (), p.numbers, {**p.kind, **p.shape(s)}, s.warps)
 
 
 class Engine(Channels):
@@ -158,22 +171,22 @@ class Engine(Channels):
 
     def row_forward(self, plan: bytes, rows: int, x, residual, weight, bias, total, y, stats) -> None:
         """As the C library's."""
-        call = forward_call(plan)
+        each, call = forward_call(plan)
         tensors = x, residual, weight, bias, total, y, stats
-        start(call, -(-rows // call.rows), tensors, (rows,), self.interpreted)
+        start(call, (-(-rows // each),), tensors, (rows,), self.interpreted)
 
     def row_backward(self, plan: bytes, rows: int, x, grad, more, weight, stats, dx, dweight, dbias) -> None:
         """As the C library's; the gradients of gain and bias are partial sums, added up in the order of the rows."""
         p, s, call = backward_call(plan)
         if s.long:
-            start(call, rows, (x, grad, more, weight, stats, dx), (), self.interpreted)
+            start(call, (rows,), (x, grad, more, weight, stats, dx), (), self.interpreted)
             self._gains_long(p, rows, x, grad, stats, dweight, dbias)
             return
         programs, chunk = settings.programs(rows, s, processors(x))
         dgains = partial(x, programs, 1 if p.shared else p.dim, dweight)
         dbiases = partial(x, programs, p.dim, dbias)
         tensors = x, grad, more, weight, stats, dx, dgains, dbiases
-        start(call, programs, tensors, (rows, chunk), self.interpreted)
+        start(call, (programs,), tensors, (rows, chunk), self.interpreted)
         self._add_up(dgains, dweight, dbiases, dbias)
 
     def _gains_long(self, p: RowPlan, rows: int, x, grad, stats, dweight, dbias) -> None:
@@ -253,58 +266,22 @@ class Engine(Channels):
 
     def point_forward(self, plan: bytes, rows: int, x, alpha, shift, weight, bias, y) -> None:
         """As the C library's."""
-        from normkit.kernels.cuda.templates import pointwise
-
-        p = point_plan(plan)
-        s = settings.points(p.width)
-        self._launch(
-            pointwise.forward,
-            (-(-rows // s.rows), -(-p.width // s.block)),
-            (x, alpha, shift, weight, bias, y, rows, p.dim, p.width, p.factor),
-            p.kind(s),
-            s.warps,
-        )
+        p, s, call, _ = point_calls(plan)
+        grid = -(-rows // s.rows), -(-p.width // s.block)
+        start(call, grid, (x, alpha, shift, weight, bias, y), (rows,), self.interpreted)
 
     def point_backward(
         self, plan: bytes, rows: int, x, grad, alpha, shift, weight, dx, dalpha, dshift, dweight, dbias
     ) -> None:
         """As the C library's; what many entries share is added up from partial sums, in their order."""
-        from normkit.kernels.cuda.templates import pointwise
-
-        p = point_plan(plan)
-        s = settings.points(p.width)
+        p, s, _, call = point_calls(plan)
         columns = -(-p.width // s.block)
         programs, chunk = settings.programs(rows, s, -(-processors(x) // columns))
         dalphas, dshifts = (partial(x, programs, columns, gradient) for gradient in (dalpha, dshift))
         each = (rows, columns) if p.by_row else (programs, p.width)
         dgains, dbiases = (partial(x, *each, gradient) for gradient in (dweight, dbias))
-        self._launch(
-            pointwise.backward,
-            (programs, columns),
-            (
-                x,
-                grad,
-                alpha,
-                shift,
-                weight,
-                dx,
-                dalphas,
-                dshifts,
-                dgains,
-                dbiases,
-                rows,
-                p.dim,
-                p.width,
-                chunk,
-                p.factor,
-            ),
-            p.kind(s),
-            s.warps,
-        )
-        if dalphas is not None and p.function == ELN:
-            dalphas *= -0.5
-        add_all(dalphas, dalpha)
-        add_all(dshifts, dshift)
+        tensors = x, grad, alpha, shift, weight, dx, dalphas, dshifts, dgains, dbiases
+        start(call, (programs, columns), tensors, (rows, chunk), self.interpreted)
         if p.by_row:
             dgains, dbiases = (None if sums is None else sums.sum(1).view(-1, p.dim) for sums in (dgains, dbiases))
-        self._add_up(dgains, dweight, dbiases, dbias)
+        self._add_up(dgains, dweight, dbiases, dbias, dalphas, dalpha, dshifts, dshift)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import cache
 from itertools import count
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 LONGEST = 2**31 - 1  # of numbers that are passed on 32 bits
+_NOTHING = nullcontext()
 INTERPRETED_PROCESSORS = 3  # small and odd, so that small inputs are shared by several programs
 
 
@@ -37,7 +38,7 @@ class Call(NamedTuple):
     """A kernel with all that a plan fixes of its launches; `number` is its own, since no two plans have the same."""
 
     kernel: Any
-    rows: int  # of a program
+    grid: tuple[int, ...]  # where the plan fixes it
     fixed: tuple[int | float | None, ...]  # its last arguments
     constants: dict[str, int]
     warps: int
@@ -48,9 +49,9 @@ _binaries: dict[tuple, Binary] = {}
 _numbers = count()
 
 
-def fixed(kernel, rows: int, numbers: tuple, constants: dict[str, int], warps: int) -> Call:
+def fixed(kernel, grid: tuple[int, ...], numbers: tuple, constants: dict[str, int], warps: int) -> Call:
     """A call of its own number."""
-    return Call(kernel, rows, numbers, constants, warps, next(_numbers))
+    return Call(kernel, grid, numbers, constants, warps, next(_numbers))
 
 
 def launch(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, warps: int, interpreted: bool) -> None:
@@ -62,10 +63,13 @@ def launch(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, war
     _start(kernel, grid, arguments, constants, warps, kind)
 
 
-def start(call: Call, programs: int, tensors: tuple, sizes: tuple[int, ...], interpreted: bool) -> None:
+def start(call: Call, grid: tuple[int, ...], tensors: tuple, sizes: tuple[int, ...], interpreted: bool) -> None:
     """Start a kernel whose plan is known: of its arguments only tensors and sizes must be looked at."""
-    kind = None if interpreted else (call.number, *map(_kind, tensors), *map(_kind, sizes))
-    _start(call.kernel, (programs,), (*tensors, *sizes, *call.fixed), call.constants, call.warps, kind)
+    kind = None
+    if not interpreted:
+        of_tensors = [None if t is None else (t.dtype, t.data_ptr() % 16 == 0) for t in tensors]
+        kind = (call.number, *of_tensors, *map(_kind, sizes))
+    _start(call.kernel, grid, (*tensors, *sizes, *call.fixed), call.constants, call.warps, kind)
 
 
 def _start(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, warps: int, kind: tuple | None) -> None:
@@ -75,11 +79,14 @@ def _start(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, war
 
         interpret(kernel, grid, arguments, constants)
         return
-    device = next(a for a in arguments if a is not None).device.index
-    with _beside(device):
-        kind = (device, *kind)
-        binary = _binaries.get(kind)
-        if binary is None or _has_hooks():
+    first = arguments[0]
+    device = (first if first is not None else next(a for a in arguments if a is not None)).device.index
+    kind = (device, *kind)
+    binary = _binaries.get(kind)
+    driver, knobs = _triton()
+    elsewhere = device != torch.cuda.current_device()  # Triton launches on the current GPU
+    with torch.cuda.device(device) if elsewhere else _NOTHING:
+        if binary is None or _has_hooks(knobs):
             made = kernel[grid](*arguments, **constants, num_warps=warps_of(warps, bool(torch.version.hip)))
             names = kernel.arg_names[len(arguments) :]
             _binaries[kind] = Binary(
@@ -87,7 +94,7 @@ def _start(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, war
             )
             return
         x, y, z = (*grid, 1, 1)[:3]
-        stream = _triton()[0].active.get_current_stream(device)
+        stream = driver.active.get_current_stream(device)
         binary.run(x, y, z, stream, binary.function, binary.packed, None, None, None, *arguments, *binary.constants)
 
 
@@ -111,11 +118,14 @@ def _kind(argument: Tensor | float | None) -> object:
     return float
 
 
-def _has_hooks() -> bool:
+def _has_hooks(knobs: Any) -> bool:
     """Whether somebody, such as a profiler, asks to hear of launches, which only the dispatch tells."""
-    knobs = _triton()[1]
-    enter, leave = knobs.launch_enter_hook, knobs.launch_exit_hook
-    return any(hook is not None and getattr(hook, "calls", True) for hook in (enter, leave))
+    return _calls(knobs.launch_enter_hook) or _calls(knobs.launch_exit_hook)
+
+
+def _calls(hook: Any) -> bool:
+    """Whether a hook, or one of a chain of hooks, is there."""
+    return hook is not None and bool(getattr(hook, "calls", True))
 
 
 @cache
@@ -127,17 +137,6 @@ def _triton() -> tuple[Any, Any]:
     return driver, knobs.runtime
 
 
-def _beside(device: int) -> AbstractContextManager:
-    """What makes a GPU the current one, where it is not: Triton launches on that."""
-    return nullcontext() if device == torch.cuda.current_device() else torch.cuda.device(device)
-
-
 def partial(x: Tensor, programs: int, width: int, wanted: Tensor | None) -> Tensor | None:
     """Room for one sum a program, where a gradient is wanted."""
     return None if wanted is None else torch.empty(programs, width, dtype=torch.float32, device=x.device)
-
-
-def add_all(sums: Tensor | None, to: Tensor | None) -> None:
-    """Adds up all of the programs' sums, always in the same order."""
-    if sums is not None and to is not None:
-        to.copy_(sums.sum().view(to.shape))

@@ -17,6 +17,7 @@ ISRU = tl.constexpr(2)
 ARCTAN = tl.constexpr(3)
 EXPSIGN = tl.constexpr(4)
 SATURSIN = tl.constexpr(5)
+ELN = tl.constexpr(6)
 HALF_PI = tl.constexpr(1.57079633)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton.language as tl
 
 from normkit.kernels.cuda.templates.language import add_up, for_all, jit
-from normkit.kernels.cuda.templates.maths import HALF_PI, SATURSIN, value_and_slope
+from normkit.kernels.cuda.templates.maths import ELN, HALF_PI, SATURSIN, value_and_slope
 from normkit.kernels.cuda.templates.row import within
 
 
@@ -61,7 +61,7 @@ def forward(
 
 @jit(do_not_specialize=["rows", "chunk"])
 def backward(
-    x, grad, alpha, shift, weight, dx, dalpha, dshift, dgain, dbias, rows, dim, width, chunk, scale,
+    x, grad, alpha, shift, weight, dx, dalpha, dshift, dgain, dbias, rows, chunk, dim, width, scale,
     FUNCTION: tl.constexpr, BY_ROW: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dx of BLOCK columns of `chunk` rows, a multiple of ROWS, and the program's share in the other gradients."""
@@ -102,6 +102,8 @@ def backward(
             if dbias is not None:
                 shifts += g
     if dalpha is not None:
+        if FUNCTION == ELN:
+            alphas *= -0.5
         tl.store(dalpha + program * columns + column, add_up(add_up(alphas, 1), 0))
     if dshift is not None:
         tl.store(dshift + program * columns + column, add_up(add_up(betas, 1), 0))

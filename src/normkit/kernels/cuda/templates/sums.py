@@ -18,11 +18,29 @@ def column(sums, to, programs, dim, at, ROWS: tl.constexpr, BLOCK: tl.constexpr)
     tl.store(to + at, add_up(total, 0).to(to.dtype.element_ty), mask=at < dim)
 
 
-@jit(do_not_specialize=["programs"])
-def add_up_programs(gains, biases, dweight, dbias, programs, dim, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """The gradients of gain and bias, either of which may be absent."""
+@jit
+def all_of(sums, to, count, MANY: tl.constexpr):
+    """The sum of `count` numbers, MANY at a time, by the first program."""
+    if tl.program_id(0) == 0:
+        at = tl.arange(0, MANY)
+        total = tl.full([MANY], 0.0, tl.float32)
+        for first in range(0, count, MANY):
+            total += tl.load(sums + first + at, mask=first + at < count, other=0.0)
+        tl.store(to, add_up(total, 0).to(to.dtype.element_ty))
+
+
+@jit(do_not_specialize=["programs", "count"])
+def add_up_programs(
+    gains, biases, alphas, shifts, dweight, dbias, dalpha, dshift, programs, dim, count,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The gradients of gain and bias, one number a column, and of two that all share; any may be absent."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     if gains is not None:
         column(gains, dweight, programs, dim, at, ROWS, BLOCK)
     if biases is not None:
         column(biases, dbias, programs, dim, at, ROWS, BLOCK)
+    if alphas is not None:
+        all_of(alphas, dalpha, count, ROWS * BLOCK)
+    if shifts is not None:
+        all_of(shifts, dshift, count, ROWS * BLOCK)
