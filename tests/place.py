@@ -21,6 +21,6 @@ def forget_plans() -> None:
     """Let the next launch read the settings and the templates anew."""
     from normkit.kernels.cuda import channels, engine
 
-    of_rows, of_points = (engine.forward_call, engine.backward_call), (engine.point_calls, channels.add_up_call)
-    for remembered in (channels.work, channels.whole, *of_rows, *of_points):
+    plans = channels.work, channels.whole, channels.add_up_call, engine.forward_call, engine.backward_call
+    for remembered in (*plans, engine.point_forward_call, engine.point_backward_call):
         remembered.cache_clear()

@@ -136,7 +136,7 @@ def test_heads_are_normalized_and_turned_in_one_pass_of_bytes():
 
 def test_channels_are_read_and_written_once_a_pass_in_wide_loads_and_nothing_spills():
     found = {name: variant(f"channels first, batch, {name}", 4096).row("sm_90") for name in ("measure", "write_back")}
-    each = 2048 * 2 // 16 // 128  # loads of a tile in bfloat16, on four warps
+    each = 1024 * 2 // 16 // 128  # loads of a tile in bfloat16, on four warps
     assert found["measure"]["loads"] == {128: 2 * each}, "the first tile, and one in the loop"
     assert found["write_back"]["loads"][128] == 2 * each
     assert found["write_back"]["stores"] == {128: each}
@@ -166,8 +166,8 @@ def test_a_row_that_fills_no_block_takes_no_more_instructions_than_ligers(way, w
 
 def test_where_a_tile_of_a_row_is_empty_nothing_is_loaded():
     code = variant("row forward, rms", 768).row("sm_90")
-    assert code["loads"] == {128: (768 * 2 + 768 * 4) // 16 // 32}
-    assert code["stores"] == {128: 768 * 2 // 16 // 32, 32: 1}
+    assert code["loads"] == {128: (4 * 768 * 2 + 768 * 4) // 16 // 32}, "four rows, and the gain once"
+    assert code["stores"] == {128: 4 * 768 * 2 // 16 // 32, 32: 1}
 
 
 def test_dyt_takes_no_more_instructions_than_ligers():
@@ -250,9 +250,9 @@ def test_the_same_source_compiles_for_an_amd_gpu():
     code = variant("row forward, layer", 768).row("gfx942")
     assert code["spills"] == 0
     assert set(code["loads"]) <= {128, 64, 32}
-    assert code["registers"] <= 128
+    assert code["registers"] <= 192
     assert code["loop"] == 0, "it takes its rows in one go"
-    assert code["each"] == pytest.approx(code["instructions"] * 64 * code["warps"] / 768)
+    assert code["each"] == pytest.approx(code["instructions"] * 64 * code["warps"] / (4 * 768))
 
 
 def test_the_table_is_told(capsys):

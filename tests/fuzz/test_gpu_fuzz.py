@@ -64,9 +64,11 @@ def in_pieces(monkeypatch):
     from normkit.kernels.cuda import settings
 
     forget_plans()
-    monkeypatch.setattr(settings, "TILE", 64)
+    for name in ("TILE", "LINE", "LAST", "POSITIONS"):
+        monkeypatch.setattr(settings, name, 64)
     monkeypatch.setattr(settings, "CHANNELS", 4)
     monkeypatch.setattr(settings, "FILLING", 1)
+    monkeypatch.setattr(settings, "FILLING_LAST", 1)
     monkeypatch.setattr(settings, "WHOLE", 0)
     monkeypatch.setattr(settings, "MOST_STEPS", 3)
     yield

@@ -21,9 +21,11 @@ def in_pieces(monkeypatch):
     """Tiles of 64 entries or of 4 channels, three of them a program."""
     from normkit.kernels.cuda import settings
 
-    monkeypatch.setattr(settings, "TILE", 64)
+    for name in ("TILE", "LINE", "LAST", "POSITIONS"):
+        monkeypatch.setattr(settings, name, 64)
     monkeypatch.setattr(settings, "CHANNELS", 4)
     monkeypatch.setattr(settings, "FILLING", 1)
+    monkeypatch.setattr(settings, "FILLING_LAST", 1)
     monkeypatch.setattr(settings, "WHOLE", 0)
     monkeypatch.setattr(settings, "MOST_STEPS", 3)
     forget_plans()
@@ -141,10 +143,10 @@ def test_pieces_fill_a_gpu_and_are_no_more_than_need_be(monkeypatch):
     from normkit.kernels.cuda import settings
 
     few = settings.channels(1, 32, 2**20, False, 132)  # 32 planes, of a million
-    assert 7 * 132 <= 32 * few.pieces <= 9 * 132
+    assert 7 * 132 <= 32 // few.rows * few.pieces <= 9 * 132
     assert few.pieces * few.steps * few.block >= 2**20
     many = settings.channels(64, 512, 49, False, 132)
-    assert (many.pieces, many.steps, many.rows * many.block) == (1, 1, 2048)
+    assert (many.pieces, many.steps, many.rows * many.block) == (1, 1, 1024)
     rows = settings.channels(1, 256, 100352, True, 132)
     assert rows.steps <= settings.MOST_STEPS
     assert rows.pieces * rows.steps * rows.rows >= 100352

@@ -24,6 +24,17 @@ def by_kernels():
         yield
 
 
+@pytest.fixture(autouse=True)
+def by_several_programs(monkeypatch):
+    """Few short rows are one program's; here several keep sums of them."""
+    from normkit.kernels.cuda import settings
+
+    monkeypatch.setattr(settings, "SUMMED", 256)
+    forget_plans()
+    yield
+    forget_plans()
+
+
 @pytest.fixture
 def walked(monkeypatch):
     """Rows of more than 16 entries are walked along, eight at a time."""

@@ -20,11 +20,14 @@ pytestmark = pytest.mark.skipif(cuda.absent() is not None, reason=str(cuda.absen
 def on_the_interpreter(monkeypatch):
     from normkit.kernels.cuda import channels, settings
 
-    monkeypatch.setattr(settings, "TILE", 64)
+    for name in ("TILE", "LINE", "LAST", "POSITIONS"):
+        monkeypatch.setattr(settings, name, 64)
     monkeypatch.setattr(settings, "FILLING", 1)
+    monkeypatch.setattr(settings, "FILLING_LAST", 1)
     monkeypatch.setattr(settings, "WHOLE", 0)
     monkeypatch.setattr(settings, "MOST_STEPS", 2)
     monkeypatch.setattr(settings, "ENTRIES", 64)
+    monkeypatch.setattr(settings, "SUMMED", 64)
     monkeypatch.setattr(channels, "BLOCK", 4)
     forget_plans()
     with paths.interpreted():

@@ -98,9 +98,9 @@ class PointPlan(NamedTuple):
     scale: float
 
     @property
-    def factor(self) -> float | None:
-        """The scale, None if it is 1."""
-        return None if self.scale == 1 else self.scale
+    def numbers(self) -> tuple[int | float | None, ...]:
+        """The arguments that it fixes; a scale of 1 is None."""
+        return self.dim, self.width, None if self.scale == 1 else self.scale
 
     def kind(self, s: settings.Setting) -> dict[str, int]:
         """What a kernel is compiled for."""
@@ -115,17 +115,23 @@ def point_plan(packed: bytes) -> PointPlan:
 
 
 @lru_cache(maxsize=1024)
-def point_calls(plan: bytes) -> tuple[PointPlan, settings.Setting, Call, Call]:
-    """A plan, how it is shared out, and its two passes."""
+def point_forward_call(plan: bytes) -> tuple[PointPlan, settings.Setting, Call]:
+    """A plan, how it is shared out, and its forward pass."""
     from normkit.kernels.cuda.templates import pointwise
 
     p = point_plan(plan)
     s = settings.points(p.width)
-    numbers = p.dim, p.width, p.factor
-    forward, backward = (
-        fixed(kernel, (), numbers, p.kind(s), s.warps) for kernel in (pointwise.forward, pointwise.backward)
-    )
-    return p, s, forward, backward
+    return p, s, fixed(pointwise.forward, (), p.numbers, p.kind(s), s.warps)
+
+
+@lru_cache(maxsize=1024)
+def point_backward_call(plan: bytes) -> tuple[PointPlan, settings.Setting, Call]:
+    """The same of its backward pass."""
+    from normkit.kernels.cuda.templates import pointwise
+
+    p = point_plan(plan)
+    s = settings.points_backward(p.width)
+    return p, s, fixed(pointwise.backward, (), p.numbers, p.kind(s), s.warps)
 
 
 def turning(packed: bytes) -> Turning:
@@ -266,7 +272,7 @@ class Engine(Channels):
 
     def point_forward(self, plan: bytes, rows: int, x, alpha, shift, weight, bias, y) -> None:
         """As the C library's."""
-        p, s, call, _ = point_calls(plan)
+        p, s, call = point_forward_call(plan)
         grid = -(-rows // s.rows), -(-p.width // s.block)
         start(call, grid, (x, alpha, shift, weight, bias, y), (rows,), self.interpreted)
 
@@ -274,7 +280,7 @@ class Engine(Channels):
         self, plan: bytes, rows: int, x, grad, alpha, shift, weight, dx, dalpha, dshift, dweight, dbias
     ) -> None:
         """As the C library's; what many entries share is added up from partial sums, in their order."""
-        p, s, _, call = point_calls(plan)
+        p, s, call = point_backward_call(plan)
         columns = -(-p.width // s.block)
         programs, chunk = settings.programs(rows, s, -(-processors(x) // columns))
         dalphas, dshifts = (partial(x, programs, columns, gradient) for gradient in (dalpha, dshift))

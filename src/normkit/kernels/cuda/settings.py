@@ -1,9 +1,9 @@
 """How many rows a program takes, and on how many warps: a small fixed table by width; nothing is searched.
 
-Forward a warp has rows of up to 1024 entries for itself, so that nothing goes through shared memory; backward, where a
-program keeps sums as well, four warps have them. In longer rows a thread holds sixteen entries, two loads of 128 bits
-in half precision, or more where the row is so cut into tiles that are all full. What is done once for a row is so
-little of its work. Short rows go several to a program. Past the widest block a row is walked along.
+Forward a warp has rows of up to 512 entries for itself, so that nothing goes through shared memory. Backward a program
+keeps sums as well, which somebody adds up: few programs have several rows at a time, on four warps. In longer rows a
+thread holds sixteen entries, two loads of 128 bits in half precision, or more where the row is so cut into tiles that
+are all full. Past the widest block a row is walked along. The numbers are those that were quickest on an H100.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ HALF_FULL = 16384  # entries of a row for which sixteen warps have registers eno
 KNOWN = 128  # widths that it divides are compiled for one by one
 STEP = 4096  # entries at a time of a row that is walked along
 ENTRIES, MOST_ROWS = 1024, 256  # of a program that has whole rows; rows of it
+SUMMED = 2048  # entries of a program's short rows where it keeps sums of them
 
-TILE, CHANNELS = 2048, 64  # entries of a tile of channels; channels of one where they are last
+TILE, LINE = 1024, 512  # entries of a tile of channels, and of one channel in it
+LAST, CHANNELS = 2048, 32  # where channels are last: entries of a tile, channels of it
 SMALL, MOST_SIDE = 256, 16  # entries of a program's small matrices; rows of one
 WHOLE = 4096  # entries of a tile that has a unit of channels whole, if that has fewer
-FILLING, MOST_STEPS, MOST_PIECES = 8, 64, 4096  # programs a multiprocessor; tiles a program; programs a plane
+FILLING, FILLING_LAST = 8, 4  # programs a multiprocessor
+MOST_STEPS, MOST_PIECES = 64, 4096  # tiles a program; programs a plane
+POSITIONS = 2048  # entries of a tile of positions
 
 
 class Setting(NamedTuple):
@@ -33,21 +37,32 @@ class Setting(NamedTuple):
 
 
 def forward(dim: int) -> Setting:
-    """For the forward pass over rows of `dim` entries."""
-    return _setting(dim, LONGEST_FORWARD, 1, MOST_FORWARD)
+    """For the forward pass over rows of `dim` entries.
+
+    >>> forward(64).rows, forward(768).rows, forward(4096).rows
+    (16, 4, 1)
+    """
+    block = power_of_two(dim)
+    if dim > LONGEST_FORWARD or block > ENTRIES:
+        return _one_row(dim, LONGEST_FORWARD, MOST_FORWARD)
+    if block == ENTRIES:
+        return Setting(4, block, 4 if dim == block else 1)  # of four warps the last would have few entries
+    return Setting(min(MOST_ROWS, ENTRIES // block), block, 1)
 
 
 def backward(dim: int) -> Setting:
     """For the backward pass."""
-    return _setting(dim, LONGEST_BACKWARD, 4, MOST_BACKWARD)
+    block = power_of_two(dim)
+    if dim > LONGEST_BACKWARD or block > ENTRIES:
+        return _one_row(dim, LONGEST_BACKWARD, MOST_BACKWARD)
+    return Setting(max(1, min(MOST_ROWS, SUMMED // block)), block, 4)
 
 
-def _setting(dim: int, longest: int, warps: int, most: int) -> Setting:
+def _one_row(dim: int, longest: int, most: int) -> Setting:
     if dim > longest:
         return Setting(1, STEP, 8, True)
     block = power_of_two(dim)
-    rows = min(MOST_ROWS, max(1, ENTRIES // block))
-    return Setting(rows, block, warps if block <= ENTRIES else _warps(dim, block, most))
+    return Setting(1, block, _warps(dim, block, most))
 
 
 def _warps(dim: int, block: int, most: int) -> int:
@@ -83,6 +98,12 @@ def points(width: int) -> Setting:
     return Setting(min(MOST_ROWS, ENTRIES // block), block, 4)
 
 
+def points_backward(width: int) -> Setting:
+    """For their gradients: several short rows at a time, whose sums few programs keep."""
+    block = min(ENTRIES, power_of_two(width))
+    return Setting(max(1, min(MOST_ROWS, SUMMED // block)) if block >= width else 1, block, 4)
+
+
 def matrices(side: int) -> Setting:
     """For small matrices of `side` rows, which a program holds whole, several at once: eight entries a thread."""
     block = power_of_two(side)
@@ -105,11 +126,12 @@ def channels(samples: int, channels: int, space: int, last: bool, processors: in
 
     A unit is cut into pieces where its whole would not fill the GPU, and where it would be added up over many steps.
     """
-    block = min(CHANNELS if last else TILE, power_of_two(channels if last else space))
-    rows = max(1, TILE // block) if last else min(MOST_ROWS, TILE // block)
+    tile, filling = (LAST, FILLING_LAST) if last else (TILE, FILLING)
+    block = min(CHANNELS, power_of_two(channels)) if last else min(LINE, power_of_two(space))
+    rows = max(1, min(MOST_ROWS, tile // block))
     beside = samples * -(-channels // block) if last else -(-samples * channels // rows)
     tiles = -(-space // (rows if last else block))
-    pieces = min(tiles, MOST_PIECES, max(-(-FILLING * processors // beside), -(-tiles // MOST_STEPS)))
+    pieces = min(tiles, MOST_PIECES, max(-(-filling * processors // beside), -(-tiles // MOST_STEPS)))
     steps = -(-tiles // pieces)
     return Pieces(rows, block, steps, -(-tiles // steps))
 
@@ -128,7 +150,7 @@ def unit(group: int, space: int) -> Setting | None:
 def positions(channels: int, space: int) -> Setting:
     """For vectors of channels across memory: some neighbouring ones, some channels at a time."""
     block = min(64, power_of_two(space))
-    return Setting(max(1, min(TILE // block, power_of_two(channels))), block, 4)
+    return Setting(max(1, min(POSITIONS // block, power_of_two(channels))), block, 4)
 
 
 def sum_sizes(units: int, members: int) -> tuple[int, int]:
@@ -154,9 +176,10 @@ def programs(rows: int, setting: Setting, processors: int) -> tuple[int, int]:
     """How many programs share the rows of a backward pass, and how many rows each takes.
 
     Each makes a partial sum of the gains' gradient, so there are no more than fill the GPU: on an H100 eight a
-    multiprocessor where rows are short, one where they are long.
+    multiprocessor where tiles are small, one where they are large.
     """
-    most = processors * max(1, min(8, LONGEST_BACKWARD // setting.block))
+    tile = setting.block if setting.long else setting.rows * setting.block
+    most = processors * max(1, min(8, LONGEST_BACKWARD // tile))
     chunk = -(-rows // most)
     chunk = -(-chunk // setting.rows) * setting.rows
     return -(-rows // chunk), chunk

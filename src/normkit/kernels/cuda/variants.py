@@ -149,11 +149,11 @@ def points(function: str, kind: str, width: int) -> Iterator[Variant]:
     """The pointwise template with features last; tanh as DyT has it, the others with all their parameters."""
     from normkit.kernels.cuda.templates import pointwise
 
-    s = settings.points(width)
-    full = int(width % s.block == 0)
-    shape = {"FUNCTION": FUNCTIONS.index(function), "BY_ROW": 0, "FULL": full, "ROWS": s.rows, "BLOCK": s.block}
+    about = {"FUNCTION": FUNCTIONS.index(function), "BY_ROW": 0}
     absent = ("shift", "dshift", "scale") if function == "tanh" else ()
-    for kernel in (pointwise.forward, pointwise.backward):
+    passes = (pointwise.forward, settings.points(width)), (pointwise.backward, settings.points_backward(width))
+    for kernel, s in passes:
+        shape = {**about, "FULL": int(width % s.block == 0), "ROWS": s.rows, "BLOCK": s.block}
         name = f"pointwise {kernel.__name__}, {function}"
         types, used = _types(kernel, kind, absent), filled_share(width, s.block)
         yield Variant(name, kernel, kind, width, types, shape, s.warps, s.rows * s.block, used=used)
