@@ -193,7 +193,7 @@ def test_images_give_the_numbers_of_the_whole_with_one_sum_at_most(name, process
 
 EXCHANGE = [{"all_to_all_single": 1}] * 2
 NOTHING = [{}, {}]
-TWICE = [{"all_reduce": 2}] * 2
+SUM_BACK = [{}, {"all_reduce": 1}]  # of gradients that a bound looks at
 ONCE_BACK = [{"all_reduce": 2}, {"all_reduce": 1}]  # deviations about a mean need it first
 WIDE = (5, 8, 6, 7)
 CUT = {  # width, arguments, sizes, and what each sharded axis sends
@@ -212,10 +212,12 @@ CUT = {  # width, arguments, sizes, and what each sharded axis sends
         8,
         {"ratio": 0.5, "pooling": "avg", "fusion": ("mul", "add")},
         WIDE,
-        (NOTHING, None, SUM, SUM),
+        (NOTHING, SUM, SUM, SUM),
     ),
-    "gcblock": (8, {"ratio": 0.5}, WIDE, (NOTHING, None, SUM, SUM)),
-    "gdn-parametric": (8, {}, WIDE, (NOTHING, TWICE, NOTHING, NOTHING)),
+    "gcblock": (8, {"ratio": 0.5}, WIDE, (NOTHING, SUM, SUM, SUM)),
+    "gcblock, two branches": (8, {"ratio": 0.5, "fusion": ("mul", "add")}, WIDE, (NOTHING, SUM, SUM, SUM)),
+    "gdn": (8, {}, WIDE, (SUM_BACK, [{"all_reduce": 1}, {"all_reduce": 2}], SUM_BACK, SUM_BACK)),
+    "gdn-parametric": (8, {}, WIDE, (NOTHING, SUM, NOTHING, NOTHING)),
     "phi-s": (8, {}, WIDE, (NOTHING, SUM, NOTHING, NOTHING)),
     "phi-s, of tokens": (8, {}, (5, 8), (NOTHING, SUM)),
     "scnorm": (8, {}, WIDE, (NOTHING, NOTHING, None, None)),
