@@ -115,8 +115,10 @@ def blocked(model, then):
 AFTER = {
     "fuse": lambda model: nk.fuse(model) and {"logits": whole(model(TOKENS))},
     "param_groups and muon": optimized,
+    "streams": optimized,
     "adamw with foreach": lambda model: trained(model, torch.optim.AdamW(model.parameters(), lr=0.01, foreach=True)),
 }
+OPTIONS = {"parts of fused weights": {"activation": "swiglu"}, "streams": {"placement": "hyper-connections"}}
 BEFORE = {
     "swap": lambda model, then: optimized(then(swapped(model))),
     "parts of fused weights": blocked,
@@ -125,7 +127,7 @@ BEFORE = {
 
 def ordered(case, way):
     """How far numbers are from one process', where a call comes before or after the model is shared out."""
-    options = {"activation": "swiglu"} if case == "parts of fused weights" else {}
+    options = OPTIONS.get(case, {})
     one, many = made(**options), made(**options)
     if case in AFTER:
         want, got = AFTER[case](one), AFTER[case](shared_out(many, way))
