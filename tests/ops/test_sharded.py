@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import normkit as nk
+from normkit.contract.subject import build
 from normkit.kernels import status
 from normkit.ops import paths
 from processes import group_of
@@ -417,6 +418,40 @@ def test_what_does_not_fit_is_named(processes):
     for plain, other in processes.ask("mistakes"):
         assert plain.startswith("TypeError: RMSNorm: x is a DTensor, but weight is a plain tensor")
         assert other == "ValueError: RMSNorm: weight must be on the mesh of x, 4 [0, 1, 2, 3], not on 2x2 [0, 1, 2, 3]"
+
+
+def misfits():
+    """Norms whose cut input lacks two channels, and what they say to it, where a whole one is refused otherwise."""
+    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
+
+    mesh, missed, tried = meshes((COUNT,)), {}, 0
+    for name in nk.methods(room="activation"):
+        card = nk.card(name)
+        axis = {"...": -1, "N": 1}.get(card.shape.axes[0])
+        if card.kind.name != "norm" or axis is None or any(not layout.optional for layout in card.inputs.values()):
+            continue
+        x = card.draw(8, 4, leading=(4, 6), trailing=(6, 4), dtype=torch.float64)[0]
+        x = x.narrow(axis, 0, x.shape[axis] - 2).contiguous()
+        error = error_of(build(name), x)
+        for cut in range(x.ndim) if error else ():
+            tried += 1
+            got = error_of(distribute_module(build(name), mesh), distribute_tensor(x, mesh, [Shard(cut)]))
+            if got != error and not card.spans_samples:
+                missed[name, cut] = got
+    return missed, tried
+
+
+def error_of(norm, x):
+    try:
+        norm(x)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".split(", but")[0]  # the shape may be that of a part
+
+
+def test_sizes_that_do_not_fit_are_refused_as_on_one_process(processes):
+    for missed, tried in processes.ask("misfits"):
+        assert missed == {}
+        assert tried > 50
 
 
 def compiled(name, width, options, sizes, axis):

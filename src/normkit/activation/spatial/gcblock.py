@@ -104,6 +104,7 @@ class GCBlock(Norm):
         With cut channels the context's weights need a sum over all channels at each position, and the hidden features
         one of what these weigh. So what is summed for those is reduced first, at each position, beside the weights.
         """
+        check.channels_first(self, part.whole, self.num_features, 3)
         with part.within(self):
             exact = statistics.accurate(part.local)
             branches = {}

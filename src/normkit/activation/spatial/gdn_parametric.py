@@ -68,6 +68,7 @@ class GDNParametric(Norm):
 
     def over_parts(self, part: Parts) -> Tensor:
         """Transform images whose channels are cut, by one message: its sum is every response, which each needs."""
+        check.channels_first(self, part.whole, self.num_features)
         exact = statistics.accurate(part.local)
         kind = exact.dtype
         squares = {"weight": self.weight, "alpha": self.alpha, "gamma": self.gamma}
