@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import normkit as nk
-from normkit.contract.subject import build
+from normkit.contract.subject import build, outputs
 from normkit.kernels import status
 from normkit.ops import paths
 from processes import group_of
@@ -115,6 +115,33 @@ def test_parts_give_the_numbers_of_the_whole_with_one_sum_at_most(name, add, dty
             assert all(place == ["P(sum)"] for place in places.values())
             if where != "entries" and status().live:
                 assert set(taken) <= {None, "the input is empty"}
+
+
+def bits(dtype):
+    """Norms by name, and whether the results and gradients of samples that processes share have one process' bits."""
+    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
+
+    mesh, same = meshes((COUNT,)), {}
+    for name in nk.methods(room="activation"):
+        card = nk.card(name)
+        alone = all(layout.optional for layout in card.inputs.values())
+        if card.kind.name != "norm" or not (card.batch_invariant and alone and "3" not in card.shape.axes):
+            continue
+        x = card.draw(8, 5, leading=(5, 6), trailing=(6, 4), dtype=dtype)[0]
+        one, many = build(name, dtype=dtype), distribute_module(build(name, dtype=dtype), mesh)
+        cut = distribute_tensor(x, mesh, [Shard(0)]).requires_grad_()
+        y, got = outputs(one(x.requires_grad_()))[0], outputs(many(cut))[0]
+        y.sin().sum().backward()
+        got.backward(distribute_tensor(y.detach().cos(), mesh, [Shard(0)]))
+        same[name] = torch.equal(got.full_tensor(), y) and torch.equal(cut.grad.full_tensor(), x.grad)
+    return same
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_rows_have_the_same_bits_on_any_number_of_processes(dtype, processes):
+    for same in processes.ask("bits", dtype):
+        assert {name for name, bits in same.items() if not bits} == set()
+        assert len(same) > 25
 
 
 CASES = {
