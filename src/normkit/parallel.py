@@ -270,7 +270,7 @@ def _repeat(parts: list[nn.Module], mesh: DeviceMesh) -> None:
 
 
 def _lend(module: nn.Module, parts: list[nn.Module], mesh: DeviceMesh, place: Any) -> None:
-    """While a module runs, put plain tensors in the place of its parts' parameters, whose gradients lie as ``place``."""
+    """While a module runs, put plain tensors in the place of its parts' parameters, with gradients of that place."""
     from torch.distributed.tensor import DTensor
 
     kept: list[tuple[nn.Module, str, nn.Parameter]] = []
