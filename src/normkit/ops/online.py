@@ -118,9 +118,9 @@ def _double(x: Tensor) -> Tensor:
 class _Block(NamedTuple):
     """What a process' samples do to two running values of each channel, the second of which follows the first.
 
-    z becomes decay z + drive, and w becomes fall w + own + slope d + bend d², with d = z - pivot. So one message of these
-    numbers tells each process where its samples start. At an offset d is small if the pivot lies near z; squares about
-    0 would cancel.
+    z becomes decay z + drive, and w becomes fall w + own + slope d + bend d², with d = z - pivot. So one message of
+    these numbers tells each process where its samples start. At an offset d is small if the pivot lies near z; squares
+    about 0 would cancel.
     """
 
     pivot: Tensor
