@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -109,14 +110,14 @@ class GCBlock(Norm):
             exact = statistics.accurate(part.local)
             branches = {}
             for name, hidden in self._hidden(part, exact.flatten(2)).items():
-                expand = self.get_submodule(f"{name}_expand")
+                expand: Any = self.get_submodule(f"{name}_expand")
                 weight, bias = (part.rows(each.to(hidden.dtype)) for each in (expand.weight, expand.bias))
                 branches[name] = F.linear(self._activated(name, hidden), weight, bias)
             return self._fuse(exact, branches).to(part.local.dtype)
 
     def _hidden(self, part: Parts, x: Tensor) -> dict[str, Tensor]:
         """What each branch reduces the context of all parts to."""
-        layers = [self.get_submodule(f"{name}_reduce") for name in self.fusion]
+        layers: list[Any] = [self.get_submodule(f"{name}_reduce") for name in self.fusion]
         reduce = torch.cat([layer.weight for layer in layers]).to(x.dtype)
         space = range(2, part.whole.ndim)
         if self.pooling == "avg":
