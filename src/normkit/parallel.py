@@ -122,6 +122,9 @@ def _layer_plan(name: str, layer: nn.Module, among: int, first: bool, last: bool
         sizes = {parameter.numel() for parameter in child.parameters()}
         if key in sublayers or not sizes:
             continue
+        if key.endswith("_connection"):
+            plan[f"{name}.{key}"] = _streams()()
+            continue
         if not sizes <= width | {1} or any(p.ndim > 1 for p in child.parameters()):
             raise ValueError(f"parallel_plan: {name}.{key} is {type(child).__name__}, neither a norm nor a sublayer")
         plan[f"{name}.{key}"] = SequenceParallel(use_local_output=True)
@@ -220,7 +223,7 @@ def _whole() -> type:
 
 def _copied() -> type:
     """The style of the model: what is outside of its layers is whole on every process."""
-    from torch.distributed.tensor import DTensor, Replicate
+    from torch.distributed.tensor import Replicate
     from torch.distributed.tensor.parallel import ParallelStyle
 
     class Copied(ParallelStyle):
@@ -229,37 +232,63 @@ def _copied() -> type:
 
         def _apply(self, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
             outside = [part for part in model.modules() if id(part) not in self.inside]
-            copies: dict[nn.Parameter, nn.Parameter] = {}  # which modules may share
-            for part in outside:
-                for name, value in list(part.named_parameters(recurse=False)):
-                    if value not in copies:
-                        copy = DTensor.from_local(value.detach(), mesh, [Replicate()], run_check=False)
-                        copies[value] = nn.Parameter(copy, requires_grad=value.requires_grad)
-                    part.register_parameter(name, copies[value])
+            _repeat(outside, mesh)
             # a tied table is used outside of its module; under fully_shard the module alone has it in time
             for part in outside:
-                self._hook(part, outside if part is model else [part], mesh)
+                _lend(part, outside if part is model else [part], mesh, Replicate())
             return model
 
-        def _hook(self, module: nn.Module, parts: list[nn.Module], mesh: DeviceMesh) -> None:
-            kept: list[tuple[nn.Module, str, nn.Parameter]] = []
-
-            def plain(*_):
-                for part in parts:
-                    for name, value in part._parameters.items():
-                        if isinstance(value, DTensor) and value.device_mesh == mesh:
-                            kept.append((part, name, value))
-                            part._parameters[name] = value.to_local(grad_placements=[Replicate()])
-
-            def back(*_):
-                while kept:
-                    part, name, value = kept.pop()
-                    part._parameters[name] = value
-
-            module.register_forward_pre_hook(plain)
-            module.register_forward_hook(back, always_call=True)
-
     return Copied
+
+
+def _streams() -> type:
+    """The style of what weighs the streams of a position: whole on every process, which has some positions."""
+    from torch.distributed.tensor import Partial
+    from torch.distributed.tensor.parallel import ParallelStyle
+
+    class Streams(ParallelStyle):
+        def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+            parts = list(module.modules())
+            _repeat(parts, mesh)
+            _lend(module, parts, mesh, Partial())
+            return module
+
+    return Streams
+
+
+def _repeat(parts: list[nn.Module], mesh: DeviceMesh) -> None:
+    """Make the parameters of modules, which may share them, DTensors that are whole on every process."""
+    from torch.distributed.tensor import DTensor, Replicate
+
+    copies: dict[nn.Parameter, nn.Parameter] = {}
+    for part in parts:
+        for name, value in list(part.named_parameters(recurse=False)):
+            if value not in copies:
+                copy = DTensor.from_local(value.detach(), mesh, [Replicate()], run_check=False)
+                copies[value] = nn.Parameter(copy, requires_grad=value.requires_grad)
+            part.register_parameter(name, copies[value])
+
+
+def _lend(module: nn.Module, parts: list[nn.Module], mesh: DeviceMesh, place: Any) -> None:
+    """While a module runs, put plain tensors in the place of its parts' parameters, with gradients of that place."""
+    from torch.distributed.tensor import DTensor
+
+    kept: list[tuple[nn.Module, str, nn.Parameter]] = []
+
+    def plain(*_):
+        for part in parts:
+            for name, value in part._parameters.items():
+                if isinstance(value, DTensor) and value.device_mesh == mesh:
+                    kept.append((part, name, value))
+                    part._parameters[name] = value.to_local(grad_placements=[place])
+
+    def back(*_):
+        while kept:
+            part, name, value = kept.pop()
+            part._parameters[name] = value
+
+    module.register_forward_pre_hook(plain)
+    module.register_forward_hook(back, always_call=True)
 
 
 def _halves() -> type:

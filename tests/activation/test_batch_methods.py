@@ -54,6 +54,7 @@ SHARES = (3, 0, 4)
 VARIANTS = {
     "ghosts across shards": ("ghost-batchnorm", {"ghost_size": 3}, (7, 4, 2, 3), True),
     "online, an empty shard": ("onlinenorm", {"forward_decay": 0.8, "backward_decay": 0.7}, (7, 4, 2, 3), True),
+    "online, at an offset": ("onlinenorm", {"forward_decay": 0.5, "backward_decay": 0.7}, (7, 4, 2, 3), True),
     "online, layer scaling": ("onlinenorm", {"guard": "layer-scaling"}, (7, 4), True),
     "renorm": ("batch-renorm", {"momentum": 0.3}, (7, 4, 2), True),
     "estimate": ("batch-channel-norm", {"num_groups": 2, "estimate": True}, (7, 4, 2, 3), True),
@@ -71,10 +72,13 @@ def run(variant, rank=None):
     module = build(name, 4, **arguments, sync=rank is not None).train(train)
     if name == "adab2n":
         module.end_task()
+    offset = 1e6 if "offset" in variant else 0.0
+    if offset:
+        module.running_mean.fill_(offset)
     begin, count = (0, sum(SHARES)) if rank is None else (sum(SHARES[:rank]), SHARES[rank])
     found = []
     for seed in range(2):
-        given = [rand(*shape, seed=seed), torch.tensor([0, 1, 1, 0, 1, 1, 1])][: 2 if name == "adab2n" else 1]
+        given = [rand(*shape, seed=seed) + offset, torch.tensor([0, 1, 1, 0, 1, 1, 1])][: 2 if name == "adab2n" else 1]
         x, *rest = (g.narrow(0, begin, count) for g in given)
         x = x.clone().requires_grad_(True)
         y = module(x, *rest)

@@ -23,7 +23,6 @@ MESH = (4, 2)
 LEADING, TRAILING = (9, 5, 7), (5, 7)  # uneven over 4 and 2; the last of 4 processes has none of 9
 NEAR = 1e-10
 OPS = {"sum": "all_reduce", "exchange": "all_to_all_single"}
-BY_TORCH = {"gcblock": "torch's DTensor computes it where channels are cut, and gathers where space is cut as well"}
 
 
 def work(task, *arguments):
@@ -50,7 +49,7 @@ def allowed():
     for line in table.splitlines():
         name, *cells = (cell.strip() for cell in line[1:-1].split("|"))
         known = len(cells) == 3 or name == "`batchnorm`"  # others over samples are counted with samples sharded alone
-        if known and re.fullmatch(r"`[\w-]+`", name) and name.strip("`") not in BY_TORCH and all(map(counted, cells)):
+        if known and re.fullmatch(r"`[\w-]+`", name) and all(map(counted, cells)):
             yield name.strip("`"), [counted(cell) for cell in cells], len(cells) == 2
 
 

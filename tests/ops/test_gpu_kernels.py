@@ -109,6 +109,18 @@ def test_every_rule_where_rows_are_walked_along(rule, dim, walked):
     assert_right(act, numbers(3, dim, offset=0.5).float(), numbers(dim).float(), numbers(dim).float())
 
 
+@pytest.mark.parametrize("rule", ["layer", "rms", "llama"])
+@pytest.mark.parametrize("dim", [5, 37, 384, 1500])
+def test_a_row_has_the_same_bits_in_any_batch(rule, dim):
+    act = lambda x, w: ops.row_norm(x, w, None, RULES[rule])  # noqa: E731
+    x, weight, grad = numbers(70, dim, offset=0.5).float(), numbers(dim).float(), numbers(70, dim).sin().float()
+    y, dx, _ = by_kernel(act, x, weight, grad=grad)
+    for some in (slice(1), slice(67, 70)):
+        own, down, _ = by_kernel(act, x[some], weight, grad=grad[some])
+        assert torch.equal(own, y[some])
+        assert torch.equal(down, dx[some])
+
+
 @pytest.mark.parametrize("rule", ["layer", "absolute"])
 @pytest.mark.parametrize("dim", [5, 100, 1000, 1024, 4096])
 def test_an_offset_of_ten_thousand_costs_no_digits(rule, dim):

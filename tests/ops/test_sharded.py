@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import normkit as nk
+from normkit.contract.subject import build, outputs
 from normkit.kernels import status
 from normkit.ops import paths
 from processes import group_of
@@ -116,6 +117,33 @@ def test_parts_give_the_numbers_of_the_whole_with_one_sum_at_most(name, add, dty
                 assert set(taken) <= {None, "the input is empty"}
 
 
+def bits(dtype):
+    """Norms by name, and whether the results and gradients of samples that processes share have one process' bits."""
+    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
+
+    mesh, same = meshes((COUNT,)), {}
+    for name in nk.methods(room="activation"):
+        card = nk.card(name)
+        alone = all(layout.optional for layout in card.inputs.values())
+        if card.kind.name != "norm" or not (card.batch_invariant and alone and "3" not in card.shape.axes):
+            continue
+        x = card.draw(8, 5, leading=(5, 6), trailing=(6, 4), dtype=dtype)[0]
+        one, many = build(name, dtype=dtype), distribute_module(build(name, dtype=dtype), mesh)
+        cut = distribute_tensor(x, mesh, [Shard(0)]).requires_grad_()
+        y, got = outputs(one(x.requires_grad_()))[0], outputs(many(cut))[0]
+        y.sin().sum().backward()
+        got.backward(distribute_tensor(y.detach().cos(), mesh, [Shard(0)]))
+        same[name] = torch.equal(got.full_tensor(), y) and torch.equal(cut.grad.full_tensor(), x.grad)
+    return same
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_rows_have_the_same_bits_on_any_number_of_processes(dtype, processes):
+    for same in processes.ask("bits", dtype):
+        assert {name for name, bits in same.items() if not bits} == set()
+        assert len(same) > 25
+
+
 CASES = {
     "samples and entries": ("layernorm", {}, (2, 2), (0, 2), SUM),
     "entries twice": ("rmsnorm", {}, (2, 2), (2, 2), SUM),
@@ -193,7 +221,7 @@ def test_images_give_the_numbers_of_the_whole_with_one_sum_at_most(name, process
 
 EXCHANGE = [{"all_to_all_single": 1}] * 2
 NOTHING = [{}, {}]
-TWICE = [{"all_reduce": 2}] * 2
+SUM_BACK = [{}, {"all_reduce": 1}]  # of gradients that a bound looks at
 ONCE_BACK = [{"all_reduce": 2}, {"all_reduce": 1}]  # deviations about a mean need it first
 WIDE = (5, 8, 6, 7)
 CUT = {  # width, arguments, sizes, and what each sharded axis sends
@@ -212,10 +240,12 @@ CUT = {  # width, arguments, sizes, and what each sharded axis sends
         8,
         {"ratio": 0.5, "pooling": "avg", "fusion": ("mul", "add")},
         WIDE,
-        (NOTHING, None, SUM, SUM),
+        (NOTHING, SUM, SUM, SUM),
     ),
-    "gcblock": (8, {"ratio": 0.5}, WIDE, (NOTHING, None, SUM, SUM)),
-    "gdn-parametric": (8, {}, WIDE, (NOTHING, TWICE, NOTHING, NOTHING)),
+    "gcblock": (8, {"ratio": 0.5}, WIDE, (NOTHING, SUM, SUM, SUM)),
+    "gcblock, two branches": (8, {"ratio": 0.5, "fusion": ("mul", "add")}, WIDE, (NOTHING, SUM, SUM, SUM)),
+    "gdn": (8, {}, WIDE, (SUM_BACK, [{"all_reduce": 1}, {"all_reduce": 2}], SUM_BACK, SUM_BACK)),
+    "gdn-parametric": (8, {}, WIDE, (NOTHING, SUM, NOTHING, NOTHING)),
     "phi-s": (8, {}, WIDE, (NOTHING, SUM, NOTHING, NOTHING)),
     "phi-s, of tokens": (8, {}, (5, 8), (NOTHING, SUM)),
     "scnorm": (8, {}, WIDE, (NOTHING, NOTHING, None, None)),
@@ -415,6 +445,40 @@ def test_what_does_not_fit_is_named(processes):
     for plain, other in processes.ask("mistakes"):
         assert plain.startswith("TypeError: RMSNorm: x is a DTensor, but weight is a plain tensor")
         assert other == "ValueError: RMSNorm: weight must be on the mesh of x, 4 [0, 1, 2, 3], not on 2x2 [0, 1, 2, 3]"
+
+
+def misfits():
+    """Norms whose cut input lacks two channels, and what they say to it, where a whole one is refused otherwise."""
+    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
+
+    mesh, missed, tried = meshes((COUNT,)), {}, 0
+    for name in nk.methods(room="activation"):
+        card = nk.card(name)
+        axis = {"...": -1, "N": 1}.get(card.shape.axes[0])
+        if card.kind.name != "norm" or axis is None or any(not layout.optional for layout in card.inputs.values()):
+            continue
+        x = card.draw(8, 4, leading=(4, 6), trailing=(6, 4), dtype=torch.float64)[0]
+        x = x.narrow(axis, 0, x.shape[axis] - 2).contiguous()
+        error = error_of(build(name), x)
+        for cut in range(x.ndim) if error else ():
+            tried += 1
+            got = error_of(distribute_module(build(name), mesh), distribute_tensor(x, mesh, [Shard(cut)]))
+            if got != error and not card.spans_samples:
+                missed[name, cut] = got
+    return missed, tried
+
+
+def error_of(norm, x):
+    try:
+        norm(x)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".split(", but")[0]  # the shape may be that of a part
+
+
+def test_sizes_that_do_not_fit_are_refused_as_on_one_process(processes):
+    for missed, tried in processes.ask("misfits"):
+        assert missed == {}
+        assert tried > 50
 
 
 def compiled(name, width, options, sizes, axis):

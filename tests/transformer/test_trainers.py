@@ -21,6 +21,7 @@ def work(task, *arguments):
 
 pair = group_of(2, work)
 four = group_of(4, work)
+alone = group_of(1, work)
 
 
 def made(**options):
@@ -114,8 +115,10 @@ def blocked(model, then):
 AFTER = {
     "fuse": lambda model: nk.fuse(model) and {"logits": whole(model(TOKENS))},
     "param_groups and muon": optimized,
+    "streams": optimized,
     "adamw with foreach": lambda model: trained(model, torch.optim.AdamW(model.parameters(), lr=0.01, foreach=True)),
 }
+OPTIONS = {"parts of fused weights": {"activation": "swiglu"}, "streams": {"placement": "hyper-connections"}}
 BEFORE = {
     "swap": lambda model, then: optimized(then(swapped(model))),
     "parts of fused weights": blocked,
@@ -124,7 +127,7 @@ BEFORE = {
 
 def ordered(case, way):
     """How far numbers are from one process', where a call comes before or after the model is shared out."""
-    options = {"activation": "swiglu"} if case == "parts of fused weights" else {}
+    options = OPTIONS.get(case, {})
     one, many = made(**options), made(**options)
     if case in AFTER:
         want, got = AFTER[case](one), AFTER[case](shared_out(many, way))
@@ -376,3 +379,130 @@ def test_torchtitan_shards_and_steps_as_one_process(pair):
         assert list(values) == list(want)
         for name, value in want.items():
             torch.testing.assert_close(values[name], value, rtol=1e-6, atol=1e-7, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def on_cpus():
+    """What torchtitan asks of a CUDA device and of a later torch, as a CPU answers; before it is imported further."""
+    from types import SimpleNamespace
+
+    from torchtitan.tools import utils
+
+    own = {"get_device_name": str, "get_device_properties": lambda _: SimpleNamespace(total_memory=2**30)}
+    own |= {"memory_stats": lambda _: {}, "reset_peak_memory_stats": lambda: None, "empty_cache": lambda: None}
+    utils.device_type = "cpu"
+    utils.device_module = SimpleNamespace(**vars(torch.cpu) | own | {"current_device": lambda: 0})
+    torch.distributed.set_timeout = lambda *_: None
+
+
+def titan_parts():
+    """A norm and an optimizer of ours as torchtitan configures its own: the classes of docs/parallel.md."""
+    from dataclasses import dataclass
+
+    from torchtitan.components.optimizer import OptimizersContainer
+    from torchtitan.protocols.module import Module
+
+    class Norm(nk.LayerNorm, Module):
+        @dataclass(kw_only=True, slots=True)
+        class Config(Module.Config):
+            normalized_shape: int
+
+        def __init__(self, config):
+            super().__init__(config.normalized_shape, bias=False)
+
+    class NorMuon(OptimizersContainer):
+        @dataclass(kw_only=True, slots=True)
+        class Config(OptimizersContainer.Config):
+            lr: float = 0.01
+
+        def __init__(self, config, *, model_parts):
+            self.model_parts, (model,) = model_parts, model_parts
+            self.optimizers = [nk.NorMuon(nk.param_groups(model, "normuon"), lr=config.lr, ns_dtype=None)]
+            self._post_init(list(model.parameters()))
+
+    return Norm, NorMuon
+
+
+def titan_config(folder):
+    """torchtitan's trainer of a Llama of two layers, for these processes."""
+    from types import SimpleNamespace
+
+    from torchtitan.components.loss import CrossEntropyLoss
+    from torchtitan.config import ParallelismConfig, TrainingConfig
+    from torchtitan.models.common import RMSNorm
+    from torchtitan.models.common.attention import FlexAttention, ScaledDotProductAttention
+    from torchtitan.models.llama3 import model_registry
+    from torchtitan.trainer import Trainer
+
+    norm, optimizer = titan_parts()
+    spec = model_registry("debugmodel")
+    del spec.model.layers[2:]
+    for _, old, owner, name in list(spec.model.traverse(RMSNorm.Config)):
+        own = norm.Config(normalized_shape=old.normalized_shape, param_init=old.param_init)
+        setattr(owner, name, own)
+    for _, _, owner, name in list(spec.model.traverse(FlexAttention.Config)):
+        setattr(owner, name, ScaledDotProductAttention.Config())
+    spec.parallelize_fn = summing(spec.parallelize_fn)
+    each = 4 // torch.distributed.get_world_size()
+    return Trainer.Config(
+        model_spec=spec,
+        optimizer=optimizer.Config(),
+        loss=CrossEntropyLoss.Config(global_vocab_size=spec.model.vocab_size),
+        tokenizer=SimpleNamespace(build=lambda **_: None),
+        dataloader=SimpleNamespace(build=titan_batches),
+        activation_checkpoint=None,
+        parallelism=ParallelismConfig(spmd_backend="partial_dtensor"),
+        training=TrainingConfig(
+            local_batch_size=each, seq_len=16, steps=STEPS, disable_cuda_graphs=True, mixed_precision_param="float32"
+        ),
+        dump_folder=folder,
+    )
+
+
+def summing(parallelize):
+    """Gloo has no averages of fractions, which torchtitan asks of NCCL."""
+    from torch.distributed.fsdp import FSDPModule
+
+    def by_sums(model, **options):
+        for module in parallelize(model, **options).modules():
+            if isinstance(module, FSDPModule):
+                module.set_force_sum_reduction_for_comms(True)
+        return model
+
+    return by_sums
+
+
+def titan_batches(dp_rank, dp_world_size, **_):
+    """A process' part of batches of four samples."""
+    tokens = torch.randint(2048, (STEPS, 4, 17), generator=torch.Generator().manual_seed(1))
+    own = tokens.chunk(dp_world_size, 1)[dp_rank]
+    return [({"input": batch[:, :-1].contiguous()}, batch[:, 1:].contiguous()) for batch in own]
+
+
+def by_titan_trainer(folder):
+    """What torchtitan's trainer makes of given weights, and the norms that it trained."""
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    os.environ["LOCAL_RANK"] = str(torch.distributed.get_rank())
+    on_cpus()
+    from torchtitan.trainer import Trainer
+
+    trainer = Trainer(titan_config(folder))
+    (model,), chance = trainer.model_parts, torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in model.parameters():
+            value = torch.randn(p.shape, generator=chance) * 0.02 + (p.dim() < 2)
+            p.copy_(placed_like(value, p) if hasattr(p, "placements") else value)
+    trainer.train()
+    names = [name for name, module in model.named_modules() if isinstance(module, nk.LayerNorm)]
+    return names, {name: whole(p) for name, p in model.named_parameters()}
+
+
+@pytest.mark.peers
+def test_torchtitans_trainer_gives_the_weights_of_one_process(four, alone, tmp_path):
+    pytest.importorskip("torchtitan.models.llama3")
+    ((norms, want),) = alone.ask("by_titan_trainer", str(tmp_path))
+    assert len(norms) == 5
+    for _, values in four.ask("by_titan_trainer", str(tmp_path)):
+        assert list(values) == list(want)
+        for name, value in want.items():
+            torch.testing.assert_close(values[name], value, rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")

@@ -9,6 +9,7 @@ kernel takes sample after sample, each in the cache.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -22,6 +23,8 @@ from normkit.ops.scan import recurrence
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
+    Pair = tuple[Tensor, Tensor]
+
 
 class Control(NamedTuple):
     """How the statistics run: the old value's share for each sample, of moments forward and of u and v backward."""
@@ -32,9 +35,9 @@ class Control(NamedTuple):
     sync: bool = False
     group: ProcessGroup | None = None
 
-    def run(self, decay: Tensor, drive: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        """Run a recurrence over the batch, that of all processes with ``sync``."""
-        return recurrence(decay, drive, start.to(drive.dtype), sync=self.sync, group=self.group)
+    def joins(self) -> bool:
+        """Whether other processes have samples before or after these."""
+        return self.sync and statistics.processes(self.group) > 1
 
 
 class _Step(NamedTuple):
@@ -90,7 +93,7 @@ def _check(x, weight, bias, moments, pulls) -> None:
 
 
 def _against(x: Tensor, control: Control) -> str | None:
-    if control.sync and statistics.processes(control.group) > 1:
+    if control.joins():
         return "its statistics run over processes"
     if x.shape[2:].numel() == 1:
         return "single values are nothing to keep in the cache: the formula is as fast"
@@ -112,15 +115,71 @@ def _double(x: Tensor) -> Tensor:
     return x if x.device.type == "mps" else x.double()  # which has no float64
 
 
-def _step(mean: Tensor, var: Tensor, moments: tuple[Tensor, Tensor], control: Control) -> _Step:
+class _Block(NamedTuple):
+    """What a process' samples do to two running values of each channel, the second of which follows the first.
+
+    z becomes decay z + drive, and w becomes fall w + own + slope d + bend d², with d = z - pivot. So one message of
+    these numbers tells each process where its samples start. At an offset d is small if the pivot lies near z; squares
+    about 0 would cancel.
+    """
+
+    pivot: Tensor
+    decay: Tensor
+    drive: Tensor
+    fall: Tensor
+    own: Tensor
+    slope: Tensor
+    bend: Tensor
+
+
+def _follow(
+    run: Callable[[Tensor, Tensor], tuple[Pair, Pair]],
+    block: Callable[[Tensor], _Block],
+    running: Pair,
+    control: Control,
+) -> Pair:
+    """Run two values over the samples of all processes, in the order of the ranks: both before each, and in place."""
+    first, second = (_double(value) for value in running)
+    if control.joins():
+        (first, second), last = _past_others(block(torch.zeros_like(first)), (first, second), control)
+        before, _ = run(first, second)
+    else:
+        before, last = run(first, second)
+    for value, new in zip(running, last, strict=True):
+        value.copy_(new)
+    return before
+
+
+def _past_others(own: _Block, start: Pair, control: Control) -> tuple[Pair, Pair]:
+    """Two running values before this process' samples, and after those of all processes."""
+    blocks = _Block(*statistics.gather_over_processes(torch.stack(own), control.group).unbind(1))
+    z, last_z = recurrence(blocks.decay, blocks.drive, start[0])
+    d = z - blocks.pivot
+    w, last_w = recurrence(blocks.fall, blocks.own + d * (blocks.slope + d * blocks.bend), start[1])
+    rank = torch.distributed.get_rank(control.group)
+    return (z[rank], w[rank]), (last_z, last_w)
+
+
+def _step(mean: Tensor, var: Tensor, moments: Pair, control: Control) -> _Step:
     """Move the running moments by each sample's own; return what each sample is normalized by."""
-    a, (running_mean, running_var) = control.forward_decay, moments
+    a = control.forward_decay
     decay = torch.full_like(mean, a)
-    m, last_m = control.run(decay, (1 - a) * mean, running_mean)
-    s, last_s = control.run(decay, (1 - a) * (var + a * (mean - m).square()), running_var)
-    running_mean.copy_(last_m)
-    running_var.copy_(last_s)
-    return _normalize(mean, var, m, s, control.eps)
+
+    def run(m: Tensor, s: Tensor) -> tuple[Pair, Pair]:
+        m, last_m = recurrence(decay, (1 - a) * mean, m)
+        s, last_s = recurrence(decay, (1 - a) * (var + a * (mean - m).square()), s)
+        return (m, s), (last_m, last_s)
+
+    def block(zero: Tensor) -> _Block:
+        pivot = torch.nan_to_num(mean.sum(0) / max(len(mean), 1), 0, 0, 0)
+        (m, _), (last, own) = run(pivot, zero)
+        power, fall = recurrence(decay, torch.zeros_like(decay), torch.ones_like(zero))
+        share = (1 - a) * a * power
+        _, slope = recurrence(decay, -2 * share * (mean - m), zero)
+        _, bend = recurrence(decay, share * power, zero)
+        return _Block(pivot, fall, last - fall * pivot, fall, own, slope, bend)
+
+    return _normalize(mean, var, *_follow(run, block, moments, control), control.eps)
 
 
 def _normalize(mean: Tensor, var: Tensor, m: Tensor, s: Tensor, eps: float) -> _Step:
@@ -138,13 +197,24 @@ def _h(x: Tensor, step: _Step) -> Tensor:
     return (x - _along(step.mean, x)) * _along(step.rstd, x)
 
 
-def _pull(g: Tensor, gh: Tensor, pulls: tuple[Tensor, Tensor], step: _Step, control: Control) -> tuple[Tensor, Tensor]:
+def _pull(g: Tensor, gh: Tensor, pulls: Pair, step: _Step, control: Control) -> Pair:
     """From the means of g and g h over space, u and v before each sample; move ``pulls``."""
     b = control.backward_decay
-    v, last_v = control.run(1 - (1 - b) * step.h2, gh, pulls[1])
-    u, last_u = control.run(torch.full_like(g, b), (g - (1 - b) * v * step.h) * step.rstd, pulls[0])
-    pulls[0].copy_(last_u)
-    pulls[1].copy_(last_v)
+    decay, fall = 1 - (1 - b) * step.h2, torch.full_like(g, b)
+
+    def run(v: Tensor, u: Tensor) -> tuple[Pair, Pair]:
+        v, last_v = recurrence(decay, gh, v)
+        u, last_u = recurrence(fall, (g - (1 - b) * v * step.h) * step.rstd, u)
+        return (v, u), (last_v, last_u)
+
+    def block(zero: Tensor) -> _Block:
+        none, one = torch.zeros_like(g), torch.ones_like(zero)
+        _, (drive, own) = run(zero, zero)
+        power, product = recurrence(decay, none, one)
+        _, slope = recurrence(fall, -(1 - b) * power * step.h * step.rstd, zero)
+        return _Block(zero, product, drive, recurrence(fall, none, one)[1], own, slope, zero)
+
+    v, u = _follow(run, block, (pulls[1], pulls[0]), control)
     return u, v
 
 

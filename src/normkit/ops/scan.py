@@ -5,24 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from normkit import statistics
 
-
-def recurrence(decay: Tensor, drive: Tensor, start: Tensor, *, sync: bool = False, group=None) -> tuple[Tensor, Tensor]:
+def recurrence(decay: Tensor, drive: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
     """Run z <- decay[t] z + drive[t] from ``start``; return z before each step, (N, C), and after the last, (C,).
 
-    ``decay`` and ``drive`` are (N, C). It takes log2(N) steps on all of them, to the rounding of the loop. With
-    ``sync`` the steps of all processes of ``group`` follow each other in the order of the ranks.
+    ``decay`` and ``drive`` are (N, C). It takes log2(N) steps on all of them, to the rounding of the loop.
 
     >>> before, after = recurrence(torch.tensor([[0.5], [2.0]]), torch.tensor([[1.0], [1.0]]), torch.tensor([4.0]))
     >>> before.flatten(), after
     (tensor([4., 3.]), tensor([7.]))
     """
     product, value = _prefixes(decay, drive)
-    if sync and statistics.processes(group) > 1:
-        shards = statistics.gather_over_processes(torch.stack([product[-1], value[-1]]), group)
-        starts, after = recurrence(shards[:, 0], shards[:, 1], start)
-        return (product * starts[torch.distributed.get_rank(group)] + value)[:-1], after
     states = product * start + value
     return states[:-1], states[-1]
 

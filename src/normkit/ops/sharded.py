@@ -83,18 +83,18 @@ class Parts(NamedTuple):
         mean, size, square = (keep(value, axes) for value in means)
         return centered, mean, size, square
 
-    def summed(self, x: Tensor, axis: int) -> Tensor:
-        """Add up over the processes among which an axis is shared out."""
-        return sum_over_processes(x, self.groups((axis,)))
-
     def product(self, matrix: Tensor, x: Tensor, axis: int = 1) -> Tensor:
         """A matrix times the vectors along an axis, of which this process has a part in ``x``."""
         own = matrix.narrow(1, self.begin[axis], x.shape[axis])
-        return self.summed(torch.tensordot(own, x, ([1], [axis])).movedim(0, axis), axis)
+        return sum_over_processes(torch.tensordot(own, x, ([1], [axis])).movedim(0, axis), self.groups((axis,)))
 
     def own(self, x: Tensor, axis: int = 1) -> Tensor:
         """What this process has along an axis of the whole."""
         return x.narrow(axis, self.begin[axis], self.local.shape[axis])
+
+    def rows(self, matrix: Tensor, axis: int = 1) -> Tensor:
+        """The rows of a matrix that make what this process has along an axis of the whole."""
+        return matrix.narrow(0, self.begin[axis], self.local.shape[axis])
 
     def stacked(self, x: Tensor, axes: Sequence[int]) -> Tensor:
         """What each process has of its part along axes, (processes, ...): the sum of tensors that are 0 elsewhere."""
@@ -208,6 +208,12 @@ class Parts(NamedTuple):
                 own = own.narrow(axis, self.begin[first + axis], size)
         return own
 
+    def with_gradients_of_all(self, owner: object, **values: Tensor) -> list[Tensor]:
+        """All of some parameters or what is made of them, whose gradients are added up in one message."""
+        groups = _groups(self.whole.device_mesh, [at for at, axis in enumerate(self.axes) if axis is not None])
+        whole = [self._on_mesh(owner, name, value).full_tensor() for name, value in values.items()]
+        return list(_SumBack.apply(groups, *whole))
+
     def _on_mesh(self, owner: object, name: str, value: Tensor) -> DTensor:
         from torch.distributed.tensor import DTensor
 
@@ -223,6 +229,17 @@ class Parts(NamedTuple):
                 f"{_words(value.device_mesh)}"
             )
         return value
+
+
+class _SumBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, groups, *values):
+        ctx.groups = groups
+        return tuple([value.view_as(value) for value in values])
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return None, *sum_together(gradients, ctx.groups)
 
 
 def parts(owner: object, x: DTensor) -> Parts | None:

@@ -76,6 +76,7 @@ class CSNorm(Norm):
 
     def over_parts(self, part: Parts) -> Tensor:
         """Normalize images whose space is cut, by a message of moments, or whose channels are, by one of the gate's."""
+        check.channels_first(self, part.whole, self.num_features, 3)
         exact, space = statistics.accurate(part.local), range(2, part.whole.ndim)
         mean, var = (m.flatten(1).to(exact.dtype) for m in part.moments(exact, space))
         weight, bias = (part.parameter(self, n, p, 1) for n, p in (("weight", self.weight), ("bias", self.bias)))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.ops.sharded import by_parts
 from normkit.statistics import accurate
 
 
@@ -59,6 +60,7 @@ class CumulativeGroupNorm(Norm):
         self.eps = check.eps(self, eps)
         self.weight = nn.Parameter(torch.ones(channels))
 
+    @by_parts
     def forward(self, x: Tensor) -> Tensor:
         """Normalize a whole sequence."""
         return self.stream(x)[0]

@@ -79,6 +79,7 @@ class DivisiveNorm(Norm):
 
         The sum over channels of (x - m)² about any m is a number of their sum and their sum of squares.
         """
+        check.channels_first(self, part.whole, self.num_features, 4, 4)
         x, count = accurate(part.local), part.whole.shape[1]
         (maps,) = part.total((1,), own_sums(x, (1,)).flatten(0, 1))
         reach, before = self.center_window // 2 + self.scale_window // 2, []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normkit import check, ops, statistics
@@ -90,34 +92,53 @@ class GCBlock(Norm):
         """Fuse ``x`` with its context."""
         check.channels_first(self, x, self.num_features, 3)
         exact = statistics.accurate(x)
-        return self._fuse(exact, self._context(exact.flatten(2))).to(x.dtype)
+        context = self._context(exact.flatten(2))
+        branches = {}
+        for name in self.fusion:
+            hidden = self.get_submodule(f"{name}_reduce")(context)
+            branches[name] = self.get_submodule(f"{name}_expand")(self._activated(name, hidden))
+        return self._fuse(exact, branches).to(x.dtype)
 
-    def _fuse(self, y: Tensor, context: Tensor) -> Tensor:
-        if "mul" in self.fusion:
-            y = ops.affine(y, torch.sigmoid(self._branch("mul", context)))
-        if "add" in self.fusion:
-            y = ops.affine(y, None, self._branch("add", context))
-        return y
+    def over_parts(self, part: Parts) -> Tensor:
+        """Fuse images whose space or channels are cut with their context, by one message for each axis of the mesh.
 
-    def over_parts(self, part: Parts) -> Tensor | None:
-        """Fuse images whose space is cut with their context, by one message; not those whose channels are."""
-        if part.along((1,)):
-            return None
+        With cut channels the context's weights need a sum over all channels at each position, and the hidden features
+        one of what these weigh. So what is summed for those is reduced first, at each position, beside the weights.
+        """
+        check.channels_first(self, part.whole, self.num_features, 3)
         with part.within(self):
             exact = statistics.accurate(part.local)
-            context = self._joined_context(part, exact.flatten(2), range(2, part.whole.ndim))
-            return self._fuse(exact, context).to(part.local.dtype)
+            branches = {}
+            for name, hidden in self._hidden(part, exact.flatten(2)).items():
+                expand: Any = self.get_submodule(f"{name}_expand")
+                weight, bias = (part.rows(each.to(hidden.dtype)) for each in (expand.weight, expand.bias))
+                branches[name] = F.linear(self._activated(name, hidden), weight, bias)
+            return self._fuse(exact, branches).to(part.local.dtype)
 
-    def _joined_context(self, part: Parts, x: Tensor, space: range) -> Tensor:
+    def _hidden(self, part: Parts, x: Tensor) -> dict[str, Tensor]:
+        """What each branch reduces the context of all parts to."""
+        layers: list[Any] = [self.get_submodule(f"{name}_reduce") for name in self.fusion]
+        reduce = torch.cat([layer.weight for layer in layers]).to(x.dtype)
+        space = range(2, part.whole.ndim)
         if self.pooling == "avg":
-            return (part.total(space, x.sum(-1))[0] / part.size(space)).to(x.dtype)
-        logits = self.mask(x.mT)
+            hidden = part.product(reduce, (part.total(space, x.sum(-1))[0] / part.size(space)).to(x.dtype))
+        elif part.along((1,)):
+            both = part.product(torch.cat([self.mask.weight.to(x.dtype), reduce]), x)
+            hidden = self._weighted(part, both[:, 1:], both[:, :1].mT + self.mask.bias.to(x.dtype), space)
+        else:
+            hidden = part.product(reduce, self._weighted(part, x, self.mask(x.mT), space))
+        bias = torch.cat([layer.bias for layer in layers]).to(x.dtype)
+        sizes = [layer.out_features for layer in layers]
+        return dict(zip(self.fusion, (hidden + bias).split(sizes, 1), strict=True))
+
+    def _weighted(self, part: Parts, x: Tensor, logits: Tensor, space: range) -> Tensor:
+        """The sum of x over the positions of all parts, weighted by the softmax of their logits."""
         own = logits.detach().amax(1, keepdim=True) if x.shape[-1] else x.new_full((len(x), 1, 1), -torch.inf)
         powers = (logits - own).exp()
         sums = torch.cat([own, powers.sum(1, keepdim=True), x @ powers], 1).squeeze(-1)
-        most, total, context = part.stacked(sums, space).split([1, 1, x.shape[1]], 2)
+        most, total, weighted = part.stacked(sums, space).split([1, 1, x.shape[1]], 2)
         share = (most - most.amax(0)).exp().detach()
-        return (share * context).sum(0) / (share * total).sum(0)
+        return (share * weighted).sum(0) / (share * total).sum(0)
 
     def _context(self, x: Tensor) -> Tensor:
         if self.pooling == "avg":
@@ -125,9 +146,15 @@ class GCBlock(Norm):
         attention = torch.softmax(self.mask(x.mT), 1)
         return (x @ attention).squeeze(-1)
 
-    def _branch(self, name: str, context: Tensor) -> Tensor:
-        reduce, norm, expand = (self.get_submodule(f"{name}_{part}") for part in ("reduce", "norm", "expand"))
-        return expand(torch.relu(norm(reduce(context))))
+    def _activated(self, name: str, hidden: Tensor) -> Tensor:
+        return torch.relu(self.get_submodule(f"{name}_norm")(hidden))
+
+    def _fuse(self, y: Tensor, branches: dict[str, Tensor]) -> Tensor:
+        if "mul" in branches:
+            y = ops.affine(y, torch.sigmoid(branches["mul"]))
+        if "add" in branches:
+            y = ops.affine(y, None, branches["add"])
+        return y
 
 
 def _names(owner: object, fusion: Sequence[str]) -> tuple[str, ...]:

@@ -85,8 +85,9 @@ class GDN(Norm):
             positions = energy.unsqueeze(-1).flatten(2).unsqueeze(-1)
             d = F.conv2d(positions, mix[:, :, None, None], bias).to(exact.dtype).reshape(x.shape)
         else:
-            bias, mix = part.parameter(self, "beta", bias, 1), part.shared(self, "gamma", mix)
-            d = part.joined(part.own(part.product(mix, part.local)) + ops.channel.along(bias, part.local))
+            bias, mix = part.with_gradients_of_all(self, beta=bias, gamma=mix)
+            own = part.own(part.product(mix, part.local))
+            d = part.joined(own + ops.channel.along(part.rows(bias), part.local))
         if self.power == 1:
             return (exact * d if self.inverse else exact / d).to(x.dtype)
         return (exact * (d.sqrt() if self.inverse else d.rsqrt())).to(x.dtype)

@@ -67,7 +67,8 @@ class GDNParametric(Norm):
         return in_layout_of(x, y).to(x.dtype)
 
     def over_parts(self, part: Parts) -> Tensor:
-        """Transform images whose channels are cut: a message of the responses, and one of their powers."""
+        """Transform images whose channels are cut, by one message: its sum is every response, which each needs."""
+        check.channels_first(self, part.whole, self.num_features)
         exact = statistics.accurate(part.local)
         kind = exact.dtype
         squares = {"weight": self.weight, "alpha": self.alpha, "gamma": self.gamma}
@@ -76,10 +77,10 @@ class GDNParametric(Norm):
             part.parameter(self, name, value, 1).to(kind)
             for name, value in (("beta", self.beta), ("epsilon", self.epsilon))
         )
-        z = part.own(part.product(weight, exact)).movedim(1, -1)
-        powers = _mixed_powers(z, part.own(alpha), part.own(gamma)).movedim(-1, 1)
-        d = beta + part.own(part.summed(powers, 1)).movedim(1, -1)
-        return in_layout_of(part.local, (z * d**-epsilon).movedim(-1, 1)).to(part.local.dtype)
+        z = part.product(weight, exact)
+        own = part.own(z).movedim(1, -1)
+        d = beta + _mixed_powers(z.movedim(1, -1), part.rows(alpha), part.rows(gamma))
+        return in_layout_of(part.local, (own * d**-epsilon).movedim(-1, 1)).to(part.local.dtype)
 
 
 def _mixed_powers(z: Tensor, alpha: Tensor, gamma: Tensor) -> Tensor:

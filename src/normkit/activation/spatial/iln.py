@@ -55,6 +55,7 @@ class ILN(LayerInstanceNorm):
 
     def over_parts(self, part: Parts) -> Tensor:
         """Normalize images whose channels or space are cut, by one message for each."""
+        check.channels_first(self, part.whole, self.num_features, 3)
         exact, space = statistics.accurate(part.local), range(2, part.whole.ndim)
         parameters = {"rho": self.rho, "weight": self.weight, "bias": self.bias}
         rho, weight, bias = (part.parameter(self, name, value, 1) for name, value in parameters.items())

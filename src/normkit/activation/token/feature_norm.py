@@ -66,6 +66,7 @@ class FeatureNorm(Norm):
 
     def over_parts(self, part: Parts) -> Tensor:
         """Set the length of samples whose features are cut, by one message."""
+        check.channels_first(self, part.whole, self.num_features)
         features = range(1, part.whole.ndim)
         h, count = statistics.accurate(part.local), part.size(features)
         if self.center:

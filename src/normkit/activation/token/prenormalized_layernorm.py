@@ -69,6 +69,7 @@ class PrenormalizedLayerNorm(Norm):
 
     def over_parts(self, part: Parts) -> Tensor:
         """Normalize cut vectors: a message of the means, and one of the deviations, which need these."""
+        check.features_last(self, part.whole, self.dim)
         last, kind = part.whole.ndim - 1, part.local.dtype
         weight, bias = (part.parameter(self, n, p, last) for n, p in (("weight", self.weight), ("bias", self.bias)))
         z, _, size, square = part.deviations(part.local, (last,))

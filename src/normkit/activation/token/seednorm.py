@@ -69,6 +69,7 @@ class SeeDNorm(Norm):
 
     def over_parts(self, part: Parts) -> Tensor:
         """Normalize cut vectors, whose products and sum of squares are one message."""
+        check.features_last(self, part.whole, self.dim)
         last, z = part.whole.ndim - 1, accurate(part.local)
         gains = (("weight", self.weight), ("alpha", self.alpha), ("beta", self.beta))
         weight, alpha, beta = (part.parameter(self, name, value, last) for name, value in gains)
