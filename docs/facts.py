@@ -173,6 +173,15 @@ def charts(card: Card) -> list[Race]:
     return [*raced().get(card.name, []), *lab]
 
 
+def short(number: float) -> str:
+    """Three digits, and never an exponent for what is large.
+
+    >>> short(2561.2), short(28.46), short(0.000123)
+    ('2,560', '28.5', '0.000123')
+    """
+    return f"{number:.3g}" if abs(number) < 1000 else f"{int(float(f'{number:.3g}')):,}"
+
+
 def chart(bars: list[Bar], unit: str, own: str) -> str:
     """Draw bars with the ends of what was seen."""
     losses = not unit
@@ -199,12 +208,10 @@ def chart(bars: list[Bar], unit: str, own: str) -> str:
             )
         drawn.append(pictures._text(left - 4, y + 11, bar.name, "end"))
         drawn.append(
-            pictures._text(
-                max(x(bar.high), x(bar.middle)) + 5, y + 11, f"{bar.middle:.3g}" + f" {unit}".rstrip(), "start"
-            )
+            pictures._text(max(x(bar.high), x(bar.middle)) + 5, y + 11, f"{short(bar.middle)} {unit}".rstrip(), "start")
         )
-    label = "; ".join(f"{bar.name} {bar.middle:.3g} {unit}".rstrip() for bar in bars)
-    return pictures.svg(left + wide + 74, 20 * len(bars) + 6, label, "".join(drawn))
+    label = "; ".join(f"{bar.name} {short(bar.middle)} {unit}".rstrip() for bar in bars)
+    return pictures.svg(left + wide + 46 + 7 * len(unit), 20 * len(bars) + 6, label, "".join(drawn))
 
 
 @functools.cache

@@ -115,7 +115,7 @@ def evidence_linked(row: re.Match) -> str:
     """A row of a table about methods, with links to the papers whose evidence it has."""
     named = [nk.card(name) for name in LINK.findall(row[1].split(" | ")[0])]
     papers = [found[0] for card in named for found in PAPER_LINK.finditer(paper(card.paper))]
-    return f"{row[1]} {', '.join(dict.fromkeys(papers))} |" if papers else row[0]
+    return f"{row[1]} ({', '.join(dict.fromkeys(papers))}) |" if papers else row[0]
 
 
 def on_page_content(html, page, config, files):
@@ -249,7 +249,7 @@ def sheet(place: str, found: list[Card]) -> str:
         drawn = pictures.picture(card.name)
         first = [b for b in facts.parts(card).equation.split("\n\n") if b.startswith("    ")][:1]
         link = f'<a href="../{address(card).removeprefix("methods/").removesuffix(".md")}.html">{card.name}</a>'
-        inside = f"<h3>{link} <small>{year(card)}</small></h3>{thumb(card, shared) if drawn else ''}"
+        inside = f"<h3>{link} <small>{year(card)}</small></h3>{thumb(card, shared, 100) if drawn else ''}"
         cells.append(f"<div>{inside}<p>{facts.escaped(card.summary)}</p>{''.join(map(equation, first))}</div>")
     parts.append(f'{symbols(shared)}\n<div class="sheet">{"".join(cells)}</div>')
     return "---\nsearch:\n  exclude: true\n---\n" + "\n\n".join(parts) + "\n"
@@ -350,7 +350,7 @@ def page(card: Card) -> str:
     kept = table(("name", "shape", "kind"), state) if state else no_state(card)
     sections = [
         ("", f"{search_words(card)}# {card.name}\n\n{naming(card)}\n\n**{escaped(card.summary)}**\n\n{picture(card)}"),
-        ("Equation", equations(parts.equation)),
+        ("Equation" if written(parts.equation) else "What it does", equations(parts.equation)),
         ("Example" + UNSEARCHED, example(card)),
         ("When to use it", when(card, parts.use)),
         ("Measured here" + UNSEARCHED, measurements(card)),
@@ -440,6 +440,11 @@ def equation(block: str) -> str:
     return f'<div class="eq">{"".join(map(typeset.typeset, block.splitlines()))}</div>'
 
 
+def written(text: str) -> bool:
+    """Whether there is an equation among the words."""
+    return any(block.startswith("    ") and not typeset.is_table(block) for block in text.split("\n\n"))
+
+
 def equations(text: str) -> str:
     """The part of a docstring around its equation."""
     blocks = docstrings.fenced(text).split("\n\n")
@@ -473,8 +478,10 @@ def measurements(card: Card) -> str:
     parts = []
     for title, unit, file, bars in facts.charts(card):
         parts.append(figure(facts.chart(bars, unit, card.name), f"{facts.escaped(title)}. {record(file + '.json')}"))
-    for file, title, head, rows in facts.recorded(card):
-        parts.append(f"{title}, {record(file)}:\n\n{table(head, rows)}")
+    rows = [f"{title}, {record(file)}:\n\n{table(head, rows)}" for file, title, head, rows in facts.recorded(card)]
+    if len(rows) > 1:
+        rows = [f'<details markdown="1"><summary>{len(rows)} tables of records</summary>', *rows, "</details>"]
+    parts += rows
     return "\n\n".join(parts) or not_raced(card)
 
 
@@ -638,7 +645,7 @@ def escaped(text: str) -> str:
     """Keep Markdown from reading signs outside of code as its own."""
     parts = re.split(r"(``.*?``|`[^`]*`)", text)
     plain = [
-        re.sub(r"([*_|<>\[\]])", r"\\\1", part) if at % 2 == 0 else part.replace("|", "\\|")
+        re.sub(r"([*_|>\[\]])", r"\\\1", part).replace("<", "&lt;") if at % 2 == 0 else part.replace("|", "\\|")
         for at, part in enumerate(parts)
     ]
     return "".join(plain)
