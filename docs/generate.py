@@ -480,7 +480,7 @@ def measurements(card: Card) -> str:
         parts.append(figure(facts.chart(bars, unit, card.name), f"{facts.escaped(title)}. {record(file + '.json')}"))
     rows = [f"{title}, {record(file)}:\n\n{table(head, rows)}" for file, title, head, rows in facts.recorded(card)]
     if len(rows) > 1:
-        rows = [f'<details markdown="1"><summary>{len(rows)} tables of records</summary>', *rows, "</details>"]
+        rows = [f'<details markdown="1"><summary>{len(rows)} tables of measurements</summary>', *rows, "</details>"]
     parts += rows
     return "\n\n".join(parts) or not_raced(card)
 
