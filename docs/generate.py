@@ -232,7 +232,9 @@ def index() -> str:
 def years() -> str:
     """The timeline."""
     drawing = figure(lineage.timeline(lineage.links("../")))
-    words = "Each point is a method; rest on it for its name. Those that most others replace are named."
+    words = (
+        "Each point is a method, and a link; hold the pointer over it for its name. The most replaced ones are named."
+    )
     return f"---\nhide: [navigation, toc]\n---\n# Methods by year\n\n{words}\n\n{drawing}\n"
 
 
