@@ -245,7 +245,10 @@ def sheet_address(place: str) -> str:
 
 def sheet(place: str, found: list[Card]) -> str:
     """A folder on one page: of each method the picture, the name, what it does, the equation."""
-    parts = [f"# {place}, on one page", f"{reference.meaning_of(place, importlib.import_module)} To print."]
+    parts = [
+        f"# {place}, on one page",
+        f"{reference.meaning_of(place, importlib.import_module)} It prints without the menu.",
+    ]
     cells, shared = [], {}
     for card in found:
         drawn = pictures.picture(card.name)
