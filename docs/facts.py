@@ -7,6 +7,7 @@ import html
 import inspect
 import json
 import re
+import unicodedata
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -315,7 +316,7 @@ def bibtex(card: Card) -> str:
             for name in names
             for word in (name.removesuffix(" others"), *(["others"] if name.endswith(" others") else []))
         ]
-        first = re.sub(r"\W", "", names[0].split()[-1].lower()) if names else "anonymous"
+        first = re.sub(r"\W", "", unaccented(names[0].split()[-1].lower())) if names else "anonymous"
         word = next((w for w in re.findall(r"[A-Za-z]+", title) if w.lower() not in STOP), "paper").lower()
         number = ARXIV_ID.search(text)
         lines = [
@@ -326,6 +327,15 @@ def bibtex(card: Card) -> str:
         lines += [f"eprint = {{{number[1]}}}", "archivePrefix = {arXiv}"] if number else []
         entries.append(f"@misc{{{first}{when}{word},\n" + "".join(f"  {line},\n" for line in lines) + "}")
     return "\n\n".join(entries)
+
+
+def unaccented(text: str) -> str:
+    """Letters without their accents, which keys of BibTeX must not have.
+
+    >>> unaccented("radovanović")
+    'radovanovic'
+    """
+    return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
 
 
 # Ticks of the table.
