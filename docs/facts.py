@@ -23,7 +23,7 @@ from normkit import reference
 from normkit.catalog import Card
 from normkit.claims import engine, shelf
 from normkit.ops import paths
-from normkit.surgery.exact.pairs import scale_and_shift
+from normkit.surgery.exact.pairs import measure_affine, scale_and_shift
 
 ROOT = Path(__file__).parents[1]
 ROWS = re.compile(r"^\| (.+) \|$", re.MULTILINE)
@@ -373,10 +373,15 @@ def ticks(name: str) -> dict[str, bool | None]:
 
 
 def folds(card: Card) -> bool:
-    """Whether evaluation is a gain and a shift of each channel."""
-    with pictures.quiet():
+    """Whether evaluation is a gain and a shift of each channel, also once statistics and parameters have moved."""
+    with pictures.quiet(), torch.no_grad():
         try:
-            return scale_and_shift(card.small().eval()) is not None
+            made = card.small()
+            made(*card.draw())
+            for parameter in made.parameters():
+                parameter.uniform_(0.2, 0.8)
+            made.eval()
+            return (measure_affine if hasattr(made, "running_var") else scale_and_shift)(made) is not None
         except Exception:  # it is not one of those
             return False
 

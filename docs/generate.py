@@ -313,7 +313,8 @@ def table_row(card: Card, step: str, thumbs: dict[str, str]) -> str:
     shown = ", ".join(name for name, value in ticked.items() if value)
     tasks = "; ".join(title for title, *_ in facts.guide().get(card.name, []))
     cells = [statistic_over(card), year(card), shown, step, state, ", ".join(card.replaces)]
-    first = f"<td>{link}<br><small>{' '.join(words)}</small></td><td>{thumb(card, thumbs)}</td>"
+    drawn = in_short(card) if card.kind.name == "text" else thumb(card, thumbs)
+    first = f"<td>{link}<br><small>{' '.join(words)}</small></td><td>{drawn}</td>"
     data = f'data-room="{reference.folder(card)}" data-ticks="{signs}" data-tasks="{html.escape(tasks, quote=True)}"'
     data += f' data-names="{html.escape(" ".join(names[6:]), quote=True)}"' if names[6:] else ""
     return f"<tr {data}>{first}{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>\n"
@@ -428,11 +429,19 @@ def picture(card: Card) -> str:
     return "\n\n".join(filter(None, [shown, legend(card)]))
 
 
+def sides_of(card: Card) -> tuple[str, str]:
+    """What a method of text is asked, and what it makes of it."""
+    return ", ".join(map(repr, next(iter(card.entry.calls.values())))), examples.example(card.name).output
+
+
+def in_short(card: Card) -> str:
+    """What a method of text makes of what it is asked, by its first words."""
+    return " → ".join(f"<small>{html.escape(textwrap.shorten(side, 40))}</small>" for side in sides_of(card))
+
+
 def change(card: Card) -> str:
     """What a method of text makes of what it is asked, before and after."""
-    asked = next(iter(card.entry.calls.values()))
-    after = examples.example(card.name).output
-    sides = (("before", ", ".join(map(repr, asked))), ("after", after))
+    sides = zip(("before", "after"), sides_of(card), strict=True)
     cells = "".join(f"<div><b>{name}</b><pre><code>{html.escape(text)}</code></pre></div>" for name, text in sides)
     return f'<div class="change">{cells}</div>'
 

@@ -246,7 +246,10 @@ def test_the_map_and_the_timeline_have_every_method_once_with_its_page():
 def test_ticks_are_what_the_methods_do():
     ticks = of("facts").ticks
     assert ticks("batchnorm")["folds"]
+    assert ticks("frozen-batchnorm")["folds"]
     assert not ticks("layernorm")["folds"]
+    assert not ticks("batch-instance-norm")["folds"], "its gate has not moved yet"
+    assert not ticks("decorrelated-batchnorm")["folds"], "its covariance has not moved yet"
     assert ticks("layernorm")["any batch"]
     assert not ticks("batchnorm")["any batch"]
     assert ticks("cumulative-groupnorm")["causal"]
