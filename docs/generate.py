@@ -436,7 +436,8 @@ def sides_of(card: Card) -> tuple[str, str]:
 
 def in_short(card: Card) -> str:
     """What a method of text makes of what it is asked, by its first words."""
-    return " → ".join(f"<small>{html.escape(textwrap.shorten(side, 40))}</small>" for side in sides_of(card))
+    words = [textwrap.shorten(side, 40, placeholder=" …") for side in sides_of(card)]
+    return " → ".join(f"<small>{html.escape(side)}</small>" for side in words)
 
 
 def change(card: Card) -> str:
