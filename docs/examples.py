@@ -75,6 +75,8 @@ def written(card: Card) -> str:
     """The lines of use, with inputs drawn by torch before them."""
     body = reference.usage(card, WIDTH).partition("import normkit as nk\n\n")[2]
     body = re.sub(r"\n(y = [^\n]*?)  # [^\n]*$", r"\n\1", body)
+    body = re.sub(r"Linear\(in_features=(\d+), out_features=(\d+)", r"Linear(\1, \2", body)
+    body = re.sub(r"\n# or nk\.create\(.{100,}", "", body)
     if card.kind.name == "optimizer":
         return _head(body, _training(body))
     if card.kind.name == "text":

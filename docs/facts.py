@@ -7,6 +7,7 @@ import html
 import inspect
 import json
 import re
+import unicodedata
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from normkit import reference
 from normkit.catalog import Card
 from normkit.claims import engine, shelf
 from normkit.ops import paths
-from normkit.surgery.exact.pairs import scale_and_shift
+from normkit.surgery.exact.pairs import measure_affine, scale_and_shift
 
 ROOT = Path(__file__).parents[1]
 ROWS = re.compile(r"^\| (.+) \|$", re.MULTILINE)
@@ -173,6 +174,15 @@ def charts(card: Card) -> list[Race]:
     return [*raced().get(card.name, []), *lab]
 
 
+def short(number: float) -> str:
+    """Three digits, and never an exponent for what is large.
+
+    >>> short(2561.2), short(28.46), short(0.000123)
+    ('2,560', '28.5', '0.000123')
+    """
+    return f"{number:.3g}" if abs(number) < 1000 else f"{int(float(f'{number:.3g}')):,}"
+
+
 def chart(bars: list[Bar], unit: str, own: str) -> str:
     """Draw bars with the ends of what was seen."""
     losses = not unit
@@ -199,12 +209,10 @@ def chart(bars: list[Bar], unit: str, own: str) -> str:
             )
         drawn.append(pictures._text(left - 4, y + 11, bar.name, "end"))
         drawn.append(
-            pictures._text(
-                max(x(bar.high), x(bar.middle)) + 5, y + 11, f"{bar.middle:.3g}" + f" {unit}".rstrip(), "start"
-            )
+            pictures._text(max(x(bar.high), x(bar.middle)) + 5, y + 11, f"{short(bar.middle)} {unit}".rstrip(), "start")
         )
-    label = "; ".join(f"{bar.name} {bar.middle:.3g} {unit}".rstrip() for bar in bars)
-    return pictures.svg(left + wide + 74, 20 * len(bars) + 6, label, "".join(drawn))
+    label = "; ".join(f"{bar.name} {short(bar.middle)} {unit}".rstrip() for bar in bars)
+    return pictures.svg(left + wide + 46 + 7 * len(unit), 20 * len(bars) + 6, label, "".join(drawn))
 
 
 @functools.cache
@@ -308,7 +316,7 @@ def bibtex(card: Card) -> str:
             for name in names
             for word in (name.removesuffix(" others"), *(["others"] if name.endswith(" others") else []))
         ]
-        first = re.sub(r"\W", "", names[0].split()[-1].lower()) if names else "anonymous"
+        first = re.sub(r"\W", "", unaccented(names[0].split()[-1].lower())) if names else "anonymous"
         word = next((w for w in re.findall(r"[A-Za-z]+", title) if w.lower() not in STOP), "paper").lower()
         number = ARXIV_ID.search(text)
         lines = [
@@ -319,6 +327,15 @@ def bibtex(card: Card) -> str:
         lines += [f"eprint = {{{number[1]}}}", "archivePrefix = {arXiv}"] if number else []
         entries.append(f"@misc{{{first}{when}{word},\n" + "".join(f"  {line},\n" for line in lines) + "}")
     return "\n\n".join(entries)
+
+
+def unaccented(text: str) -> str:
+    """Letters without their accents, which keys of BibTeX must not have.
+
+    >>> unaccented("radovanović")
+    'radovanovic'
+    """
+    return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
 
 
 # Ticks of the table.
@@ -356,10 +373,15 @@ def ticks(name: str) -> dict[str, bool | None]:
 
 
 def folds(card: Card) -> bool:
-    """Whether evaluation is a gain and a shift of each channel."""
-    with pictures.quiet():
+    """Whether evaluation is a gain and a shift of each channel, also once statistics and parameters have moved."""
+    with pictures.quiet(), torch.no_grad():
         try:
-            return scale_and_shift(card.small().eval()) is not None
+            made = card.small()
+            made(*card.draw())
+            for parameter in made.parameters():
+                parameter.uniform_(0.2, 0.8)
+            made.eval()
+            return (measure_affine if hasattr(made, "running_var") else scale_and_shift)(made) is not None
         except Exception:  # it is not one of those
             return False
 

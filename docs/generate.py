@@ -115,7 +115,7 @@ def evidence_linked(row: re.Match) -> str:
     """A row of a table about methods, with links to the papers whose evidence it has."""
     named = [nk.card(name) for name in LINK.findall(row[1].split(" | ")[0])]
     papers = [found[0] for card in named for found in PAPER_LINK.finditer(paper(card.paper))]
-    return f"{row[1]} {', '.join(dict.fromkeys(papers))} |" if papers else row[0]
+    return f"{row[1]} ({', '.join(dict.fromkeys(papers))}) |" if papers else row[0]
 
 
 def on_page_content(html, page, config, files):
@@ -232,7 +232,9 @@ def index() -> str:
 def years() -> str:
     """The timeline."""
     drawing = figure(lineage.timeline(lineage.links("../")))
-    words = "Each point is a method; rest on it for its name. Those that most others replace are named."
+    words = (
+        "Each point is a method, and a link; hold the pointer over it for its name. The most replaced ones are named."
+    )
     return f"---\nhide: [navigation, toc]\n---\n# Methods by year\n\n{words}\n\n{drawing}\n"
 
 
@@ -243,13 +245,16 @@ def sheet_address(place: str) -> str:
 
 def sheet(place: str, found: list[Card]) -> str:
     """A folder on one page: of each method the picture, the name, what it does, the equation."""
-    parts = [f"# {place}, on one page", f"{reference.meaning_of(place, importlib.import_module)} To print."]
+    parts = [
+        f"# {place}, on one page",
+        f"{reference.meaning_of(place, importlib.import_module)} It prints without the menu.",
+    ]
     cells, shared = [], {}
     for card in found:
         drawn = pictures.picture(card.name)
         first = [b for b in facts.parts(card).equation.split("\n\n") if b.startswith("    ")][:1]
         link = f'<a href="../{address(card).removeprefix("methods/").removesuffix(".md")}.html">{card.name}</a>'
-        inside = f"<h3>{link} <small>{year(card)}</small></h3>{thumb(card, shared) if drawn else ''}"
+        inside = f"<h3>{link} <small>{year(card)}</small></h3>{thumb(card, shared, 100) if drawn else ''}"
         cells.append(f"<div>{inside}<p>{facts.escaped(card.summary)}</p>{''.join(map(equation, first))}</div>")
     parts.append(f'{symbols(shared)}\n<div class="sheet">{"".join(cells)}</div>')
     return "---\nsearch:\n  exclude: true\n---\n" + "\n\n".join(parts) + "\n"
@@ -308,7 +313,8 @@ def table_row(card: Card, step: str, thumbs: dict[str, str]) -> str:
     shown = ", ".join(name for name, value in ticked.items() if value)
     tasks = "; ".join(title for title, *_ in facts.guide().get(card.name, []))
     cells = [statistic_over(card), year(card), shown, step, state, ", ".join(card.replaces)]
-    first = f"<td>{link}<br><small>{' '.join(words)}</small></td><td>{thumb(card, thumbs)}</td>"
+    drawn = in_short(card) if card.kind.name == "text" else thumb(card, thumbs)
+    first = f"<td>{link}<br><small>{' '.join(words)}</small></td><td>{drawn}</td>"
     data = f'data-room="{reference.folder(card)}" data-ticks="{signs}" data-tasks="{html.escape(tasks, quote=True)}"'
     data += f' data-names="{html.escape(" ".join(names[6:]), quote=True)}"' if names[6:] else ""
     return f"<tr {data}>{first}{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>\n"
@@ -350,7 +356,7 @@ def page(card: Card) -> str:
     kept = table(("name", "shape", "kind"), state) if state else no_state(card)
     sections = [
         ("", f"{search_words(card)}# {card.name}\n\n{naming(card)}\n\n**{escaped(card.summary)}**\n\n{picture(card)}"),
-        ("Equation", equations(parts.equation)),
+        ("Equation" if written(parts.equation) else "What it does", equations(parts.equation)),
         ("Example" + UNSEARCHED, example(card)),
         ("When to use it", when(card, parts.use)),
         ("Measured here" + UNSEARCHED, measurements(card)),
@@ -423,11 +429,20 @@ def picture(card: Card) -> str:
     return "\n\n".join(filter(None, [shown, legend(card)]))
 
 
+def sides_of(card: Card) -> tuple[str, str]:
+    """What a method of text is asked, and what it makes of it."""
+    return ", ".join(map(repr, next(iter(card.entry.calls.values())))), examples.example(card.name).output
+
+
+def in_short(card: Card) -> str:
+    """What a method of text makes of what it is asked, by its first words."""
+    words = [textwrap.shorten(side, 40, placeholder=" …") for side in sides_of(card)]
+    return " → ".join(f"<small>{html.escape(side)}</small>" for side in words)
+
+
 def change(card: Card) -> str:
     """What a method of text makes of what it is asked, before and after."""
-    asked = next(iter(card.entry.calls.values()))
-    after = examples.example(card.name).output
-    sides = (("before", ", ".join(map(repr, asked))), ("after", after))
+    sides = zip(("before", "after"), sides_of(card), strict=True)
     cells = "".join(f"<div><b>{name}</b><pre><code>{html.escape(text)}</code></pre></div>" for name, text in sides)
     return f'<div class="change">{cells}</div>'
 
@@ -438,6 +453,11 @@ def equation(block: str) -> str:
     if typeset.is_table(block):
         return f"<pre><code>{html.escape(block)}</code></pre>"
     return f'<div class="eq">{"".join(map(typeset.typeset, block.splitlines()))}</div>'
+
+
+def written(text: str) -> bool:
+    """Whether there is an equation among the words."""
+    return any(block.startswith("    ") and not typeset.is_table(block) for block in text.split("\n\n"))
 
 
 def equations(text: str) -> str:
@@ -473,8 +493,10 @@ def measurements(card: Card) -> str:
     parts = []
     for title, unit, file, bars in facts.charts(card):
         parts.append(figure(facts.chart(bars, unit, card.name), f"{facts.escaped(title)}. {record(file + '.json')}"))
-    for file, title, head, rows in facts.recorded(card):
-        parts.append(f"{title}, {record(file)}:\n\n{table(head, rows)}")
+    rows = [f"{title}, {record(file)}:\n\n{table(head, rows)}" for file, title, head, rows in facts.recorded(card)]
+    if len(rows) > 1:
+        rows = [f'<details markdown="1"><summary>{len(rows)} tables of measurements</summary>', *rows, "</details>"]
+    parts += rows
     return "\n\n".join(parts) or not_raced(card)
 
 
@@ -638,7 +660,7 @@ def escaped(text: str) -> str:
     """Keep Markdown from reading signs outside of code as its own."""
     parts = re.split(r"(``.*?``|`[^`]*`)", text)
     plain = [
-        re.sub(r"([*_|<>\[\]])", r"\\\1", part) if at % 2 == 0 else part.replace("|", "\\|")
+        re.sub(r"([*_|>\[\]])", r"\\\1", part).replace("<", "&lt;") if at % 2 == 0 else part.replace("|", "\\|")
         for at, part in enumerate(parts)
     ]
     return "".join(plain)

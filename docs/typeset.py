@@ -31,7 +31,10 @@ PROSE = re.compile(
     r"\b(of|over|where|the|if|its|each|by|is|as|from|for|so|not|which|whose|likewise|without|with|else|times|"
     r"and|between|inverse|first|last|has|are|divided|turned|otherwise|or|length|then|once|every)\b(?! *[=<(])"
 )
-WORDS = re.compile(r"(?=.*\b(?:the|with|and|of)\b)[a-z]{2,}(?:[ ,]+[a-z]+){2,}[.,;]?")  # a part that is no equation
+WORDS = re.compile(  # a part that is no equation: words, or names of models
+    r"(?=.*\b(?:the|with|and|of)\b)[a-z]{2,}(?:[ ,]+[a-z]+){2,}[.,;]?"
+    r"|[A-Z][\w-]{2,}(?: \d)?(?:, [A-Z][\w-]{2,}(?: \d)?)+"
+)
 TOKEN = re.compile(
     r"(?P<space>\s+)|(?P<quoted>\"[\w -]+\")"
     r"|(?P<name>[^\W\d_²³⁴⁻¹ᵀ]+[0-9]*(?:_\{[^{}]*\}|_[^\W²³⁴⁻¹ᵀ]+(?:\.\w+)*)?)|(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)"
@@ -39,12 +42,15 @@ TOKEN = re.compile(
 )
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 STOPS = {"+", "-", "=", ",", ";", "<-", "->", "<", ">", "<=", ">=", "!=", ":", "|"}
+BREAKS = {"+", "-", "=", "<-", "<=", ">="}  # before which a long line may go on below
+COMMAS = [("sign", ","), ("sign", ";")]
+SHORT, LONG = 8, 30  # signs of a piece that is too short for a line, and of one that fits
 
 
 def typeset(line: str) -> str:
     """Write one line of an equation as MathML, what stands far apart in it as equations beside each other."""
-    parts = [_part(part) for part in re.split(r"\s{3,}", line.strip())]
-    return "<div>" + "".join(f'<math display="block">{part}</math>' for part in parts) + "</div>"
+    parts = [_part(part) for part in re.split(r"\s{3,}", line.replace("`", "").strip())]
+    return "<div>" + "".join(f"<span>{part}</span>" if part.count("<math") > 1 else part for part in parts) + "</div>"
 
 
 def is_table(block: str) -> bool:
@@ -59,16 +65,57 @@ def is_table(block: str) -> bool:
 
 def _part(text: str) -> str:
     if WORDS.fullmatch(text):
-        return f"<mtext>{html.escape(text)}</mtext>"
+        return f'<math display="block"><mtext>{html.escape(text)}</mtext></math>'
     nodes = _grouped(_tokens(text))
-    return "".join(map(_written, nodes if PROSE.search(text) else _fractions(nodes)))
+    pieces = _pieces(nodes if PROSE.search(text) else _fractions(nodes))
+    return "".join(f'<math display="block">{_row(piece)}</math>' for piece in pieces)
+
+
+def _pieces(nodes: list[Node]) -> list[list[Node]]:
+    """Cut a line where it may go on below, into pieces that are long enough to be read."""
+    pieces: list[list[Node]] = []
+    for term in _terms(nodes, BREAKS):
+        for factor in _terms(term, {"*"}) if _length(term) > LONG else [term]:
+            room = LONG + SHORT * (_length(factor) < SHORT)
+            if pieces and (_length(pieces[-1]) < SHORT or _length(pieces[-1]) + _length(factor) <= room):
+                pieces[-1] += factor
+            else:
+                pieces.append(factor)
+    return pieces[:1] + [[_between(piece[0]), *piece[1:]] for piece in pieces[1:]]
+
+
+def _between(node: Node) -> Node:
+    """A sign that begins a piece stands between two terms all the same."""
+    return ("infix", node[1]) if node[0] == "sign" else node
+
+
+def _terms(nodes: list[Node], breaks: set[str]) -> list[list[Node]]:
+    """Cut before operations, before words of prose, and behind commas."""
+    terms: list[list[Node]] = [[]]
+    for at, node in enumerate(nodes):
+        word = node[0] == "name" and at and nodes[at - 1][0] == "gap" and PROSE.fullmatch(node[1])
+        if terms[-1] and ((node[0] == "sign" and node[1] in breaks) or word or nodes[at - 1] in COMMAS):
+            terms.append([])
+        terms[-1].append(node)
+    return terms
+
+
+def _length(node: Node | list[Node] | str) -> int:
+    """How many signs wide something is, nearly."""
+    if isinstance(node, str):
+        return len(node)
+    if node and node[0] == "fraction":
+        return max(_length(node[1]), _length(node[2]))
+    return sum(map(_length, node[1:] if node and isinstance(node[0], str) else node))
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
     return [(str(found.lastgroup), found[0]) for found in TOKEN.finditer(text)]
 
 
-Node = tuple  # (kind, text or nodes): "name", "number", "sign", "words", "group", "call", "raised", "fraction", "hat"
+Node = (
+    tuple  # (kind, text or nodes); kinds are "name", "number", "sign", "infix", "gap", "group", "call", "raised", ...
+)
 
 
 def _grouped(tokens: list[tuple[str, str]]) -> list[Node]:
@@ -109,10 +156,15 @@ def _until(tokens: list[tuple[str, str]], at: int, end: str) -> tuple[list[Node]
             continue
         elif kind != "space":
             nodes.append((kind, text))
-        elif nodes and nodes[-1][0] == "name" and at + 1 < len(tokens) and after == "name":
+        elif nodes and nodes[-1][0] not in ("sign", "gap") and at + 1 < len(tokens) and _opens(tokens[at + 1]):
             nodes.append(("gap", " "))
         at += 1
     return nodes, len(tokens) + 1 if end else at
+
+
+def _opens(token: tuple[str, str]) -> bool:
+    """Whether a factor or a word begins with it."""
+    return token[0] in ("name", "number", "quoted") or token[1] in PAIRS or token[1] in ("|", "||")
 
 
 def _power(tokens: list[tuple[str, str]], at: int) -> tuple[list[Node], int]:
@@ -208,12 +260,13 @@ def _written(node: Node) -> str:
         return _written(name) + _written(group)
     if kind == "raised":
         return f"<msup>{_one([node[1]], bare=False)}{_one(node[2], bare=False)}</msup>"
+    if kind == "infix":
+        return _written(("sign", node[1])).replace("<mo>", '<mo form="infix">')
     if kind == "hat":
         return f"<mover><mrow>{_written(node[1])}</mrow><mo>^</mo></mover>"
     if kind == "fraction":
         return f"<mfrac>{_one(node[1])}{_one(node[2])}</mfrac>"
-    sign = SIGNS.get(node[1], node[1])
-    return "" if sign == "`" else f"<mo>{html.escape(sign)}</mo>"
+    return f"<mo>{html.escape(SIGNS.get(node[1], node[1]))}</mo>"
 
 
 def _one(nodes: list[Node], bare: bool = True) -> str:
@@ -235,6 +288,6 @@ def _name(text: str) -> str:
     if digits and not index and (len(digits[1]) == 1 or digits[1] in GREEK):
         base, index = digits[1], digits[2]
     index = index.strip("{}")
-    if index and (len(base) == 1 or base in GREEK or base in BIG):
+    if index and (len(base) == 1 or len(index) == 1 or base in GREEK or base in BIG):
         return f"<msub><mi>{GREEK.get(base, base)}</mi><mtext>{html.escape(GREEK.get(index, index))}</mtext></msub>"
     return f"<mi>{html.escape(GREEK.get(text, text))}</mi>"

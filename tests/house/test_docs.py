@@ -110,7 +110,8 @@ def test_python_is_marked_as_such():
 
 def commands(page):
     """Every simple command in the shell blocks of a page."""
-    lines = [line.partition("  #")[0].strip() for block in blocks(page, "bash") for line in block.splitlines()]
+    texts = [block.replace("\\\n", "") for block in blocks(page, "bash")]
+    lines = [line.partition("  #")[0].strip() for text in texts for line in text.splitlines()]
     return [command.strip() for line in lines for command in line.split("&&") if command.strip()]
 
 

@@ -29,6 +29,7 @@ ONE_OF_A_KIND = [
 ]
 ORDER = [
     "Equation",
+    "What it does",
     "Example",
     "When to use it",
     "Measured here",
@@ -140,6 +141,23 @@ def test_a_fraction_under_a_sum_takes_the_whole_of_it():
     assert below.count("<mi>") == 2
 
 
+def test_a_long_line_goes_on_below_before_an_operation():
+    made = of("typeset").typeset("y = weight[0] * n(x) + weight[1] * m(x) + weight[2] * k(x) + bias")
+    assert made.startswith("<div><span>")
+    pieces = re.findall(r"<math.*?</math>", made)
+    assert [re.sub(r"<[^>]*>", "", piece)[:8] for piece in pieces] == ["y=weight", "+weight["]
+    assert pieces[-1].startswith('<math display="block"><mo form="infix">+</mo>'), "not a sign of its own"
+
+
+def test_words_in_an_equation_stand_apart():
+    made = of("typeset").typeset("k = sqrt(d), or ``scale`` where |w| is 0")
+    assert re.sub(r"<[^>]*>", "", made.replace('<mspace width="0.25em"/>', " ")) == "k=d,or scale where |w| is 0"
+
+
+def test_a_large_number_is_written_out():
+    assert "2,560 thousand/s" in of("facts").chart([of("races").Bar("normkit", 2561.2, 0, 0)], "thousand/s", "normkit")
+
+
 def test_prose_keeps_its_stroke_and_every_sign():
     made = of("typeset").typeset("attention = r / (sum of r + 1)")
     assert "<mfrac>" not in made
@@ -173,7 +191,8 @@ def test_a_page_has_its_parts_in_order_and_says_its_drawings_in_words(name):
     page = of("generate").page(nk.card(name))
     titles = [title.partition(" {")[0] for title in re.findall(r"^## (.*)$", page, re.MULTILINE)]
     assert titles == sorted(titles, key=ORDER.index)
-    assert {"Equation", "Example", "Arguments", "Cite", "Source and tests"} <= set(titles)
+    assert {"Example", "Arguments", "Cite", "Source and tests"} <= set(titles)
+    assert titles[0] == ("Equation" if '<div class="eq">' in page else "What it does")
     drawings = re.findall(r"<svg [^>]*>", page)
     assert drawings
     assert all(re.search(r'role="img" aria-label="[^"]{5,}"', drawing) for drawing in drawings)
@@ -227,7 +246,10 @@ def test_the_map_and_the_timeline_have_every_method_once_with_its_page():
 def test_ticks_are_what_the_methods_do():
     ticks = of("facts").ticks
     assert ticks("batchnorm")["folds"]
+    assert ticks("frozen-batchnorm")["folds"]
     assert not ticks("layernorm")["folds"]
+    assert not ticks("batch-instance-norm")["folds"], "its gate has not moved yet"
+    assert not ticks("decorrelated-batchnorm")["folds"], "its covariance has not moved yet"
     assert ticks("layernorm")["any batch"]
     assert not ticks("batchnorm")["any batch"]
     assert ticks("cumulative-groupnorm")["causal"]

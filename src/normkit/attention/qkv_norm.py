@@ -13,7 +13,8 @@ from normkit.ops.rope import Turns, turns_of
 
 @method(
     "qkv-norm",
-    paper="HybridNorm: Towards Stable and Efficient Transformer Training (Zhuo et al., 2025), arXiv 2503.04598",
+    paper="HybridNorm: Towards Stable and Efficient Transformer Training via Hybrid Normalization (Zhuo et al., "
+    "2025), arXiv 2503.04598",
     shape="N heads T C",
     over="C",
     inputs={"k": "N heads S C", "v": "N heads S C", "mask?": "N heads T S : bool"},

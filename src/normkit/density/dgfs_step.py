@@ -23,7 +23,8 @@ class Step(NamedTuple):
 
 @method(
     NAME,
-    paper="Diffusion Generative Flow Samplers (Zhang et al., 2024), arXiv 2310.02679",
+    paper="Diffusion Generative Flow Samplers: Improving learning signals through partial trajectory optimization "
+    "(Zhang et al., 2024), arXiv 2310.02679",
     shape="B C",
     inputs={"drift": "B C", "noise": "B C"},
 )

@@ -18,7 +18,7 @@ VARIANTS = ("normal", "two-sided", "kl")
 
 @method(
     "nfe",
-    paper="Knowledge Graph Embedding by Normalizing Flows (AAAI 2023), arXiv 2409.19977",
+    paper="Knowledge Graph Embedding by Normalizing Flows (Xiao et al., AAAI 2023), arXiv 2409.19977",
     shape="N : index 6",
     inputs={"relation": "N : index 3"},
     example={"num_entities": 6, "num_relations": 3, "dim": 4, "gamma": 9.0},

@@ -15,7 +15,8 @@ CONSTANT = "targets are constants for the gradient"
 
 @method(
     "reverse-alignment-loss",
-    paper="Flowing Backwards: Improving Normalizing Flows via Reverse Representation Alignment (2025)",
+    paper="Flowing Backwards: Improving Normalizing Flows via Reverse Representation Alignment (Chen et al., 2025), "
+    "arXiv 2511.22345",
     evidence="equations",
     shape="N T C",
     inputs={"targets": "N T 3"},

@@ -24,7 +24,8 @@ class EvidenceBound(NamedTuple):
 
 @method(
     "simflow-objective",
-    paper="SimFlow: Simplified and End-to-End Training of Latent Normalizing Flows (2025)",
+    paper="SimFlow: Simplified and End-to-End Training of Latent Normalizing Flows (Zhao et al., 2025), arXiv "
+    "2512.04084",
     evidence="equations",
     shape="N C",
     inputs={"mean": "N 3", "noise": "N 3"},

@@ -18,7 +18,8 @@ NAME = "subtb-loss"
 
 @method(
     NAME,
-    paper="Diffusion Generative Flow Samplers (Zhang et al., 2024), arXiv 2310.02679",
+    paper="Diffusion Generative Flow Samplers: Improving learning signals through partial trajectory optimization "
+    "(Zhang et al., 2024), arXiv 2310.02679",
     shape="B T",
     inputs={"log_pb": "B T", "log_flow": "B 6"},
     invariant=("shift of log_flow",),

@@ -14,7 +14,7 @@ from normkit.gradient._optimizer import Groups, settings
 
 @method(
     "dynmuon",
-    paper="DynMuon (2026), arXiv 2605.17109",
+    paper="DynMuon: A Dynamic Spectral Shaping View of Muon (Wu et al., 2026), arXiv 2605.17109",
     shape="N C",
     example={"ns_dtype": None},
     replaces=("muon",),

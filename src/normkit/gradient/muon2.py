@@ -14,7 +14,7 @@ from normkit.gradient._optimizer import Groups, below_one, entrywise, keep, sett
 
 @method(
     "muon2",
-    paper="Muon² (2026), arXiv 2604.09967",
+    paper="Muon²: Boosting Muon via Adaptive Second-Moment Preconditioning (Liu et al., 2026), arXiv 2604.09967",
     shape="N C",
     example={"ns_dtype": None},
     replaces=("muon",),

@@ -16,7 +16,7 @@ FLOOR = 1e-7  # of a sum of squares
 
 @method(
     "muon-plus",
-    paper="Muon+ (2026), arXiv 2602.21545",
+    paper="Muon+: Towards Better Muon via One Additional Normalization Step (Zhang et al., 2026), arXiv 2602.21545",
     shape="N C",
     example={"ns_dtype": None},
     replaces=("muon",),

@@ -16,7 +16,8 @@ from normkit.gradient._optimizer import Groups, settings
 
 @method(
     "muoneq",
-    paper="MuonEq: Balancing Before Orthogonalization with Lightweight Equilibration (2026), arXiv 2603.28254",
+    paper="MuonEq: Balancing Before Orthogonalization with Lightweight Equilibration (Chang et al., 2026), arXiv "
+    "2603.28254",
     shape="N C",
     example={"ns_dtype": None},
     replaces=("muon",),

@@ -19,7 +19,7 @@ LEAST = 1e-12  # floor of a row's length
 
 @method(
     "muown",
-    paper="Muown: Row-Norm Control for Muon Optimization (2026), arXiv 2605.10797",
+    paper="Muown: Row-Norm Control for Muon Optimization (Lion et al., 2026), arXiv 2605.10797",
     shape="N C",
     example={"ns_dtype": None},
     replaces=("muon",),

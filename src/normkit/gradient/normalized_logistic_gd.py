@@ -22,7 +22,7 @@ from normkit.statistics import accurate
     provenance="equations worked out in float64 from the paper's abstract",
 )
 def normalized_logistic_gd(features: Tensor, labels: Tensor, theta: Tensor, *, lr: float = 1.0) -> Tensor:
-    """Step along the mean of the samples, each as much as it is doubted.
+    """Step along the mean of the samples, each weighted by the probability of its wrong class.
 
     For logistic regression on separable data, where plain descent slows as the loss falls; this goes on at one pace, as
     a perceptron does. For any other loss take ``normalized-gd``.

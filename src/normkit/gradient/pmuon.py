@@ -18,7 +18,7 @@ LEAST = 1e-6  # added to the statistics, the floor of an eigenvalue, and added t
 
 @method(
     "pmuon",
-    paper="PMuon (2026), the third track of modded-nanogpt, result 18",
+    paper="PMuon (zzp1012, 2026), the third track of modded-nanogpt, result 18",
     shape="N C",
     example={"ns_dtype": None},
     replaces=("muon",),

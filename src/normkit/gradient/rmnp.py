@@ -18,8 +18,8 @@ FLOOR = 1e-12
 
 @method(
     "rmnp",
-    paper="RMNP: Row-Momentum Normalized Preconditioning for Scalable Matrix-Based Optimization (2026), "
-    "arXiv 2603.20527",
+    paper="RMNP: Row-Momentum Normalized Preconditioning for Scalable Matrix-Based Optimization (Deng et al., "
+    "2026), arXiv 2603.20527",
     shape="...",
     replaces=("muon", "adamw"),
 )

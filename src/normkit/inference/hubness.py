@@ -24,8 +24,9 @@ class Hubness(NamedTuple):
 
 @method(
     "hubness",
-    paper="Hubs in Space: Popular Nearest Neighbors in High-Dimensional Data (Radovanović et al., 2010); as in Balance "
-    "Act (2023), arXiv 2310.11612",
+    paper="Hubs in Space: Popular Nearest Neighbors in High-Dimensional Data (Radovanović et al., 2010); Balance "
+    "Act: Mitigating Hubness in Cross-Modal Retrieval with Query and Gallery Banks (Wang et al., 2023), arXiv "
+    "2310.11612",
     shape="N G",
     over="N",
     example={"top": 2},

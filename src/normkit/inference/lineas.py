@@ -13,7 +13,8 @@ from normkit.statistics import accurate
 
 @method(
     "lineas",
-    paper="LinEAS: End-to-end Learning of Activation Steering with a Distributional Loss (2025), arXiv 2503.10679",
+    paper="LinEAS: End-to-end Learning of Activation Steering with a Distributional Loss (Rodriguez et al., 2025), "
+    "arXiv 2503.10679",
     evidence="equations",
     shape="... C",
     over="",

@@ -27,7 +27,7 @@ class Distortion(NamedTuple):
 @method(
     NAME,
     paper="Local Normalization Distortion and the Thermodynamic Formalism of Decoding Strategies for Large Language "
-    "Models (2025), arXiv 2503.21929",
+    "Models (Kempton and Burrell, 2025), arXiv 2503.21929",
     evidence="equations",
     shape="N T C",
     over="C",

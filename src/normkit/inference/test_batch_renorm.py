@@ -15,8 +15,9 @@ from normkit.statistics import accurate, moments
 
 @method(
     "test-batch-renorm",
-    paper="DELTA: Degradation-Free Fully Test-Time Adaptation (Zhao et al., 2023), arXiv 2301.13018; as in CEMA (Chen "
-    "et al., 2024), arXiv 2402.17316",
+    paper="DELTA: Degradation-Free Fully Test-Time Adaptation (Zhao et al., 2023), arXiv 2301.13018; Towards Robust "
+    "and Efficient Cloud-Edge Elastic Model Adaptation via Selective Entropy Distillation (Chen et al., 2024), "
+    "arXiv 2402.17316",
     shape="N C H W",
     over="N H W",
     exempt={

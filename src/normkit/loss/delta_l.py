@@ -15,7 +15,7 @@ MODES = ("delta-l", "dr-grpo", "grpo", "dapo")
 
 @method(
     "delta-l",
-    paper="Delta L Normalization: Rethink Loss Aggregation in RLVR (2025), arXiv 2509.07558",
+    paper="Delta L Normalization: Rethink Loss Aggregation in RLVR (He et al., 2025), arXiv 2509.07558",
     shape="N T",
     over="T",
     inputs={"mask": "N T : mask"},

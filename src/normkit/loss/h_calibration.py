@@ -16,8 +16,8 @@ WEIGHTINGS = ("clustered", "equal_width", "unweighted")
 
 @method(
     "h-calibration",
-    paper="h-calibration: Rethinking Classifier Recalibration with Probabilistic Error-Bounded Objective (2025), "
-    "arXiv 2506.17968",
+    paper="h-calibration: Rethinking Classifier Recalibration with Probabilistic Error-Bounded Objective (Huang et "
+    "al., 2025), arXiv 2506.17968",
     shape="N C",
     over="N C",
     inputs={"target": "N : index C", "centroids?": "15 : unit"},

@@ -14,7 +14,7 @@ RANGE = 3.5  # of the relevance of a constrained question
 
 @method(
     "regularized-relevance-reward",
-    paper="Preference-free Alignment Learning with Regularized Relevance Reward (2024), arXiv 2402.03469",
+    paper="Preference-free Alignment Learning with Regularized Relevance Reward (Kim and Seo, 2024), arXiv 2402.03469",
     shape="N",
     over="T",
     inputs={"tokens": "N T : index 3", "length": "N : index T", "constrained?": "N : bool"},

@@ -12,7 +12,7 @@ from normkit.manifold._points import numbers
 
 @method(
     "compositional-partial-correlation",
-    paper="Partial Correlations in Compositional Data Analysis (2019)",
+    paper="Partial Correlations in Compositional Data Analysis (Erb, 2019)",
     evidence="equations",
     shape="12N 5 : unit",
     over="12N",

@@ -18,7 +18,7 @@ FACTORS = ("score", "max", "mean", None)
 @method(
     "tangent-normalization",
     paper="MS-DPPs: Multi-Source Determinantal Point Processes for Contextual Diversity Refinement of Composite "
-    "Attributes in Text to Image Retrieval (2025)",
+    "Attributes in Text to Image Retrieval (Sogi et al., 2025), arXiv 2507.06654",
     shape="3 N N : definite",
     over="N",
     inputs={"image": "N N : definite", "relevance": "N : unit"},

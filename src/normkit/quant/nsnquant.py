@@ -17,7 +17,7 @@ LEAST = 1e-37  # a square that a root is taken of; below, float32 has no normal 
 @method(
     "nsnquant",
     paper="NSNQuant: A Double Normalization Approach for Calibration-Free Low-Bit Vector Quantization of KV Cache "
-    "(2025), arXiv 2505.18231",
+    "(Son et al., 2025), arXiv 2505.18231",
     evidence="equations",
     shape="... T C",
     over="T C",

@@ -23,7 +23,7 @@ class Codes(NamedTuple):
 
 @method(
     "shiftquant",
-    paper="Towards Accurate and Efficient Sub-8-Bit Integer Training (2024), arXiv 2411.10948",
+    paper="Towards Accurate and Efficient Sub-8-Bit Integer Training (Guo et al., 2024), arXiv 2411.10948",
     evidence="abstract",
     shape="... C",
     over="...",

@@ -60,7 +60,7 @@ class Weights(nn.Module):
     },
 )
 class MHC(Block):
-    """Widen the residual stream to several that mix by doubly stochastic matrices, which a product over depth stays.
+    """Widen the residual stream to several that mix by doubly stochastic matrices, as are their products over depth.
 
     For large models: hyper-connections without their growth, since a mixing whose rows and columns sum to 1 neither
     amplifies nor loses what the streams hold. ``mhc-lite`` does without its iterations.

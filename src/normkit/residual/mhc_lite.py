@@ -46,7 +46,7 @@ class Weights(nn.Module):
 
 @method(
     "mhc-lite",
-    paper="mHC-lite: You Don't Need 20 Sinkhorn-Knopp Iterations (2026), arXiv 2601.05732",
+    paper="mHC-lite: You Don't Need 20 Sinkhorn-Knopp Iterations (Yang and Gao, 2026), arXiv 2601.05732",
     shape="... streams C",
     over="streams C",
     example={**SUBLAYERS, "streams": 3},

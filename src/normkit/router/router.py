@@ -57,7 +57,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
 
 @method(
     "router",
-    paper="Outrageously Large Neural Networks (Shazeer et al., 2017), arXiv 1701.06538",
+    paper="Outrageously Large Neural Networks: The Sparsely-Gated Mixture-of-Experts Layer (Shazeer et al., 2017), "
+    "arXiv 1701.06538",
     evidence="library",
     provenance="transformers' routers of Mixtral, Qwen2-MoE, gpt-oss and DeepSeek V2, V3 and V4",
     shape="... C",

@@ -51,7 +51,7 @@ MIXERS: dict[str, type[DeltaNet] | type[LatentAttention] | type[CompressedAttent
     example={"placement": "pre-norm", "heads": 2, "hidden": 12},
 )
 class TransformerLayer(Stream):
-    """Let positions read each other, then think by themselves, on a residual stream wired by a placement's name.
+    """Attend, then pass each position through a feedforward network, on a residual stream wired by a placement's name.
 
     For comparing placements, norms and attention cores in one frame, where nothing else differs. In a model of your own
     exchange the norms instead, by ``nk.swap``.

@@ -13,7 +13,8 @@ from normkit.layers import Linear
 
 @method(
     "sdd-linear",
-    paper="Scale-Distribution Decoupling (Wang et al., 2025), arXiv 2502.15499",
+    paper="Scale-Distribution Decoupling: Enabling Stable and Effective Training of Large Language Models (Wang et "
+    "al., 2025), arXiv 2502.15499",
     shape="... C",
     over="out_features",
     example={"out_features": 6},

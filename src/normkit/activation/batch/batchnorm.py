@@ -14,7 +14,8 @@ from normkit.running import Running
 
 @method(
     "batchnorm",
-    paper="Batch Normalization: Accelerating Deep Network Training (Ioffe, Szegedy, 2015), arXiv 1502.03167",
+    paper="Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate Shift (Ioffe, "
+    "Szegedy, 2015), arXiv 1502.03167",
     evidence="library",
     shape="N C *",
     over="N *",

@@ -14,8 +14,8 @@ FROZEN = "it is frozen"
 
 @method(
     "frozen-batchnorm",
-    paper="Batch Normalization (Ioffe, Szegedy, 2015), arXiv 1502.03167, frozen as in detectors: Mask R-CNN "
-    "(He et al., 2017), arXiv 1703.06870",
+    paper="Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate Shift (Ioffe, "
+    "Szegedy, 2015), arXiv 1502.03167, frozen as in detectors: Mask R-CNN (He et al., 2017), arXiv 1703.06870",
     evidence="library",
     shape="N C *",
     aliases={"FrozenBatchNorm2d": {}, "frozen-bn": {}},

@@ -27,7 +27,8 @@ class _Cut(NamedTuple):
 
 @method(
     "ghost-batchnorm",
-    paper="Train longer, generalize better (Hoffer, Hubara, Soudry, 2017), arXiv 1705.08741",
+    paper="Train longer, generalize better: closing the generalization gap in large batch training of neural "
+    "networks (Hoffer, Hubara, Soudry, 2017), arXiv 1705.08741",
     evidence="equations",
     shape="N C *",
     over="N *",

@@ -14,7 +14,8 @@ from normkit.running import Running
 
 @method(
     "mean-only-batchnorm",
-    paper="Weight Normalization (Salimans, Kingma, 2016), arXiv 1602.07868",
+    paper="Weight Normalization: A Simple Reparameterization to Accelerate Training of Deep Neural Networks "
+    "(Salimans, Kingma, 2016), arXiv 1602.07868",
     evidence="equations",
     shape="N C *",
     over="N *",

@@ -20,7 +20,8 @@ def _timm(features: int) -> nn.Module:
 
 @method(
     "frn",
-    paper="Filter Response Normalization Layer (Singh, Krishnan, 2019), arXiv 1911.09737",
+    paper="Filter Response Normalization Layer: Eliminating Batch Dependence in the Training of Deep Neural "
+    "Networks (Singh, Krishnan, 2019), arXiv 1911.09737",
     evidence="abstract",
     shape="N C *",
     over="*",

@@ -12,7 +12,8 @@ from normkit.norm import Norm
 
 @method(
     "tlu",
-    paper="Filter Response Normalization Layer (Singh, Krishnan, 2019), arXiv 1911.09737",
+    paper="Filter Response Normalization Layer: Eliminating Batch Dependence in the Training of Deep Neural "
+    "Networks (Singh, Krishnan, 2019), arXiv 1911.09737",
     evidence="abstract",
     shape="N C *",
     over="",

@@ -13,8 +13,8 @@ from normkit.statistics import accurate
 
 @method(
     "bhyt",
-    paper="Bounded Hyperbolic Tangent: A Stable and Efficient Alternative to Pre-Layer Normalization in Large Language "
-    "Models (2026), arXiv 2601.09719",
+    paper="Bounded Hyperbolic Tangent: A Stable and Efficient Alternative to Pre-Layer Normalization in Large "
+    "Language Models (Byun et al., 2026), arXiv 2601.09719",
     shape="... C",
     over="C",
     inputs={"variance?": "... 1 : unit"},

@@ -16,7 +16,7 @@ CONSTANT = "the authors let no gradient pass through bound and the weights"
 @method(
     "bhyt-variance",
     paper="Bounded Hyperbolic Tangent: A Stable and Efficient Alternative to Pre-Layer Normalization in Large Language "
-    "Models (2026), arXiv 2601.09719",
+    "Models (Byun et al., 2026), arXiv 2601.09719",
     shape="... C",
     over="C",
     inputs={"value_weight": "C C", "output_weight": "C C", "bound": "1 : unit", "weight": "C"},

@@ -21,7 +21,8 @@ BEFORE = {"norm_before_gate": True}
 
 @method(
     "gated-rmsnorm",
-    paper="Transformers are SSMs (Dao, Gu, 2024), arXiv 2405.21060, there the norm of Mamba 2",
+    paper="Transformers are SSMs: Generalized Models and Efficient Algorithms Through Structured State Space "
+    "Duality (Dao, Gu, 2024), arXiv 2405.21060, there the norm of Mamba 2",
     evidence="library",
     shape="... C",
     over="C",

@@ -35,7 +35,7 @@ class Scale(NamedTuple):
     exempt={"gradcheck": DETACHED, "higher-derivatives": DETACHED},
 )
 class RevIN(Norm):
-    """Center and scale each series of a sample by its own moments over time; :meth:`denormalize` brings them back.
+    """Center and scale each series of a sample by its own moments over time; ``denormalize`` brings them back.
 
     For forecasts of series whose level and spread drift: the model sees normalized pasts, and its forecasts get the
     level and the spread of the past again. The model does not see the level, so nothing that it should know may hang on

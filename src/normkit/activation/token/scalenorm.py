@@ -14,7 +14,8 @@ from normkit.catalog import method
 
 @method(
     "scalenorm",
-    paper="Transformers without Tears (Nguyen and Salazar, 2019), arXiv 1910.05895",
+    paper="Transformers without Tears: Improving the Normalization of Self-Attention (Nguyen and Salazar, 2019), "
+    "arXiv 1910.05895",
     shape="... C",
     over="C",
     replaces=("layernorm", "rmsnorm"),

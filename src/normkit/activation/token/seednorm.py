@@ -14,7 +14,7 @@ from normkit.statistics import accurate
 
 @method(
     "seednorm",
-    paper="SeeDNorm: Self-Rescaled Dynamic Normalization (2025), arXiv 2510.22777",
+    paper="SeeDNorm: Self-Rescaled Dynamic Normalization (Cai et al., 2025), arXiv 2510.22777",
     evidence="abstract",
     shape="... C",
     over="C",

@@ -17,8 +17,8 @@ OUTSIDE = "observe and calibrate move it"
 
 @method(
     "tapernorm",
-    paper="Gated Removal of Normalization in Transformers Enables Stable Training and Efficient Inference (2026), "
-    "arXiv 2602.10408",
+    paper="Gated Removal of Normalization in Transformers Enables Stable Training and Efficient Inference "
+    "(Kanavalau et al., 2026), arXiv 2602.10408",
     evidence="abstract",
     shape="... C",
     over="C",

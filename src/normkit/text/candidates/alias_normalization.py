@@ -15,7 +15,7 @@ Found = tuple[str | None, float, str]
 @method(
     "alias-normalization",
     paper="D2S-FLOW: Automated Parameter Extraction from Datasheets for SPICE Model Generation Using Large Language "
-    "Models (2025)",
+    "Models (Chen et al., 2025), arXiv 2502.16540",
     evidence="abstract",
     shape="",
     example={"vocabulary": {"Rds(on)": ["drain-source résistance"], "Ciss": ["input capacitance", "C iss"]}},

@@ -38,7 +38,7 @@ AFTER = _table(ROUND)
 @method(
     "homophone-normalization",
     paper="A Case Against Implicit Standards: Homophone Normalization in Machine Translation for Languages that use "
-    "the Ge'ez Script (2025)",
+    "the Ge'ez Script (Nigatu et al., 2025), arXiv 2507.15142",
     shape="",
 )
 class HomophoneNormalization(Text):

@@ -95,7 +95,7 @@ NUMBER = re.compile(r"([+-]?)([0-9]+)(?:,([0-9]+))?")
     shape="",
 )
 class LithuanianNumerals(Text):
-    """Write numbers, dates and times in Lithuanian words, bent as the sentence asks.
+    """Write numbers, dates and times in Lithuanian words, inflected as the sentence needs.
 
     For speech synthesis and for rules that expand what is not a word: the part that a regular expression cannot do.
 

@@ -12,7 +12,8 @@ Piece = tuple[str, str | None]
 
 @method(
     "symbolic-forest",
-    paper="Digestion Algorithm in Hierarchical Symbolic Forests (2024), arXiv 2412.14054",
+    paper="Digestion Algorithm in Hierarchical Symbolic Forests: A Fast Text Normalization Algorithm and Semantic "
+    "Parsing Framework for Specific Scenarios and Lightweight Deployment (You, 2024), arXiv 2412.14054",
     shape="",
     example={
         "entries": [["open", "keyword", ["open", "launch", "start up"]], ["app", "noun", ["application", "app"]]],

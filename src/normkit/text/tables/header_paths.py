@@ -13,8 +13,8 @@ Table = Sequence[Sequence[str]]
 
 @method(
     "header-paths",
-    paper="HD-RAG: Retrieval-Augmented Generation for Hybrid Documents Containing Text and Hierarchical Tables (2025), "
-    "arXiv 2504.09554",
+    paper="HD-RAG: Retrieval-Augmented Generation for Hybrid Documents Containing Text and Hierarchical Tables "
+    "(Zhang and Chen, 2025), arXiv 2504.09554",
     evidence="abstract",
     shape="",
     provenance="there is no code, and the paper was read through a review",

@@ -17,7 +17,7 @@ SIMILARITIES = ("cosine", "dot")
 @method(
     "in-batch-ranking-loss",
     paper="VacancySBERT: the approach for representation of titles and skills for semantic similarity search in the "
-    "recruitment domain (2023), arXiv 2307.16638",
+    "recruitment domain (Bocharova et al., 2023), arXiv 2307.16638",
     evidence="library",
     shape="N C",
     over="N",
