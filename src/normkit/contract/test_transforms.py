@@ -1,7 +1,11 @@
 """Contract, transforms: compile, export, autocast, functorch."""
 
+import copy
+import operator
+
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 import normkit as nk
 from normkit.contract import subject
@@ -17,20 +21,80 @@ def _fresh_compiler(monkeypatch):
 
 
 SEEN = set()  # what the graphs of earlier methods call
+OWN = torch._ops.OperatorBase, torch._ops.OpOverloadPacket
+MANY = 8  # calls of a graph that are traced together in the time of one by itself
 
 
 def derived(graph, inputs):
-    """Trace the backward pass of a graph too, if it calls something for the first time in this process.
+    """Trace the backward pass of each call that no earlier graph of this process makes.
 
     Torch derives one call after the other, so calls of the same function of torch's are traced once. What is none of
-    torch's has a backward pass of its own, which may go other ways each time: it is traced always.
+    torch's has a backward pass of its own, which may go other ways each time: its graph is traced whole, and always. So
+    is one in which something is written over for the first time, or in which a call by itself cannot be traced.
     """
-    called = {node.target for node in graph.graph.nodes if node.op in ("call_function", "call_method")}
-    own = any(isinstance(one, (torch._ops.OperatorBase, torch._ops.OpOverloadPacket)) for one in called)
-    backend = "aot_eager" if own or not called <= SEEN else "eager"
-    compiled = torch._dynamo.lookup_backend(backend)(graph, inputs)
-    SEEN.update(called)
-    return compiled
+    calls = [node for node in graph.graph.nodes if node.op in ("call_function", "call_method")]
+    first = [*{node.target: node for node in reversed(calls) if node.target not in SEEN}.values()]
+    SEEN.update(node.target for node in calls)
+    own = any(isinstance(node.target, OWN) for node in calls)
+    if own or any(map(writes, first)) or MANY * len(first) > len(calls):
+        return traced(graph, inputs)
+    try:
+        return apart(graph, [node for node in first if tensors(node)])
+    except Exception:
+        return traced(graph, inputs)
+
+
+def traced(graph, inputs):
+    return torch._dynamo.lookup_backend("aot_eager")(graph, inputs)
+
+
+def writes(node):
+    """Whether a call changes what it is given, or how torch goes on."""
+    name = getattr(node.target, "__name__", node.target)
+    return (
+        name == "setitem"
+        or name.startswith("_")
+        or name.endswith("_")
+        or not {"out", "inplace"}.isdisjoint(node.kwargs)
+    )
+
+
+def tensors(node):
+    return [value for value in tree_leaves(node.meta["example_value"]) if torch.is_tensor(value)]
+
+
+def apart(graph, nodes):
+    """A copy of a graph of which some calls are traced, each by itself."""
+    graph, names = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph)), {node.name for node in nodes}
+    for node in [node for node in graph.graph.nodes if node.name in names]:
+        graph.add_submodule(f"traced_{node.name}", Alone(node))
+        with graph.graph.inserting_before(node):
+            call = graph.graph.call_module(f"traced_{node.name}", tuple(node.all_input_nodes))
+        call.meta = node.meta
+        node.replace_all_uses_with(call)
+        graph.graph.erase_node(node)
+    graph.recompile()
+    return graph
+
+
+class Alone(torch.nn.Module):
+    """A call, traced by itself."""
+
+    def __init__(self, node):
+        super().__init__()
+        inner, result = torch.fx.Graph(), node.meta["example_value"]
+        own = {value: inner.placeholder(value.name) for value in node.all_input_nodes}
+        call = inner.node_copy(node, own.__getitem__)
+        self.several = isinstance(result, tuple | list)
+        parts = range(len(result)) if self.several else ()
+        inner.output(tuple(inner.call_function(operator.getitem, (call, at)) for at in parts) or (call,))
+        given = [value.meta["example_value"] for value in own]
+        given = [x.detach().requires_grad_(x.requires_grad) if torch.is_tensor(x) else x for x in given]
+        self.call = traced(torch.fx.GraphModule({}, inner), given)
+
+    def forward(self, *inputs):
+        results = self.call(*inputs)
+        return results if self.several else results[0]
 
 
 ANY_SIZE = ("... C", "N C *", "N C H W")
