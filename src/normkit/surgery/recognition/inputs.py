@@ -50,14 +50,14 @@ def shapes(extent: tuple[int, ...]) -> list[Shape]:
 def larger(shapes: Sequence[Shape]) -> list[Shape]:
     """Shapes of the same vector at other sizes: more rows, longer ones, one alone; as many numbers as are soon done."""
     extent, last = shapes[0].extent, shapes[0].last
-    width = math.prod(extent)
-    many = max(min(LARGE // width, 1031), 67)
+    room = LARGE // (2 * math.prod(extent))
+    many = max(min(room, 1031), 67)
     if last:
         rank = [(2, 1, 3, 2)] if len(shapes[0].sizes) == 1 + len(extent) else []  # one that takes rows takes any rank
         leads: list[tuple[int, ...]] = [(), (many,), (2, many), (many, 2), *rank]
         sizes: list[tuple[int, ...]] = [(*lead, *extent) for lead in leads]
     else:
-        side = max(min(math.isqrt(LARGE // width), 70), 18)
+        side = max(min(math.isqrt(room), 70), 18)
         sizes = [(many, *extent), (2, *extent, many), (2, *extent, side, side + 1), (67, *extent, 2, 3)]
     return [Shape(size, last, extent) for size in sizes]
 

@@ -50,15 +50,11 @@ class Pair:
         self.carried, self.type, self.idle = carried, dtype, 0.0  # idle: see :meth:`measure_idle`
         carry(self.ours.tensors, self.theirs.tensors, carried)
         carry_counts(self.ours.module, self.theirs.module)
-        self._start = [
-            {name: b.clone() for name, b in side.module.named_buffers()} for side in (self.theirs, self.ours)
-        ]
+        self.theirs.keep(), self.ours.keep()
 
     def restore(self) -> None:
         """Put the buffers back to where they began."""
-        for side, start in zip((self.theirs, self.ours), self._start, strict=True):
-            for name, buffer in side.module.named_buffers():
-                buffer.data.copy_(start[name])
+        self.theirs.restore(), self.ours.restore()
 
     def measure_idle(self, inputs: Sequence[Tensor]) -> Tensor:
         """Measure the parameters that enter nothing: one that adds and subtracts such a number rounds by its size.
@@ -85,7 +81,7 @@ class Pair:
 
     def moved(self) -> list[str]:
         """Return the names of somebody's tensors that the explanation does not have, and that are others by now."""
-        start = self._start[0]
+        start = self.theirs.start
         spare = [(n, b) for n, b in self.theirs.module.named_buffers() if n not in self.carried.values()]
         return [n for n, b in spare if b.is_floating_point() and not torch.equal(b, start[n])]
 

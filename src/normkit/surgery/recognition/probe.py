@@ -110,15 +110,18 @@ class Probe:
                 break
         return answers
 
-    def screened(self, candidate: Candidate) -> Iterator[tuple[float, dict[str, str]]]:
-        """How far a candidate is off, for each way of carrying the tensors over; constants that are unknown aside."""
+    def screened(self, candidate: Candidate, bound: float) -> Iterator[tuple[float, dict[str, str]]]:
+        """How far a candidate is off, for each way of carrying the tensors over; constants that are unknown aside.
+
+        Above ``bound`` it may be any number above it.
+        """
         try:
-            specimen = Specimen.of(candidate.build())
+            ours = Specimen.of(candidate.build()).keep()
         except (ValueError, TypeError):
             return
         numbers = "large" if candidate.constants else "normal"
-        for carried in candidates.carryings(specimen.tensors, self.theirs.tensors):
-            yield self.far(candidate, carried, {}, (numbers,)), carried
+        for carried in candidates.carryings(ours.tensors, self.theirs.tensors):
+            yield self._off(ours, carried, (numbers,), bound), carried
 
     def explanation(self, candidate: Candidate, carried: Mapping[str, str]) -> tuple[nn.Module, dict[str, str]]:
         """A candidate with the layers that the whole module has behind it, and the names of its tensors there."""
@@ -140,13 +143,15 @@ class Probe:
 
         Where it is above ``bound``, it may be any number above it: the first such ends the calls.
         """
-        worst, ours = 0.0, Specimen.of(candidate.build(**more))
-        keeps = next(ours.module.buffers(), None) is not None
-        for mode in self.modes if keeps else self.distinct:
+        return self._off(Specimen.of(candidate.build(**more)).keep(), carried, kinds, bound)
+
+    def _off(self, ours: Specimen, carried: Mapping[str, str], kinds: Sequence[str], bound: float) -> float:
+        worst = 0.0
+        for mode in self.modes if ours.start else self.distinct:
             for numbers in kinds:
                 if worst > bound:
                     return worst
-                ours = (Specimen.of(candidate.build(**more)) if keeps else ours).train(mode)
+                ours.train(mode).restore()
                 carry(ours.tensors, (self.large if numbers == "large" else self.theirs).tensors, carried)
                 if numbers not in self.answers[mode]:
                     continue

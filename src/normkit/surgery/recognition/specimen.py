@@ -126,6 +126,16 @@ class Specimen:
             self._tensors, self._called = tensors(self.module), False
         return self._tensors
 
+    def keep(self) -> Specimen:
+        """Keep a copy of the buffers as they are now, for :meth:`restore`."""
+        self.start = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+        return self
+
+    def restore(self) -> None:
+        """Put the buffers back to where they were."""
+        for name, buffer in self.module.named_buffers():
+            buffer.data.copy_(self.start[name])
+
     def train(self, mode: bool) -> Specimen:
         """Set the mode."""
         self.module.train(mode)
