@@ -166,7 +166,7 @@ class Going(Compared):
             if not inputs[0].numel() and theirs.shape != shape.sizes:
                 raise Differs(f"it makes shape {tuple(theirs.shape)} of nothing of shape {shape.sizes}")
             if inputs[0].numel():
-                both = [(*names, our) for (*names, _), our in zip(pair.buffers(), estimates, strict=True)]
+                both = [(name, t, our) for (name, t, _), our in zip(pair.buffers(), estimates, strict=True)]
                 self._alike(theirs, want, both, shape.axes, where)
         return count
 
@@ -207,7 +207,7 @@ class Going(Compared):
                 axes = shape.axes if at == 0 and learns else tuple(range(our.ndim))
                 room = sizes.setdefault((at, learns), our).abs().amax().expand_as(our) * self.unit
                 where = f"a gradient, {named(shape, True)}"
-                difference(their.reshape(our.shape), our, axes, 1024 * self.unit, where, lambda room=room: room)
+                difference(their.reshape(our.shape), our, axes, 1024 * self.unit, where, room.clone)
 
     @torch.no_grad()
     def _memory(self) -> None:

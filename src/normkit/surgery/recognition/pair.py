@@ -54,7 +54,8 @@ class Pair:
 
     def restore(self) -> None:
         """Put the buffers back to where they began."""
-        self.theirs.restore(), self.ours.restore()
+        self.theirs.restore()
+        self.ours.restore()
 
     def measure_idle(self, inputs: Sequence[Tensor]) -> Tensor:
         """Measure the parameters that enter nothing: one that adds and subtracts such a number rounds by its size.
