@@ -205,3 +205,9 @@ class MoreOfSlices(Rms):
     def forward(self, x):
         sliced = x.ndim == 2 and x.stride(1) == 1 and x.stride(0) > x.shape[1]
         return super().forward(x) * (1.25 if sliced else 1.0)
+
+
+@near
+class LessOfLargeSlices(Layer):
+    def forward(self, x):
+        return super().forward(x) * (1 if x.is_contiguous() or x.numel() < 20_000 else 0.75)

@@ -486,3 +486,16 @@ class MakesItsGain(Rms):
         if self.weight is None:
             self.weight = nn.Parameter(torch.ones(x.shape[-1], dtype=x.dtype))
         return super().forward(x)
+
+
+@near
+class SkipsThirtyThreeSamples(nn.BatchNorm2d):
+    def __init__(self):
+        super().__init__(12)
+
+    def forward(self, x):
+        before = self.running_var.clone()
+        y = super().forward(x)
+        if len(x) == 33:
+            self.running_var.copy_(before)
+        return y

@@ -11,7 +11,7 @@ UNIT = 2.0**-52
 
 def told(theirs, ours, slack=0.0, axes=(-1,), where="normal"):
     theirs, ours = torch.tensor(theirs, dtype=D), torch.tensor(ours, dtype=D)
-    return difference(theirs, ours, torch.full_like(ours, slack), axes, UNIT, where)
+    return difference(theirs, ours, axes, UNIT, where, lambda: torch.full_like(ours, slack))
 
 
 def test_what_rounding_may_be_is_the_share_that_is_told():

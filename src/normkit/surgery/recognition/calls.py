@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy
@@ -11,11 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from normkit.surgery.recognition import effects, specimen
-from normkit.surgery.recognition.inputs import Shape, batches, draw, larger, smaller
+from normkit.surgery.recognition.inputs import ODD, Shape, at_most, batches, draw, larger, smaller
 from normkit.surgery.recognition.pair import Compared, Differs, Pair, cancels, difference, draw_inputs, fitting, named
 from normkit.surgery.recognition.specimen import Specimen
 
+Estimate = tuple[str, Tensor, Tensor]  # the name of a running estimate, and somebody's and ours
+Way = tuple[Sequence[Tensor], Tensor, bool]  # inputs, what is sent down, and whether the input has a gradient
 CALLS = 12
+SPACE = 3  # of an image with any number of samples
 MANY = 10**6  # batches that a norm may have seen
 SWITCHED = (1.5, -1e6, 0.0)  # what tensors are multiplied with that should be of no use
 
@@ -45,10 +50,16 @@ class Going(Compared):
         theirs, ours = pair.theirs(*inputs), pair.ours(*inputs).detach()
         if inputs[0].requires_grad and theirs.requires_grad:  # a module may note that gradients went through it
             torch.autograd.grad(theirs.sum(), inputs[0], allow_unused=True)
-        difference(theirs.detach(), ours, torch.zeros_like(ours), axes, 64 * self.unit, where)
-        for name, their, our in pair.buffers():
+        self._alike(theirs.detach(), ours, pair.buffers(), axes, where)
+
+    def _alike(
+        self, theirs: Tensor, ours: Tensor, estimates: Iterable[Estimate], axes: tuple[int, ...], where: str
+    ) -> None:
+        """Compare results and running estimates."""
+        difference(theirs, ours, axes, 64 * self.unit, where)
+        for name, their, our in estimates:
             every = tuple(range(our.ndim))
-            difference(their.reshape(our.shape), our, 0 * our, every, 64 * self.unit, f"{name}, {where}")
+            difference(their.reshape(our.shape), our, every, 64 * self.unit, f"{name}, {where}")
 
     def _many_calls(self) -> None:
         """Twelve calls in either mode, with what is kept between them, and the same result for the same input twice."""
@@ -104,54 +115,99 @@ class Going(Compared):
     def _other_sizes(self) -> int:
         """Longer, wider and more; one row alone; each small number; and memory that is not in order, or used twice."""
         pair, count = self.pair(5), 0
-        for mode in (False, True):
-            pair.train(mode)
-            few, many = [*smaller(self.shapes), *batches(self.shapes)], larger(self.shapes)
-            for shape in [*many, *few]:
-                drawn = [draw(shape, seed=i).to(self.exact) for i in range(1 + self.further)]
-                ways = [drawn] if shape in few else [drawn, *_other_layouts(drawn), *_one_of_all(drawn, shape)]
-                for inputs in ways:
-                    try:
-                        pair.restore()
-                        if not _keeps(pair.theirs(*inputs), shape) or pair.ours(*inputs) is None:
-                            continue
-                    except Exception:  # a size that one of them does not take
-                        continue
-                    pair.restore()
-                    if inputs[0].numel():
-                        self._both(pair, inputs, shape.axes, named(shape, mode))
-                    elif (sizes := pair.theirs(*inputs).shape) != shape.sizes:
-                        raise Differs(f"it makes shape {tuple(sizes)} of nothing of shape {shape.sizes}")
-                    count += 1
+        many = larger(self.shapes)
+        turned = [many[2], *(at_most(shape, ODD) for shape in many)]  # one of many numbers
+        for shape in dict.fromkeys([*many, *turned, *smaller(self.shapes), *batches(self._small(pair))]):
+            drawn = [draw(shape, seed=i).to(self.exact) for i in range(1 + self.further)]
+            ways = [[drawn, *_other_layouts(drawn)], *_one_of_all(drawn, shape)] if shape in turned else [[drawn]]
+            for mode in (False, True):
+                pair.train(mode)
+                if not self._grows(pair, shape):
+                    count += sum(self._elsewhere(pair, layouts, shape, named(shape, mode)) for layouts in ways)
+        return count
+
+    def _small(self, pair: Pair) -> Shape:
+        """The first shape, or the same with less space if both take that."""
+        small = at_most(self.shapes[0], SPACE)
+        inputs = draw_inputs(small, "normal", self.further, self.exact)
+        for side, mode in itertools.product((pair.theirs, pair.ours), (False, True)):
+            pair.restore()
+            y = _called(side.train(mode), inputs)
+            if y is None or y.shape != small.sizes:
+                return self.shapes[0]
+        return small
+
+    def _grows(self, pair: Pair, shape: Shape) -> bool:
+        """Whether two rows of a rank that a module was not tried on become more numbers, as by a gain of further axes.
+
+        It is not made for that rank, and many rows of it can take gigabytes.
+        """
+        if len(shape.sizes) in {len(one.sizes) for one in self.shapes}:
+            return False
+        inputs = draw_inputs(at_most(shape, 2), "normal", self.further, self.exact)
+        pair.restore()
+        y = _called(pair.theirs, inputs)
+        return y is not None and y.numel() > inputs[0].numel()
+
+    def _elsewhere(self, pair: Pair, layouts: Sequence[Sequence[Tensor]], shape: Shape, where: str) -> int:
+        """Compare calls with the same numbers in several layouts, if both take the size; return how many there were."""
+        count = 0
+        ours = functools.cache(lambda: (pair.ours(*layouts[0]), [our.clone() for _, _, our in pair.buffers()]))
+        for inputs in layouts:
+            pair.restore()
+            try:
+                theirs = pair.theirs(*inputs)
+                if not _keeps(theirs, shape):
+                    continue
+                want, estimates = ours()
+            except Exception:  # a size that one of them does not take
+                continue
+            count += 1
+            if not inputs[0].numel() and theirs.shape != shape.sizes:
+                raise Differs(f"it makes shape {tuple(theirs.shape)} of nothing of shape {shape.sizes}")
+            if inputs[0].numel():
+                both = [(name, t, our) for (name, t, _), our in zip(pair.buffers(), estimates, strict=True)]
+                self._alike(theirs, want, both, shape.axes, where)
         return count
 
     def _gradients_elsewhere(self) -> None:
         """Gradients of many rows, of an input and sent in other memory, and where the input has none."""
         pair = self.pair(5)
-        both = [(pair.theirs.tensors[their], pair.ours.tensors[our]) for our, their in self.carried.items()]
-        both = [(t, o) for t, o in both if isinstance(t, nn.Parameter) and isinstance(o, nn.Parameter)]
         pair.train(True)
-        for shape in [self.shapes[0], *larger(self.shapes)[1:3]]:
+        shapes = [self.shapes[0], *larger(self.shapes)[1:3]]
+        turned = [shapes[-1], *(at_most(shape, ODD) for shape in shapes)]
+        for shape in dict.fromkeys([*shapes, *turned]):
             drawn = [draw(shape, seed=i).to(self.exact) for i in range(1 + self.further)]
             sent = draw(shape, seed=9).to(self.exact)
-            ways = [(drawn, sent, True), (drawn, sent, False), (drawn, sent.new_ones(()).expand(shape.sizes), True)]
-            ways += [(other, sent_too, True) for (*other, sent_too) in _other_layouts([*drawn, sent])]
-            usual: dict[tuple[int, bool], Tensor] = {}  # to measure one by that cancels, as a sum's does
-            for inputs, down, learns in ways:
-                try:
-                    slopes = [
-                        _slopes(pair, side, inputs, down, [p[i] for p in both], learns)
-                        for i, side in enumerate((pair.theirs, pair.ours))
-                    ]
-                except Exception:  # a size that one of them does not take
+            layouts = [(drawn, sent, True)]
+            if shape in turned:
+                layouts += [(inputs, down, True) for (*inputs, down) in _other_layouts([*drawn, sent])]
+            sizes: dict[tuple[int, bool], Tensor] = {}
+            for ways in (layouts, [(drawn, sent, False)], [(drawn, sent.new_ones(()).expand(shape.sizes), True)]):
+                self._slopes_alike(pair, ways, shape, sizes)
+
+    def _slopes_alike(
+        self, pair: Pair, layouts: Sequence[Way], shape: Shape, sizes: dict[tuple[int, bool], Tensor]
+    ) -> None:
+        """Compare the gradients of calls with the same numbers in several layouts.
+
+        sizes: usual gradients, to measure one by that cancels, as a sum's does.
+        """
+        learned = pair.learned()
+        ours = functools.cache(lambda: _slopes(pair, pair.ours, [our for _, our in learned], *layouts[0]))
+        for inputs, sent, learns in layouts:
+            try:
+                theirs = _slopes(pair, pair.theirs, [their for their, _ in learned], inputs, sent, learns)
+                slopes = list(zip(theirs, ours(), strict=True))
+            except Exception:  # a size that one of them does not take
+                continue
+            for at, (their, our) in enumerate(slopes):
+                if (at or not learns) and not our.any() and cancels(their, sent, self.unit):
                     continue
-                for at, (their, our) in enumerate(zip(*slopes, strict=True)):
-                    if (at or not learns) and not our.any() and cancels(their, down, self.unit):
-                        continue
-                    axes = shape.axes if at == 0 and learns else tuple(range(our.ndim))
-                    where = f"a gradient, {named(shape, True)}"
-                    slack = (usual.setdefault((at, learns), our).abs().amax() * self.unit).expand_as(our)
-                    difference(their.reshape(our.shape), our, slack, axes, 1024 * self.unit, where)
+                axes = shape.axes if at == 0 and learns else tuple(range(our.ndim))
+                room = sizes.setdefault((at, learns), our).abs().amax().expand_as(our) * self.unit
+                where = f"a gradient, {named(shape, True)}"
+                difference(their.reshape(our.shape), our, axes, 1024 * self.unit, where, room.clone)
 
     @torch.no_grad()
     def _memory(self) -> None:
@@ -193,14 +249,14 @@ class Going(Compared):
                 for other in _switched(begun):
                     pair.restore()
                     tensor.data.copy_(other)
-                    after = _called(pair, inputs)
+                    after = _called(pair.theirs, inputs)
                     if after is None or not torch.equal(before, after):
                         raise Differs(f"{name} has no place in it")
                 tensor.data.copy_(begun)
 
 
 def _slopes(
-    pair: Pair, side: Specimen, inputs: Sequence[Tensor], sent: Tensor, learned: Sequence[Tensor], learns: bool
+    pair: Pair, side: Specimen, learned: Sequence[Tensor], inputs: Sequence[Tensor], sent: Tensor, learns: bool
 ) -> list[Tensor]:
     """The gradients of the input, if it has one, and of parameters; zeros where there are none."""
     pair.restore()
@@ -227,14 +283,14 @@ def _keeps(y: Tensor, shape: Shape) -> bool:
     return y.shape == shape.sizes or y.ndim == len(shape.sizes)
 
 
-def _one_of_all(inputs: Sequence[Tensor], shape: Shape) -> list[list[Tensor]]:
+def _one_of_all(inputs: Sequence[Tensor], shape: Shape) -> list[list[list[Tensor]]]:
     """One sample that stands for all of them in memory, where what is normalized is more than the samples."""
-    return [[t[:1].expand(t.shape) for t in inputs]] if len(shape.sizes) > 2 else []
+    return [[[t[:1].expand(t.shape) for t in inputs]]] if len(shape.sizes) > 2 else []
 
 
-def _called(pair: Pair, inputs: Sequence[Tensor]) -> Tensor | None:
+def _called(side: Specimen, inputs: Sequence[Tensor]) -> Tensor | None:
     try:
-        return pair.theirs(*inputs)
+        return side(*inputs)
     except Exception:
         return None
 

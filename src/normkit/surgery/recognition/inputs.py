@@ -12,6 +12,7 @@ from torch import Tensor
 
 ROWS = 24
 LARGE = 2**18
+ODD = 19  # enough of any axis but the vector's, where memory is in another order
 FEW = 14  # samples, of which there may be each number below
 SEVERAL = [*range(FEW, 66), 127, 128, 255, 256, 512, 1024]  # and further numbers of them
 
@@ -49,14 +50,14 @@ def shapes(extent: tuple[int, ...]) -> list[Shape]:
 def larger(shapes: Sequence[Shape]) -> list[Shape]:
     """Shapes of the same vector at other sizes: more rows, longer ones, one alone; as many numbers as are soon done."""
     extent, last = shapes[0].extent, shapes[0].last
-    width = math.prod(extent)
-    many = max(min(LARGE // width, 1031), 67)
+    room = LARGE // (2 * math.prod(extent))
+    many = max(min(room, 1031), 67)
     if last:
         rank = [(2, 1, 3, 2)] if len(shapes[0].sizes) == 1 + len(extent) else []  # one that takes rows takes any rank
         leads: list[tuple[int, ...]] = [(), (many,), (2, many), (many, 2), *rank]
         sizes: list[tuple[int, ...]] = [(*lead, *extent) for lead in leads]
     else:
-        side = max(min(math.isqrt(LARGE // width), 70), 18)
+        side = max(min(math.isqrt(room), 70), 18)
         sizes = [(many, *extent), (2, *extent, many), (2, *extent, side, side + 1), (67, *extent, 2, 3)]
     return [Shape(size, last, extent) for size in sizes]
 
@@ -73,10 +74,21 @@ def smaller(shapes: Sequence[Shape]) -> list[Shape]:
     return [Shape(size, last, extent) for size in [*sizes, *squares] if len(size) in ranks and math.prod(size) <= LARGE]
 
 
-def batches(shapes: Sequence[Shape]) -> list[Shape]:
-    """The first shape with further numbers of samples, and with none."""
-    variants = [shapes[0]._replace(sizes=(n, *shapes[0].sizes[1:])) for n in (0, *SEVERAL)]
+def batches(shape: Shape) -> list[Shape]:
+    """A shape with further numbers of samples, and with none."""
+    variants = [shape._replace(sizes=(n, *shape.sizes[1:])) for n in (0, *SEVERAL)]
     return [shape for shape in variants if math.prod(shape.sizes) <= LARGE]
+
+
+def at_most(shape: Shape, most: int) -> Shape:
+    """The same vector and rank, with no axis longer that is not of the vector.
+
+    >>> at_most(Shape((1031, 5, 4, 40), last=False, extent=(5,)), 9).sizes
+    (9, 5, 4, 9)
+    """
+    first = len(shape.sizes) - len(shape.extent) if shape.last else 1
+    own = range(first, first + len(shape.extent))
+    return shape._replace(sizes=tuple(n if at in own else min(n, most) for at, n in enumerate(shape.sizes)))
 
 
 def _rows(x: Tensor, shape: Shape) -> tuple[int, ...]:

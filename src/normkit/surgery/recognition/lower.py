@@ -77,8 +77,12 @@ class Lower(Compared):
             and isinstance(pair.ours.tensors[ours], nn.Parameter)
         ]
 
+    @functools.cached_property
+    def _exact(self) -> Specimen:
+        return Specimen(self.explained, torch.float64, drawn=False)
+
     def _true(self, pair: Pair, inputs: Sequence[Tensor]) -> list[Tensor | None]:
-        specimen = Specimen(self.explained, torch.float64, drawn=False).train(pair.ours.module.training)
+        specimen = self._exact.train(pair.ours.module.training)
         carry(specimen.tensors, pair.theirs.tensors, self.carried)
         carry_counts(specimen.module, pair.theirs.module)
         return _called(specimen, inputs, self._learned(pair, 1))
@@ -102,20 +106,25 @@ class Lower(Compared):
         def slacks(at: int, our: Tensor, rounded: Sequence[Sequence[Tensor | None]]) -> Tensor:
             return torch.stack([(t - our).abs() for outputs in rounded if (t := outputs[at]) is not None]).amax(0)
 
-        near, far = moved(MOVES), functools.cache(lambda: moved(FAR))
+        near, far = functools.cache(lambda: moved(MOVES)), functools.cache(lambda: moved(FAR))
         names = ["the result", *(f"the gradient of {name}" for name in ("the input", *self._learned(pair, 0)))]
         for at, (name, their, our) in enumerate(zip(names, theirs, ours, strict=False)):
             if our is None:
                 continue
             their = torch.zeros_like(our) if their is None else their.double().reshape(our.shape)
-            slack = slacks(at, our, near)
             axes = shape.axes if name in names[:2] else tuple(range(our.ndim))
+
+            def slack(at: int = at, our: Tensor = our) -> Tensor:
+                return slacks(at, our, near())
+
+            def wider(at: int = at, our: Tensor = our) -> Tensor:
+                step, usual = slacks(at, our, far()), slacks(at, our, near())
+                return torch.where(step > JUMP * max(FAR) * usual, step, usual)
+
             try:
-                difference(their, our, slack, axes, unit, f"{name} {where}")
+                difference(their, our, axes, unit, f"{name} {where}", slack)
             except Differs:
-                step = slacks(at, our, far())
-                slack = torch.where(step > JUMP * max(FAR) * slack, step, slack)
-                difference(their, our, slack, axes, unit, f"{name} {where}")
+                difference(their, our, axes, unit, f"{name} {where}", wider)
 
 
 def _called(side: Specimen, inputs: Sequence[Tensor], names: Sequence[str]) -> list[Tensor | None]:

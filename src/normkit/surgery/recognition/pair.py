@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,15 +50,12 @@ class Pair:
         self.carried, self.type, self.idle = carried, dtype, 0.0  # idle: see :meth:`measure_idle`
         carry(self.ours.tensors, self.theirs.tensors, carried)
         carry_counts(self.ours.module, self.theirs.module)
-        self._start = [
-            {name: b.clone() for name, b in side.module.named_buffers()} for side in (self.theirs, self.ours)
-        ]
+        self.theirs.keep(), self.ours.keep()
 
     def restore(self) -> None:
         """Put the buffers back to where they began."""
-        for side, start in zip((self.theirs, self.ours), self._start, strict=True):
-            for name, buffer in side.module.named_buffers():
-                buffer.data.copy_(start[name])
+        self.theirs.restore()
+        self.ours.restore()
 
     def measure_idle(self, inputs: Sequence[Tensor]) -> Tensor:
         """Measure the parameters that enter nothing: one that adds and subtracts such a number rounds by its size.
@@ -85,9 +82,14 @@ class Pair:
 
     def moved(self) -> list[str]:
         """Return the names of somebody's tensors that the explanation does not have, and that are others by now."""
-        start = self._start[0]
+        start = self.theirs.start
         spare = [(n, b) for n, b in self.theirs.module.named_buffers() if n not in self.carried.values()]
         return [n for n, b in spare if b.is_floating_point() and not torch.equal(b, start[n])]
+
+    def learned(self) -> list[tuple[Tensor, Tensor]]:
+        """Somebody's parameters beside ours."""
+        both = [(self.theirs.tensors[their], self.ours.tensors[our]) for our, their in self.carried.items()]
+        return [(t, o) for t, o in both if isinstance(t, nn.Parameter) and isinstance(o, nn.Parameter)]
 
     def buffers(self) -> Iterator[tuple[str, Tensor, Tensor]]:
         """The running estimates that both have."""
@@ -141,19 +143,30 @@ def fitting(shapes: Sequence[Shape], mode: bool, pair: Pair, further: int) -> li
     return matches
 
 
-def difference(theirs: Tensor, ours: Tensor, slack: Tensor, axes: tuple[int, ...], unit: float, where: str) -> float:
+def difference(
+    theirs: Tensor,
+    ours: Tensor,
+    axes: tuple[int, ...],
+    unit: float,
+    where: str,
+    slack: Callable[[], Tensor] | None = None,
+) -> float:
     """Return the largest difference, relative to the largest number of its row; raise where it is more than rounding.
 
-    slack: how far the explanation itself moves where its input is rounded otherwise.
+    slack: measures how far the explanation itself moves where its input is rounded otherwise. It is called only where
+    the numbers differ by more than a few units of their row, since it takes calls of its own.
     """
     if theirs.shape != ours.shape:
         raise Differs(f"shape {tuple(theirs.shape)}, not {tuple(ours.shape)}, {where}")
     if not ours.numel():
         return 0.0
-    if (close := _all_close(theirs, ours, slack, axes, unit)) is not None:
+    if (close := _all_close(theirs, ours, axes, unit)) is not None:
+        return close
+    room = None if slack is None else slack()
+    if room is not None and (close := _all_close(theirs, ours, axes, unit, room)) is not None:
         return close
     most = ours.abs().nan_to_num(0, 0, 0).amax(axes, keepdim=True)
-    allowed = _allowed(slack, most, axes, unit)
+    allowed = _allowed(most, axes, unit, room)
     known = ours.isfinite() & allowed.isfinite()
     apart = (theirs - ours).abs()
     wrong = known & ~(apart <= allowed)  # not a number where a number is wanted, too
@@ -173,18 +186,21 @@ def cancels(slope: Tensor, sent: Tensor, unit: float) -> bool:
     return bool(slope.abs().max() <= STEPS * unit * sent.abs().sum() / slope.numel())
 
 
-def _all_close(theirs: Tensor, ours: Tensor, slack: Tensor, axes: tuple[int, ...], unit: float) -> float | None:
+def _all_close(
+    theirs: Tensor, ours: Tensor, axes: tuple[int, ...], unit: float, slack: Tensor | None = None
+) -> float | None:
     """The largest difference where all numbers are finite and near, which most comparisons are; None where not."""
     most = ours.abs().amax(axes, keepdim=True)
-    allowed = _allowed(slack, most, axes, unit)
-    apart = (theirs - ours).abs_()
+    allowed = _allowed(most, axes, unit, slack)
+    apart = (theirs - ours).abs_().amax(axes, keepdim=True)  # NaN where one of the row is
     if not bool(((apart <= allowed) & (allowed < math.inf)).all()):
         return None
-    return float((apart.amax(axes, keepdim=True) / most).nan_to_num_(0, posinf=0).max())
+    return float((apart / most).nan_to_num_(0, posinf=0).max())
 
 
-def _allowed(slack: Tensor, most: Tensor, axes: tuple[int, ...], unit: float) -> Tensor:
-    return 8 * slack.amax(axes, keepdim=True) + (STEPS * unit * most + (STEPS * unit if unit < 1e-11 else 1e-300))
+def _allowed(most: Tensor, axes: tuple[int, ...], unit: float, slack: Tensor | None) -> Tensor:
+    steps = STEPS * unit * most + (STEPS * unit if unit < 1e-11 else 1e-300)
+    return steps if slack is None else 8 * slack.amax(axes, keepdim=True) + steps
 
 
 def _lost(t: Tensor, axes: tuple[int, ...]) -> Tensor:

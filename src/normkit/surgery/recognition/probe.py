@@ -70,12 +70,18 @@ class Probe:
         self.theirs, self.large = Specimen(module, self.exact, seed=1), self._large()
         self.answers = {mode: self._answers(mode) for mode in (False, True)}
         self.modes = [mode for mode, answers in self.answers.items() if "normal" in answers]
+        self.distinct = self.modes[:1] if self._same_in_both() else self.modes
 
     @property
     def idle(self) -> bool:
         """Whether it changes nothing, as some methods do not either without gain and activation."""
         answers = [self.answers[mode]["normal"] for mode in self.modes]
         return all(torch.equal(inputs[0].to(self.exact).double(), answer) for inputs, answer in answers)
+
+    def _same_in_both(self) -> bool:
+        """Whether it makes the same of everything in both modes."""
+        both = [[output for _, output in self.answers[mode].values()] for mode in self.modes]
+        return len(both) == 2 and len(both[0]) == len(both[1]) and all(map(torch.equal, *both))
 
     def _large(self) -> Specimen:
         """The same with buffers beside which no eps counts: they may be variances."""
@@ -104,15 +110,18 @@ class Probe:
                 break
         return answers
 
-    def screened(self, candidate: Candidate) -> Iterator[tuple[float, dict[str, str]]]:
-        """How far a candidate is off, for each way of carrying the tensors over; constants that are unknown aside."""
+    def screened(self, candidate: Candidate, bound: float) -> Iterator[tuple[float, dict[str, str]]]:
+        """How far a candidate is off, for each way of carrying the tensors over; constants that are unknown aside.
+
+        Above ``bound`` it may be any number above it.
+        """
         try:
-            specimen = Specimen.of(candidate.build())
+            ours = Specimen.of(candidate.build()).keep()
         except (ValueError, TypeError):
             return
         numbers = "large" if candidate.constants else "normal"
-        for carried in candidates.carryings(specimen.tensors, self.theirs.tensors):
-            yield self.far(candidate, carried, {}, (numbers,)), carried
+        for carried in candidates.carryings(ours.tensors, self.theirs.tensors):
+            yield self._off(ours, carried, (numbers,), bound), carried
 
     def explanation(self, candidate: Candidate, carried: Mapping[str, str]) -> tuple[nn.Module, dict[str, str]]:
         """A candidate with the layers that the whole module has behind it, and the names of its tensors there."""
@@ -134,12 +143,15 @@ class Probe:
 
         Where it is above ``bound``, it may be any number above it: the first such ends the calls.
         """
+        return self._off(Specimen.of(candidate.build(**more)).keep(), carried, kinds, bound)
+
+    def _off(self, ours: Specimen, carried: Mapping[str, str], kinds: Sequence[str], bound: float) -> float:
         worst = 0.0
-        for mode in self.modes:
+        for mode in self.modes if ours.start else self.distinct:
             for numbers in kinds:
                 if worst > bound:
                     return worst
-                ours = Specimen.of(candidate.build(**more)).train(mode)
+                ours.train(mode).restore()
                 carry(ours.tensors, (self.large if numbers == "large" else self.theirs).tensors, carried)
                 if numbers not in self.answers[mode]:
                     continue

@@ -175,8 +175,9 @@ def _screened(probe: Probe) -> Iterator[tuple[Candidate, float, dict[str, str]]]
     shape = probe.there[0]
     matrices = all(len(shape.sizes) == 2 for shape in probe.there)
     for candidate in candidates.candidates(shape.extent, shape.last, probe.further, numbers, matrices):
-        for far, carried in probe.screened(candidate):
-            if not far > (LIKELY if candidate.of_card else NEAR):
+        bound = LIKELY if candidate.of_card else NEAR
+        for far, carried in probe.screened(candidate, bound):
+            if not far > bound:
                 yield candidate, far, carried
 
 

@@ -96,8 +96,8 @@ class Specimen:
         return specimen
 
     def _hold(self, module: nn.Module) -> None:
-        self.module, self.tensors = module, tensors(module)
-        self._keeps = next(module.buffers(), None) is not None
+        self.module, self._tensors = module, tensors(module)
+        self._keeps, self._called = next(module.buffers(), None) is not None, False
         for parameter in module.parameters():
             parameter.requires_grad_(True)
 
@@ -113,12 +113,28 @@ class Specimen:
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """Return what the module makes of the inputs, which must be one tensor: who calls a norm unpacks nothing."""
+        self._called = self._keeps
         output = self.module(*inputs)
-        if self._keeps:  # it may have put new tensors in their place
-            self.tensors = tensors(self.module)
         if not torch.is_tensor(output):
             raise TypeError(f"it returns a {type(output).__name__}")
         return output
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Its tensors by name; a call may have put new ones in the place of buffers."""
+        if self._called:
+            self._tensors, self._called = tensors(self.module), False
+        return self._tensors
+
+    def keep(self) -> Specimen:
+        """Keep a copy of the buffers as they are now, for :meth:`restore`."""
+        self.start = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+        return self
+
+    def restore(self) -> None:
+        """Put the buffers back to where they were."""
+        for name, buffer in self.module.named_buffers():
+            buffer.data.copy_(self.start[name])
 
     def train(self, mode: bool) -> Specimen:
         """Set the mode."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -143,25 +143,27 @@ def _sent(sizes: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 def _compare(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit: float, where: str) -> float:
     """Compare one call's results and running estimates; return the largest difference."""
     with torch.no_grad():
-        slack = torch.full_like(inputs[0], unit * pair.idle)
         pair.restore()
-        ours = pair.ours(*inputs)
-        state = [b.clone() for _, _, b in pair.buffers()]
-        moved = [torch.zeros_like(b) for b in state]
-        for seed in range(PERTURBED):
-            pair.restore()
-            slack = torch.maximum(slack, (pair.ours(*_perturbed(inputs, unit, seed)) - ours).abs())
-            moved = [
-                torch.maximum(m, (b - s).abs()) for m, s, (_, _, b) in zip(moved, state, pair.buffers(), strict=True)
-            ]
-        pair.restore()
-        theirs = pair.theirs(*inputs)
-        deviation = difference(theirs, ours, slack, shape.axes, unit, where)
-        for (name, their, _), our, move in zip(pair.buffers(), state, moved, strict=True):
+        ours, theirs = pair.ours(*inputs), pair.theirs(*[t.clone() for t in inputs])  # which it may write into
+        estimates = [(name, their.clone(), our.clone()) for name, their, our in pair.buffers()]
+        moves = cache(lambda: _moves(pair, inputs, unit, [ours, *(our for _, _, our in estimates)]))
+        deviation = difference(theirs, ours, shape.axes, unit, where, lambda: moves()[0].clamp(min=unit * pair.idle))
+        for at, (name, their, our) in enumerate(estimates, 1):
             if our.isnan().any() and pair.still:  # a share of 0 of what is no number
                 continue
-            difference(their.reshape(our.shape), our, move, tuple(range(our.ndim)), unit, f"{name}, {where}")
+            every, slack = tuple(range(our.ndim)), lambda at=at: moves()[at]
+            difference(their.reshape(our.shape), our, every, unit, f"{name}, {where}", slack)
     return deviation
+
+
+def _moves(pair: Pair, inputs: Sequence[Tensor], unit: float, ours: Sequence[Tensor]) -> list[Tensor]:
+    """How far the explanation's result and running estimates move where its input is rounded otherwise."""
+    moves = [torch.zeros_like(t) for t in ours]
+    for seed in range(PERTURBED):
+        pair.restore()
+        moved = [pair.ours(*_perturbed(inputs, unit, seed)), *(our for _, _, our in pair.buffers())]
+        moves = [torch.maximum(m, (b - o).abs()) for m, b, o in zip(moves, moved, ours, strict=True)]
+    return moves
 
 
 def _gradients(side: Specimen, inputs: Sequence[Tensor], names: Sequence[str]) -> list[Any]:
@@ -183,22 +185,31 @@ def _compare_gradients(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit:
     theirs = _gradients(pair.theirs, inputs, [pair.carried[o] for o in learned])
     pair.restore()
     ours = _gradients(pair.ours, inputs, learned)
-    other = []
-    for seed in range(PERTURBED):
-        pair.restore()
-        other.append(_gradients(pair.ours, _perturbed(inputs, unit, seed), learned))
+    moved = cache(lambda: _moved_gradients(pair, inputs, unit, learned))
     names = ["the result", "the gradient of the input", *(f"the gradient of {pair.carried[o]}" for o in learned)]
-    for at, (name, their, our, *moved) in enumerate(zip(names, theirs, ours, *other, strict=True)):
+    for at, (name, their, our) in enumerate(zip(names, theirs, ours, strict=True)):
         has_rows = at < 2
         if their is None or our is None:
             if not _are_none(their, our) and (has_rows or not _cancels(their, ours[0], unit)):
                 raise Differs(f"{name} is {'none' if their is None else 'not none'}, {where}")
             continue
-        slack = torch.stack([(m - our).abs() for m in moved if m is not None]).amax(0)
-        slack = slack + unit * pair.idle if our is ours[0] else slack
         every = shape.axes if has_rows else tuple(range(our.ndim))
+
+        def slack(at: int = at, our: Tensor = our) -> Tensor:
+            farthest = torch.stack([(m[at] - our).abs() for m in moved() if m[at] is not None]).amax(0)
+            return farthest if at else farthest + unit * pair.idle
+
         # a sum over rows can cancel; each of its terms may be off by what its own size allows
-        difference(their.reshape(our.shape), our, slack, every, 8 * unit, f"{name}, {where}")
+        difference(their.reshape(our.shape), our, every, 8 * unit, f"{name}, {where}", slack)
+
+
+def _moved_gradients(pair: Pair, inputs: Sequence[Tensor], unit: float, learned: Sequence[str]) -> list[list[Any]]:
+    """What the explanation gives where its input is rounded otherwise."""
+    outputs = []
+    for seed in range(PERTURBED):
+        pair.restore()
+        outputs.append(_gradients(pair.ours, _perturbed(inputs, unit, seed), learned))
+    return outputs
 
 
 def _are_none(*gradients: Tensor | None) -> bool:

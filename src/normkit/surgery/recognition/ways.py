@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from normkit.surgery.recognition.halves import HALF_STEPS, HALVES
 from normkit.surgery.recognition.inputs import Shape
@@ -43,14 +43,9 @@ class Ways(Compared):
             f"{SENT[0]:g} times the size" + (", and in second gradients" if twice else "")
         ]
 
-    def _learned(self, pair: Pair) -> list[tuple[Tensor, Tensor]]:
-        """Somebody's parameters beside ours."""
-        both = [(pair.theirs.tensors[their], pair.ours.tensors[our]) for our, their in self.carried.items()]
-        return [(t, o) for t, o in both if isinstance(t, nn.Parameter) and isinstance(o, nn.Parameter)]
-
     def _alike(self, theirs: Tensor, ours: Tensor, axes: tuple[int, ...] | None, where: str) -> None:
         every = tuple(range(ours.ndim)) if axes is None else axes
-        difference(theirs.reshape(ours.shape), ours, torch.zeros_like(ours), every, ROOM * self.unit, where)
+        difference(theirs.reshape(ours.shape), ours, every, ROOM * self.unit, where)
 
     def _sent(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> None:
         """Gradients are linear in what is sent, which is left as it was, and hide nothing that is no number."""
@@ -58,7 +53,7 @@ class Ways(Compared):
         drawn = torch.randn(inputs[0].shape, generator=g, dtype=torch.float64).to(self.exact)
         holes = torch.where(torch.rand(drawn.shape, generator=g) < 2 / drawn.numel(), torch.nan, drawn)
         holes.view(-1)[drawn.numel() // 2] = torch.nan
-        names = ["the gradient of the input", *["the gradient of a parameter"] * len(self._learned(pair))]
+        names = ["the gradient of the input", *["the gradient of a parameter"] * len(pair.learned())]
         for size in (*SENT, None):
             sent = holes if size is None else drawn * size
             both = [self._slopes(pair, side, inputs, sent, where) for side in (pair.theirs, pair.ours)]
@@ -77,7 +72,7 @@ class Ways(Compared):
         pair.restore()
         x = inputs[0].clone().requires_grad_()
         y, before = side(x, *inputs[1:]), sent.clone()
-        leaves = [x, *(both[side is pair.ours] for both in self._learned(pair))]
+        leaves = [x, *(both[side is pair.ours] for both in pair.learned())]
         if not y.requires_grad:
             return [None for _ in leaves]
         slopes = torch.autograd.grad(y, leaves, sent, allow_unused=True)
@@ -133,7 +128,7 @@ class Ways(Compared):
 
     def _frozen(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> None:
         """All parameters frozen, then each alone."""
-        learned = self._learned(pair)
+        learned = pair.learned()
         g = torch.Generator().manual_seed(13)
         sent = torch.randn(inputs[0].shape, generator=g, dtype=torch.float64).to(self.exact)
         for some in [learned, *([one] for one in learned if len(learned) > 1)]:
