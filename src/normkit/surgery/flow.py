@@ -106,21 +106,23 @@ class Flow:
                 work.get_submodule(site).register_forward_hook(_look_on)
         with quiet(), torch.no_grad():
             self.graph, owner, self.tensors = _graph(work, example, self)
-        self.by: dict[fx.Node, Call] = {}
-        self.calls: list[Call] = []
-        calls: dict[Any, Call] = {}
-        for node in self.graph.nodes:
-            if node in owner:
-                site, key = owner[node]
-                if key not in calls:
-                    calls[key] = Call(site)
-                    self.calls.append(calls[key])
-                self.by[node] = calls[key]
-                calls[key].own.add(node)
+        self.by = self._calls_of(owner)
+        self.calls = list(dict.fromkeys(self.by.values()))
         for call in self.calls:
             read = [n for node in self.graph.nodes if node in call.own for n in node.all_input_nodes]
             call.inputs = list(dict.fromkeys(n for n in read if n not in call.own and n not in self.tensors))
             call.outputs = [n for n in self.graph.nodes if n in call.own and any(u not in call.own for u in n.users)]
+
+    def _calls_of(self, owner: Mapping[fx.Node, tuple[str, Any]]) -> dict[fx.Node, Call]:
+        """The call that each node belongs to, of those that belong to one."""
+        calls: dict[Any, Call] = {}
+        by: dict[fx.Node, Call] = {}
+        for node in self.graph.nodes:
+            if node in owner:
+                site, key = owner[node]
+                by[node] = calls.setdefault(key, Call(site))
+                by[node].own.add(node)
+        return by
 
     def site_of(self, path: str) -> str | None:
         """The name of a site that a path leads to."""

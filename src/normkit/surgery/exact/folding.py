@@ -18,7 +18,7 @@ from normkit.norm import Norm
 from normkit.surgery import proof
 from normkit.surgery.edits import replaced
 from normkit.surgery.edits.changes import Change, Report, norm_words, tied
-from normkit.surgery.edits.layers import ThresholdNeuron, Zeros
+from normkit.surgery.edits.layers import ThresholdNeuron, Zeros, takes_batch_statistics
 from normkit.surgery.exact.pairs import (
     fold_beside,
     fold_scale,
@@ -34,7 +34,6 @@ from normkit.surgery.recognition.match import Followed, Match
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.search import behind, without
 from normkit.surgery.recognition.specimen import inputs_of
-from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
 from normkit.weight._apply import take_off
 from normkit.where import Where, selects
 

@@ -128,16 +128,11 @@ class Going(Compared):
     def _gradients_elsewhere(self) -> None:
         """Gradients of many rows, of an input and sent in other memory, and where the input has none."""
         pair = self.pair(5)
-        both = [(pair.theirs.tensors[their], pair.ours.tensors[our]) for our, their in self.carried.items()]
-        both = [(t, o) for t, o in both if isinstance(t, nn.Parameter) and isinstance(o, nn.Parameter)]
+        both = self._learned(pair)
         pair.train(True)
         for shape in [self.shapes[0], *larger(self.shapes)[1:3]]:
-            drawn = [draw(shape, seed=i).to(self.exact) for i in range(1 + self.further)]
-            sent = draw(shape, seed=9).to(self.exact)
-            ways = [(drawn, sent, True), (drawn, sent, False), (drawn, sent.new_ones(()).expand(shape.sizes), True)]
-            ways += [(other, sent_too, True) for (*other, sent_too) in _other_layouts([*drawn, sent])]
             usual: dict[tuple[int, bool], Tensor] = {}  # to measure one by that cancels, as a sum's does
-            for inputs, down, learns in ways:
+            for inputs, down, learns in self._ways_back(shape):
                 try:
                     slopes = [
                         _slopes(pair, side, inputs, down, [p[i] for p in both], learns)
@@ -152,6 +147,18 @@ class Going(Compared):
                     where = f"a gradient, {named(shape, True)}"
                     slack = (usual.setdefault((at, learns), our).abs().amax() * self.unit).expand_as(our)
                     difference(their.reshape(our.shape), our, slack, axes, 1024 * self.unit, where)
+
+    def _learned(self, pair: Pair) -> list[tuple[nn.Parameter, nn.Parameter]]:
+        """Their parameters and ours, of what is one on both sides."""
+        both = [(pair.theirs.tensors[their], pair.ours.tensors[our]) for our, their in self.carried.items()]
+        return [(t, o) for t, o in both if isinstance(t, nn.Parameter) and isinstance(o, nn.Parameter)]
+
+    def _ways_back(self, shape: Shape) -> list[tuple[list[Tensor], Tensor, bool]]:
+        """Inputs, what comes down to a result, and whether the input learns; then both in other memory."""
+        drawn = [draw(shape, seed=i).to(self.exact) for i in range(1 + self.further)]
+        sent = draw(shape, seed=9).to(self.exact)
+        ways = [(drawn, sent, True), (drawn, sent, False), (drawn, sent.new_ones(()).expand(shape.sizes), True)]
+        return [*ways, *((other, sent_too, True) for (*other, sent_too) in _other_layouts([*drawn, sent]))]
 
     @torch.no_grad()
     def _memory(self) -> None:

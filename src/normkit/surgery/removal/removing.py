@@ -117,14 +117,10 @@ def remove(
     proof.ready("remove", was, example)
     norms, order = _norms_in_order(was, example, where)
     how: dict[str, Any] = {"loss": loss or next_token, "log": log or _tell}
-    work = copy.deepcopy(was)
-    fading, release = _faded(work, order, norms, Tokens(separator))
-    last = [fading[part.site] for part in order if part.role == FINAL]
     wean = replace(plan, table=timetable(order, start, gaps))
     place = Path(folder, SAVED) if folder else None
-    losses = Run(work, wean, **how, norms=fading, last=last, place=place).through(data)
-    release()
-    changed = _folded(work.eval(), order, fading)
+    work, fading, losses = _weaned(was, data, wean, order, norms, separator, {**how, "place": place})
+    changed = _folded(work, order, fading)
     after = _put(copy.deepcopy(work), copy.deepcopy(changed))
     far = proof.proven("remove", work, after, example)
     costs = mean_loss(was, measured, how["loss"]), mean_loss(after, measured, how["loss"])
@@ -134,6 +130,24 @@ def remove(
         take_over(model, work)
         after = _put(model, changed)
     return Removal(after, rows, *costs, kept, losses)
+
+
+def _weaned(
+    model: nn.Module,
+    data: Iterable[Any],
+    plan: Plan,
+    order: Sequence[Any],
+    norms: Mapping[str, Any],
+    separator: int | None,
+    how: Mapping[str, Any],
+) -> tuple[nn.Module, dict[str, Any], list[float]]:
+    """A copy that was trained while its norms went, those norms as they are then, and the losses."""
+    work = copy.deepcopy(model)
+    fading, release = _faded(work, order, norms, Tokens(separator))
+    last = [fading[part.site] for part in order if part.role == FINAL]
+    losses = Run(work, plan, **how, norms=fading, last=last).through(data)
+    release()
+    return work.eval(), fading, losses
 
 
 def _loss_with_all(
