@@ -201,7 +201,7 @@ def with_twin(variants: tuple[Variant, ...], baseline: str) -> tuple[Variant, ..
 
 
 def variants_from(options: Any) -> tuple[Variant, ...]:
-    """Return the variants that were asked for, names checked."""
+    """Return the variants that were asked for, names checked; the options have their defaults."""
     from normkit.lab.plan import variants
 
     slots = {key: getattr(options, key) for key in SLOTS if getattr(options, key)}
@@ -211,14 +211,15 @@ def variants_from(options: Any) -> tuple[Variant, ...]:
     for variant in asked:  # all names before anything is imported to look at what they fit
         variant.check()
         require_owners(variant, options)
+    model = builtin.row(options.model)
     for variant in asked:
-        require_place(variant, options)
+        require_place(variant, model, options)
     return asked
 
 
 def _with_norms(slots: dict[str, Any], options: Any) -> dict[str, Any]:
     """What varies, with the norms that a model is compared with where none is asked for."""
-    model = builtin.row(options.model or default_model(options))
+    model = builtin.row(options.model)
     if not slots:
         return {"norm": [*(model.norms if model else (ORIGINAL, *builtin.Model.norms[:3]))]}
     return {**slots, "norm": slots.get("norm", [ORIGINAL])} if model is None or ORIGINAL in model.norms else slots
@@ -241,12 +242,11 @@ def read_variants(source: Any) -> tuple[Variant, ...]:
     return variants.read_variants(Path(source))
 
 
-def require_place(variant: Variant, options: Any) -> None:
+def require_place(variant: Variant, model: builtin.Model | None, options: Any) -> None:
     """Refuse a norm whose card says that it has no place in a built-in model, before anything is built."""
     from normkit import catalog
     from normkit.surgery.replacement import fits
 
-    model = builtin.row(options.model or default_model(options))
     if model and model.place and variant.norm not in (ORIGINAL, FEDBN) and not options.train:
         fits.require(catalog.find(variant.norm), model.place, bool(options.allow_leak), lets_leak())
     if variant.flow != Variant.flow and (options.train or not model or model.takes != builtin.SAMPLES):
@@ -259,7 +259,7 @@ def settings_from(options: Any, variants: int) -> Settings:
     from normkit.lab.plan import ladder, later, tasks
 
     require_values(options)
-    model = "" if options.train else options.model or Settings.model
+    model = "" if options.train else options.model
     source = "" if options.train else options.data or tasks.default_data(model)
     steps = steps_of(options)
     device = device_for(options.device or "auto")

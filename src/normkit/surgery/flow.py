@@ -85,7 +85,7 @@ class _Flat(nn.Module):
         return tuple(tensors_in(self.model(*args, **named)))
 
 
-class Flow:
+class Graph:
     """The graph of a model in evaluation.
 
     Args:
@@ -241,7 +241,7 @@ def _tensor(model: nn.Module, name: str) -> Tensor | None:
 
 
 def _graph(
-    model: nn.Module, example: Any, flow: Flow
+    model: nn.Module, example: Any, flow: Graph
 ) -> tuple[fx.Graph, dict[fx.Node, tuple[str, Any]], dict[fx.Node, str]]:
     """The graph, of each node the site and the call that it belongs to, and the names of the tensors that it reads."""
     args, named = arguments(example)
@@ -279,7 +279,7 @@ def _simplify(graph: fx.Graph) -> None:
             node.args = (node.args[0], list(node.meta["val"].shape))
 
 
-def _by_fx(model: nn.Module, example: Any, flow: Flow, before: Exception):
+def _by_fx(model: nn.Module, example: Any, flow: Graph, before: Exception):
     class Tracer(fx.Tracer):
         def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
             return flow.site_of(module_qualified_name) is not None or super().is_leaf_module(m, module_qualified_name)

@@ -18,7 +18,7 @@ from normkit.surgery.edits import replaced
 from normkit.surgery.edits.changes import Change, Report, norm_words, tied, unrecognized, untie
 from normkit.surgery.edits.layers import Centred, as_linear, like
 from normkit.surgery.exact.pairs import fold_scale, is_plain, width
-from normkit.surgery.flow import KEEPS, MOVES, Flow, Stays, channels, marked, moved, word
+from normkit.surgery.flow import KEEPS, MOVES, Graph, Stays, channels, marked, moved, word
 from normkit.surgery.recognition.match import Match, is_layer_norm
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.specimen import inputs_of
@@ -62,7 +62,7 @@ def convert(model: nn.Module, to: str, example: Any, *, inplace: bool = True) ->
     norms = _layer_norms(model, example)
     work = copy.deepcopy(model)
     holders = [name for name, part in work.named_modules() if isinstance(part, nn.Embedding) or is_plain(part)]
-    flow = Flow(work, example, [*norms, *holders])
+    flow = Graph(work, example, [*norms, *holders])
     try:
         stream = Stream(flow, norms)
         stream.require_readers()
@@ -110,7 +110,7 @@ class Stream:
     of each; ``left`` tells of every other norm why not.
     """
 
-    def __init__(self, flow: Flow, norms: Mapping[str, Match]):
+    def __init__(self, flow: Graph, norms: Mapping[str, Match]):
         self.flow, self.norms = flow, norms
         self.left: dict[str, str] = {}
         self._follow(norms)
