@@ -136,8 +136,9 @@ def batch_norm(
         made = own()
         if made is not None:
             return made()
-        stats = moments(accurate(x), [0, *_space(x)], sync=sync, group=group)
-        y = _normalize(accurate(x), stats.mean, stats.var, weight, bias, eps)
+        exact = accurate(x)
+        stats = moments(exact, [0, *_space(x)], sync=sync, group=group)
+        y = _normalize(exact, stats.mean, stats.var, weight, bias, eps)
         return y.to(x.dtype), Moments(*(f.detach() for f in stats))
     y, both = _run(rule, x, weight, bias)
     mean, var, *others = both.to(accurate(x[:0]).dtype).view(-1, x.shape[1])

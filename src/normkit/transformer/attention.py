@@ -226,9 +226,10 @@ class Attention(nn.Module):
         self.head_dim = _size_or(dim // self.heads, self, "head_dim", head_dim)
 
     def _even(self, rotary_dim: int | None) -> int | None:
-        if rotary_dim is not None and check.size(self, "rotary_dim", rotary_dim, most=self.cut["query"]) % 2:
+        size = _size_or(None, self, "rotary_dim", rotary_dim, most=self.cut["query"])
+        if size is not None and size % 2:
             raise ValueError(f"Attention: rotary_dim must be even, since features turn in pairs, not {rotary_dim}")
-        return rotary_dim
+        return size
 
     def _add_norms(self, norms: Mapping[str, NormName], widths: Mapping[str, int]) -> None:
         """Add the norms of what is projected, over each head or the full width."""
