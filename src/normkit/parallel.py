@@ -264,7 +264,7 @@ def _call_with_plain(module: nn.Module, parts: list[nn.Module], mesh: DeviceMesh
             for name, value in part._parameters.items():
                 if isinstance(value, DTensor) and value.device_mesh == mesh:
                     kept.append((part, name, value))
-                    part._parameters[name] = value.to_local(grad_placements=[Replicate()])  # type: ignore[assignment]
+                    part._parameters[name] = value.to_local(grad_placements=[Replicate()])
 
     def back(*_):
         while kept:

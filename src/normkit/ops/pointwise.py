@@ -142,8 +142,8 @@ def _by_parts(owner, op, x, parameters: dict[str, Tensor | None], function, axis
     part = sharded.parts(owner, x)
     if part is None or (function == "eln" and part.along((axis,))):  # eln counts the features
         return None
-    own = [part.parameter(owner, name, value, axis) for name, value in parameters.items()]
-    return part.joined(_pointwise(owner, op, part.local, *own, function, channels_last))
+    alpha, shift, weight, bias = (part.parameter(owner, name, value, axis) for name, value in parameters.items())
+    return part.joined(_pointwise(owner, op, part.local, alpha, shift, weight, bias, function, channels_last))
 
 
 @cache

@@ -357,10 +357,10 @@ class _Edits:
             raise Stays("a layer norm that cannot be converted reads the residual stream")
         self._shorten_writers()
         for name in self.stream.read_by:
+            own: Any = self.norms[name].module
             wide = int(self.norms[name].kwargs["dim"])
             self._shorten_readers(name, wide)
-            eps = self.norms[name].module.eps
-            self._put(name, model.get_submodule(name), CRMSNorm(wide, eps=eps), "crmsnorm")
+            self._put(name, model.get_submodule(name), CRMSNorm(wide, eps=own.eps), "crmsnorm")
 
     def _shorten_writers(self) -> None:
         for name in self.stream.writers:
