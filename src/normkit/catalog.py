@@ -441,17 +441,24 @@ def _by_path(name: str) -> Choice | None:
     """Find ``my_package.my_norm``: a module with one method, or a class or function in a module."""
     parent, _, last = name.rpartition(".")
     for path in filter(None, (name if parent else "", parent)):
-        try:
-            module = importlib.import_module(path)
-        except ModuleNotFoundError as error:
-            if error.name and (path == error.name or path.startswith(error.name + ".")):
-                continue
-            raise
+        module = _module_or_none(path)
+        if module is None:
+            continue
         own = [c for c in _cards.values() if c.module == module.__name__]
         named = [c for c in own if last in (c.entry.__name__, c.name, c.name.replace("-", "_"))]
         if len(named or own) == 1:
             return Choice((named or own)[0])
     return None
+
+
+def _module_or_none(path: str) -> Any:
+    """The module of a path; None where there is none, an error where one that it imports is missing."""
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name and (path == error.name or path.startswith(error.name + ".")):
+            return None
+        raise
 
 
 def create(name: str, *args: Any, **kwargs: Any) -> Any:

@@ -8,7 +8,7 @@ import importlib
 import json
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from normkit import catalog, check, families, reference
@@ -76,18 +76,25 @@ def show_member(kind: str, name: str, as_json: bool) -> int:
 def select_cards(pattern: str, room: str | None, group: str | None, kind: str | None = None) -> list[Card]:
     """Return the cards that fit, and name the nearest where none does."""
     cards = [catalog.card(name) for name in catalog.methods(room=room, group=group)]
-    if kind is not None:
-        check.choice("list", "kind", kind, (*sorted({card.kind.name for card in cards}), *families.KINDS))
-        cards = [card for card in cards if card.kind.name == kind]
+    cards = cards if kind is None else _of_kind(cards, kind)
     matches = [card for card in cards if fits(card, pattern)] or [card for card in cards if fits(card, f"*{pattern}*")]
     if not matches and not set(pattern) & set("*?["):
         matches = [card for card in cards if card is catalog.card(pattern)]
     if not matches:
-        close = near(pattern.strip("*"), [card.name for card in cards])
-        meant = f"did you mean {close[0]!r}?" if close else "'normkit list' shows them all"
-        raise ValueError(f"no method fits {pattern!r} there; {meant}")
+        raise ValueError(f"no method fits {pattern!r} there; {_nearest(pattern, cards)}")
     short = pattern.strip("*").lower()
     return [card for card in matches if means(card, short)] if short in ABBREVIATIONS else matches
+
+
+def _of_kind(cards: Sequence[Card], kind: str) -> list[Card]:
+    check.choice("list", "kind", kind, (*sorted({card.kind.name for card in cards}), *families.KINDS))
+    return [card for card in cards if card.kind.name == kind]
+
+
+def _nearest(pattern: str, cards: Iterable[Card]) -> str:
+    """What to look for in the place of a pattern that fits nothing."""
+    close = near(pattern.strip("*"), [card.name for card in cards])
+    return f"did you mean {close[0]!r}?" if close else "'normkit list' shows them all"
 
 
 def means(card: Card, short: str) -> bool:

@@ -11,7 +11,7 @@ tensors while the module that holds them runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -112,8 +112,7 @@ def _layer_plan(name: str, layer: nn.Module, among: int, first: bool, last: bool
     from torch.distributed.tensor.parallel import SequenceParallel
 
     plan: dict[str, ParallelStyle] = {name: _ends()(first, last)} if first or last else {}
-    for parameter, _ in layer.named_parameters(recurse=False):
-        raise ValueError(f"parallel_plan: {name}.{parameter} is a parameter beside the sublayers, which is in no plan")
+    _require_no_parameter(name, layer, "sublayers")
     sublayers = {key: kind for key, child in layer.named_children() if (kind := _sublayer(child)) is not None}
     for key, kind in sublayers.items():
         plan |= _sublayer_plan(f"{name}.{key}", getattr(layer, key), kind, among)
@@ -137,6 +136,24 @@ def _sublayer_plan(name: str, module: Any, kind: Sublayer, among: int) -> Mappin
 
     children: dict[str, Any] = dict(module.named_children())
     columns = [key for key in kind.columns if key in children]
+    _require_linears(name, module, kind, columns, among)
+    plan: dict[str, ParallelStyle] = {name: _whole()(among)}
+    gated = not kind.heads and children[columns[0]].out_features > children[kind.row].in_features
+    plan |= {f"{name}.{key}": _halves()() if gated else ColwiseParallel() for key in columns}
+    plan[f"{name}.{kind.row}"] = RowwiseParallel(output_layouts=Shard(1))
+    for key, child in children.items():
+        if key in (*columns, kind.row) or not list(child.parameters()):
+            continue
+        if not kind.heads or "norm" not in key or any(p.ndim > 1 for p in child.parameters()):
+            raise ValueError(f"parallel_plan: {name}.{key} is {type(child).__name__}, which is in no plan")
+        plan[f"{name}.{key}"] = SequenceParallel(sequence_dim=2, use_local_output=True)  # heads, or the width of all
+    _require_no_parameter(name, module, "linears")
+    return plan
+
+
+def _require_linears(name: str, module: Any, kind: Sublayer, columns: Sequence[str], among: int) -> None:
+    """Require linears that can be cut among the processes."""
+    children: dict[str, Any] = dict(module.named_children())
     if getattr(module, "quantile", None) is not None:
         raise ValueError(f"parallel_plan: {name} has a sparsity, by statistics of all hidden features, which are cut")
     for key in (*columns, kind.row):
@@ -148,19 +165,11 @@ def _sublayer_plan(name: str, module: Any, kind: Sublayer, among: int) -> Mappin
         if features % (among * head):
             what = f"{features // head} heads" if kind.heads else f"{features} hidden features"
             raise ValueError(f"parallel_plan: {name}.{key} has {what}, which {among} processes do not divide")
-    plan: dict[str, ParallelStyle] = {name: _whole()(among)}
-    gated = not kind.heads and children[columns[0]].out_features > children[kind.row].in_features
-    plan |= {f"{name}.{key}": _halves()() if gated else ColwiseParallel() for key in columns}
-    plan[f"{name}.{kind.row}"] = RowwiseParallel(output_layouts=Shard(1))
-    for key, child in children.items():
-        if key in (*columns, kind.row) or not list(child.parameters()):
-            continue
-        if not kind.heads or "norm" not in key or any(p.ndim > 1 for p in child.parameters()):
-            raise ValueError(f"parallel_plan: {name}.{key} is {type(child).__name__}, which is in no plan")
-        plan[f"{name}.{key}"] = SequenceParallel(sequence_dim=2, use_local_output=True)  # heads, or the width of all
+
+
+def _require_no_parameter(name: str, module: nn.Module, beside: str) -> None:
     for parameter, _ in module.named_parameters(recurse=False):
-        raise ValueError(f"parallel_plan: {name}.{parameter} is a parameter beside the linears, which is in no plan")
-    return plan
+        raise ValueError(f"parallel_plan: {name}.{parameter} is a parameter beside the {beside}, which is in no plan")
 
 
 def _redistributed(x: Tensor, mesh: DeviceMesh, now: Any, then: Any) -> Tensor:

@@ -229,17 +229,31 @@ def statistic(card: Card) -> str:
     moved, spans = reach(card.name) or {}, axes(card)
     moving = {name for name, way in moved.items() if way != "none"}
     if not card.over:
-        alone = moved and not moving and card.kind.name in ALONE
-        return "no statistic: every number is mapped by itself" if alone else ""
+        return _of_none(card, moved)
     further = [_along(axis.name) for axis in spans if axis.spanned == "none" and axis.name in moving]
-    whole = [axis for axis in spans if axis.spanned == "whole"]
-    crossed = [axis for axis in whole if axis.name in moving]
-    inside = [axis for axis in spans if axis.spanned == "part" or axis in crossed]
+    inside = _inside(spans, moving)
     if not moved or further or not inside:
         return f"statistics taken over {over(card)}{_naming('; an entry moves outputs along {} too', further)}"
+    return _of_each(spans, moved, inside)
+
+
+def _of_none(card: Card, moved: Mapping[str, str]) -> str:
+    """The words for a method without a statistic, where no entry moves outputs at other places."""
+    alone = moved and set(moved.values()) == {"none"} and card.kind.name in ALONE
+    return "no statistic: every number is mapped by itself" if alone else ""
+
+
+def _inside(spans: list[Axis], moving: set[str]) -> list[Axis]:
+    """The axes that one statistic is taken over: the groups, and what an entry moves outputs along."""
+    return [axis for axis in spans if axis.spanned == "part" or (axis.spanned == "whole" and axis.name in moving)]
+
+
+def _of_each(spans: list[Axis], moved: Mapping[str, str], inside: list[Axis]) -> str:
+    """The words for statistics of each group, or each index of the axes that no entry moves outputs along."""
+    crossed = [axis for axis in inside if axis.spanned == "whole"]
     each = [f"group of {a.name}" if a.spanned == "part" else _one(a.name) for a in spans if a not in crossed]
     ordered = [axis for axis in ("N", "T") if moved.get(axis) == "later"]
-    kept = [_all(axis.name) for axis in whole if axis not in crossed]
+    kept = [_all(axis.name) for axis in spans if axis.spanned == "whole" and axis not in crossed]
     return "".join(
         [
             f"statistics {_naming('of each {}, ', each)}taken over {_list([_spoken(axis) for axis in inside])}",

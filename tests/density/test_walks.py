@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import normkit as nk
-from normkit.density import _told
+from normkit.density import _convergence
 from normkit.density._inputs import DoubleWell
 
 F64 = torch.float64
@@ -30,15 +30,15 @@ def test_what_is_told_of_chains_is_what_arviz_tells(draws):
     arviz = pytest.importorskip("arviz")
     for place in (0, 1):
         one = draws[..., place].mT.numpy()
-        close(_told.rhat(draws)[place].item(), float(arviz.rhat(one)), rtol=1e-10, atol=0.0)
-        close(_told.ess(draws)[place].item(), float(arviz.ess(one)), rtol=1e-8, atol=0.0)
+        close(_convergence.rhat(draws)[place].item(), float(arviz.rhat(one)), rtol=1e-10, atol=0.0)
+        close(_convergence.ess(draws)[place].item(), float(arviz.ess(one)), rtol=1e-8, atol=0.0)
 
 
 def test_chains_apart_and_a_chain_that_is_stuck_are_seen():
-    assert _told.rhat(slow(keep=0.0)).max() < 1.01
-    assert _told.rhat(slow(keep=0.0, apart=0.5)).min() > 1.05
+    assert _convergence.rhat(slow(keep=0.0)).max() < 1.01
+    assert _convergence.rhat(slow(keep=0.0, apart=0.5)).min() > 1.05
     # a process that keeps 0.8 of itself is worth (1 - 0.8) / (1 + 0.8) of its steps
-    assert 100 < _told.ess(slow(steps=1000))[0] < 1000
+    assert 100 < _convergence.ess(slow(steps=1000))[0] < 1000
 
 
 def target(x):
@@ -58,9 +58,9 @@ def pushed(t, x):
     return torch.stack([1 - x[:, 0], 1.25 - x[:, 1]], 1) * t[:, None]
 
 
-@pytest.mark.parametrize("name", nk.density._walk.KERNELS)
+@pytest.mark.parametrize("name", nk.density._walk.SAMPLERS)
 def test_every_sampler_samples_a_users_density(name):
-    fitted = nk.density._walk.KERNELS[name].fitted
+    fitted = nk.density._walk.SAMPLERS[name].fitted
     start = torch.tensor([1.0, 1.25], dtype=F64) + 0.1 * torch.randn(
         300, 2, dtype=F64, generator=torch.Generator().manual_seed(0)
     )

@@ -128,7 +128,7 @@ def test_the_commands_of_a_page_exist(page, command):
 def check_normkit(words):
     options = cli.parser().parse_args(words)
     if options.command == "compare":
-        request.variants_from(options)
+        request.variants_from(request.with_defaults(options, {}))
     if options.command != "text":  # whose names are of columns
         for name in [*getattr(options, "names", []), *([options.name] if getattr(options, "name", None) else [])]:
             catalog.card(name)

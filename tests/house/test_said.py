@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import normkit as nk
-from normkit.density import _named, _told
+from normkit.density import _convergence, _named
 from normkit.density._diffusion import Diffusion
 from normkit.federated import stack
 from normkit.inference.retrieval import retrieve
@@ -69,7 +69,7 @@ CASES = {
     "TailAdaptiveBase: tail_index must have its zeros": lambda: made("tail-adaptive-base", 2, tail_index=[2.0, 0.0]),
     "TailLU: eps": lambda: made("tail-lu", 3, num_heavy=1, eps=1.0),
     "TarFlowBlock: y is given": lambda: made("tarflow-block", 2, **BLOCK)(torch.ones(1, 2, 2), torch.tensor([0])),
-    "draws must be at least four": lambda: _told.ess(torch.ones(3, 2)),
+    "draws must be at least four": lambda: _convergence.ess(torch.ones(3, 2)),
     "flow: context and classes": lambda: _named.flow("spline-coupling", 2, context=1, classes=2),
     "states must hold one client": lambda: stack([]),
     "apfl-alpha: states alpha": lambda: nk.apfl_alpha(TWO, TWO, TWO, TWO, TWO, entries=("w",), lr=0.1),

@@ -12,7 +12,7 @@ from torch.nn import functional
 import normkit as nk
 from normkit import cli
 from normkit.optional import library
-from normkit.surgery.flow import Flow
+from normkit.surgery.flow import Graph
 from normkit.surgery.removal.fading import Fading, Fixed, Tokens
 from normkit.surgery.removal.order import parts
 
@@ -154,7 +154,7 @@ def test_the_graph_tells_what_stands_where_and_which_results_are_values(fused, b
     model = Decoder(fused, by_hand, blocks=1).eval()
     norms = ["blocks.0.before", "blocks.0.norm", "last"]
     layers = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
-    before, norm, last = parts(Flow(model, texts(1)[0], [*norms, *layers]), norms)
+    before, norm, last = parts(Graph(model, texts(1)[0], [*norms, *layers]), norms)
     assert [part.role for part in (before, norm, last)] == ["attention", "feedforward", "final"]
     assert last.readers == ["head"]
     assert not norm.values

@@ -73,7 +73,7 @@ class Coupling(nn.Module):
         return torch.stack([x[:, 0], b], 1), log_det
 
 
-class Flow(nn.Module):
+class Couplings(nn.Module):
     """Couplings, the coordinates changed behind each; return the log density."""
 
     def __init__(self, run: Run):
@@ -104,7 +104,7 @@ def scores(run: Run, seeds: Sequence[int], rates: Sequence[float]) -> list[float
     chances = [torch.Generator().manual_seed(seed) for seed in seeds]
     first = [points_of(run.data, STEPS * BATCH, chance) for chance in chances]
     x = torch.stack(first).view(len(seeds), STEPS, BATCH, 2)
-    models = starts(functools.partial(Flow, run), seeds, run.permute)
+    models = starts(functools.partial(Couplings, run), seeds, run.permute)
     trained = together(
         models, lambda model, x: -model(x).mean(), lambda step: (x[:, step],), int(STEPS * run.share), rates
     )  # fmt: skip

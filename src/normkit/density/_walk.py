@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from normkit import check
-from normkit.density import _told
+from normkit.density import _convergence
 from normkit.density._diffusion import Diffusion
 from normkit.density._flow import Flow
 from normkit.density._sampler import LogProb, Sampler
 from normkit.families import Family
 
-SAMPLERS = KERNELS = Family("sampler", "SAMPLER", "density/samplers")
+SAMPLERS = Family("sampler", "SAMPLER", "density/samplers")
 
 
 class Chains(NamedTuple):
@@ -32,12 +32,12 @@ class Chains(NamedTuple):
     @property
     def rhat(self) -> Tensor:
         """How far chains disagree, of each coordinate: 1 is agreement, above 1.01 none."""
-        return _told.rhat(self.draws)
+        return _convergence.rhat(self.draws)
 
     @property
     def ess(self) -> Tensor:
         """How many independent samples the draws are worth, of each coordinate."""
-        return _told.ess(self.draws)
+        return _convergence.ess(self.draws)
 
     def summary(self) -> str:
         """Tell all three in a line.

@@ -80,25 +80,27 @@ def accept(
     summed = {client: update for client, update in updates.items() if client not in refused}
     average_of_all, far = _gone_through(list(summed.values()), sent, measured=True)
     distances = dict(zip(summed, far, strict=True))
-    refused |= {k: why for k, far in distances.items() if not math.isfinite(far) if (why := _not_finite(summed[k]))}
+    infinite = {client: summed[client] for client, distance in distances.items() if not math.isfinite(distance)}
+    refused |= {client: why for client, update in infinite.items() if (why := _not_finite(update))}
     if extras is not None:
-        left = _without(updates, refused)
-        refused |= {client: why for client, update in left.items() if (why := _lacking(update, sent, extras))}
-        refused |= _unlike_most(_without(updates, refused), extras)
-        refused |= {
-            client: why
-            for client, update in _without(updates, refused).items()
-            if (why := extras.sound(update, memory or {}, **(options or {})))
-        }
+        refused |= _unsound(_without(updates, refused), sent, extras, memory or {}, options or {})
     refused |= _far({client: distances[client] for client in _without(updates, refused)}, sent, most, None)
-    for role in {*extras.more, *extras.records} - {MASK} if extras else ():
-        start = sent if role == PSEUDO else {}
-        records = {client: update.more[role] for client, update in _without(updates, refused).items()}
-        refused |= _far({k: _distance(record, start) for k, record in records.items()}, sent, most, role)
+    if extras is not None:
+        refused |= _far_records(_without(updates, refused), sent, most, extras)
     left = _without(updates, refused)
     usable = UpdateList(left.values())
     usable.average = average_of_all if left.keys() == summed.keys() else None
     return usable, refused
+
+
+def _unsound(
+    updates: Mapping[Any, Update], sent: State, extras: Extras, memory: Mapping[str, Any], options: Mapping[str, Any]
+) -> dict[Any, str]:
+    """Refuse clients whose extras are missing, unlike those of most, or not what the method can take."""
+    refused = {client: why for client, update in updates.items() if (why := _lacking(update, sent, extras))}
+    refused |= _unlike_most(_without(updates, refused), extras)
+    left = _without(updates, refused)
+    return refused | {k: why for k, update in left.items() if (why := extras.sound(update, memory, **options))}
 
 
 def _without(updates: Mapping[Any, Update], refused: Mapping[Any, str]) -> dict[Any, Update]:
@@ -119,6 +121,16 @@ def _far(far: Mapping[Any, float], sent: State, most: float, role: str | None) -
         for client, distance in far.items()
         if not distance <= bound
     }
+
+
+def _far_records(updates: Mapping[Any, Update], sent: State, most: float, extras: Extras) -> dict[Any, str]:
+    """Refuse clients by their records, one role after the other."""
+    refused: dict[Any, str] = {}
+    for role in {*extras.more, *extras.records} - {MASK}:
+        start = sent if role == PSEUDO else {}
+        far = {k: _distance(update.more[role], start) for k, update in _without(updates, refused).items()}
+        refused |= _far(far, sent, most, role)
+    return refused
 
 
 def _unusable(update: Update, sent: State) -> str | None:

@@ -124,13 +124,7 @@ def with_defaults(options: Any, saved: Mapping[str, Any]) -> Any:
     """
     known = saved_or_default(options, saved)
     values = dict(vars(options))
-    other = {"steps": "seconds", "seconds": "steps"}
-    kept = {
-        name: known[field]
-        for field, name in TYPED.items()
-        if values.get(name) is None and values.get(other.get(name, "")) is None
-        if (saved and FIELDS[field].inherited) or not FIELDS[field].depends
-    }
+    kept = {TYPED[field]: known[field] for field in _left_open(values) if _is_known(field, bool(saved))}
     if saved and values.get("seeds") is not None:
         kept["seeds"] = max(values["seeds"], known["seeds"])
     if saved and values.get("metric_direction") is None and ":" in (kept.get("metric") or ""):
@@ -138,6 +132,19 @@ def with_defaults(options: Any, saved: Mapping[str, Any]) -> Any:
     if saved and not options.trust:
         require_no_code(kept, Path(options.out))
     return argparse.Namespace(**{**values, **kept})
+
+
+def _left_open(values: Mapping[str, Any]) -> list[str]:
+    """The settings that were not typed; one of steps and seconds stands for both."""
+    other = {"steps": "seconds", "seconds": "steps"}
+    return [
+        field for field, name in TYPED.items() if values.get(name) is None and values.get(other.get(name, "")) is None
+    ]
+
+
+def _is_known(field: str, saved: bool) -> bool:
+    """Whether a folder passes a setting on, or its default depends on no other."""
+    return (saved and FIELDS[field].inherited) or not FIELDS[field].depends
 
 
 def saved_or_default(options: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,24 +201,28 @@ def with_twin(variants: tuple[Variant, ...], baseline: str) -> tuple[Variant, ..
 
 
 def variants_from(options: Any) -> tuple[Variant, ...]:
-    """Return the variants that were asked for, names checked."""
+    """Return the variants that were asked for, names checked; the options have their defaults."""
     from normkit.lab.plan import variants
 
     slots = {key: getattr(options, key) for key in SLOTS if getattr(options, key)}
     if options.variants and slots:
         raise ValueError(f"{typed('variants')} and {typed(next(iter(slots)))} exclude each other")
-    model = builtin.row(options.model or default_model(options))
-    if not slots:
-        slots = {"norm": [*(model.norms if model else (ORIGINAL, *builtin.Model.norms[:3]))]}
-    elif model is None or ORIGINAL in model.norms:
-        slots.setdefault("norm", [ORIGINAL])
-    asked = read_variants(options.variants) if options.variants else variants.cross(**slots)
+    asked = read_variants(options.variants) if options.variants else variants.cross(**_with_norms(slots, options))
     for variant in asked:  # all names before anything is imported to look at what they fit
         variant.check()
         require_owners(variant, options)
+    model = builtin.row(options.model)
     for variant in asked:
-        require_place(variant, options)
+        require_place(variant, model, options)
     return asked
+
+
+def _with_norms(slots: dict[str, Any], options: Any) -> dict[str, Any]:
+    """What varies, with the norms that a model is compared with where none is asked for."""
+    model = builtin.row(options.model)
+    if not slots:
+        return {"norm": [*(model.norms if model else (ORIGINAL, *builtin.Model.norms[:3]))]}
+    return {**slots, "norm": slots.get("norm", [ORIGINAL])} if model is None or ORIGINAL in model.norms else slots
 
 
 def require_owners(variant: Variant, options: Any) -> None:
@@ -231,12 +242,11 @@ def read_variants(source: Any) -> tuple[Variant, ...]:
     return variants.read_variants(Path(source))
 
 
-def require_place(variant: Variant, options: Any) -> None:
+def require_place(variant: Variant, model: builtin.Model | None, options: Any) -> None:
     """Refuse a norm whose card says that it has no place in a built-in model, before anything is built."""
     from normkit import catalog
     from normkit.surgery.replacement import fits
 
-    model = builtin.row(options.model or default_model(options))
     if model and model.place and variant.norm not in (ORIGINAL, FEDBN) and not options.train:
         fits.require(catalog.find(variant.norm), model.place, bool(options.allow_leak), lets_leak())
     if variant.flow != Variant.flow and (options.train or not model or model.takes != builtin.SAMPLES):
@@ -249,7 +259,7 @@ def settings_from(options: Any, variants: int) -> Settings:
     from normkit.lab.plan import ladder, later, tasks
 
     require_values(options)
-    model = "" if options.train else options.model or Settings.model
+    model = "" if options.train else options.model
     source = "" if options.train else options.data or tasks.default_data(model)
     steps = steps_of(options)
     device = device_for(options.device or "auto")

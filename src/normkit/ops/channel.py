@@ -127,11 +127,8 @@ def batch_norm(
         joined = _batch_by_parts(x, weight, bias, eps, sync, group)
         if joined is not None:
             return joined
-    apart, everyone = None, None
-    if sync and processes(group) > 1:
-        compiled = torch.compiler.is_compiling()
-        apart = None if compiled or eager.on_gpu(x) else "its moments are joined over processes"
-        everyone = Everyone(group, eps)
+    everyone = Everyone(group, eps) if sync and processes(group) > 1 else None
+    apart = _apart(x) if everyone else None
     rule = Rule("batch_norm", _batch_formula, DEVIATION, over_samples=True, eps=eps, everyone=everyone)
     check_channels(rule.name, x, eps, weight=weight, bias=bias)
     own = lambda: None if everyone else _batch_by_torch(x, weight, bias, eps)  # noqa: E731
@@ -146,6 +143,13 @@ def batch_norm(
     y, both = _run(rule, x, weight, bias)
     mean, var, *others = both.to(accurate(x[:0]).dtype).view(-1, x.shape[1])
     return y, Moments(mean, var, others[0][0] if everyone else mean.new_full((), x.numel() // x.shape[1]))
+
+
+def _apart(x: Tensor) -> str | None:
+    """What speaks against a kernel for statistics of several processes."""
+    if torch.compiler.is_compiling() or eager.on_gpu(x):
+        return None
+    return "its moments are joined over processes"
 
 
 def _batch_by_parts(x, weight, bias, eps: float, sync: bool, group) -> tuple[Tensor, Moments] | None:
@@ -420,12 +424,18 @@ def _plan(
     if last and over_samples:
         samples, space, over_samples = 1, space * samples, False
     groups = channels if rule.groups is None else rule.groups
-    units = groups if over_samples else samples * groups
-    kept = 0 if rule.statistic == POSITION else 4 * units if rule.statistic == ONLINE else 2 * units
+    kept = _numbers_kept(rule) * (groups if over_samples else samples * groups)
     kinds = rule.statistic, rule.activation, over_samples, last
     eps = rule.eps if learned is None else float(learned)
     plan = kernels.CHANNEL.pack(*kinds, *map(code, (x, *parameters)), channels, groups, space, eps, rule.decay)
     return plan, samples, kept
+
+
+def _numbers_kept(rule: Rule) -> int:
+    """How many numbers the statistics of a group are, for the backward pass."""
+    if rule.statistic == POSITION:
+        return 0
+    return 4 if rule.statistic == ONLINE else 2
 
 
 def against(x: Tensor, *parameters: Tensor | None) -> str | None:
@@ -468,12 +478,11 @@ def _by_parts(rule: Rule, x, parameters: dict[str, Tensor | None]) -> Tensor | N
         if rule.groups % among:
             return None  # a group lies on several processes
         rule = rule._replace(groups=rule.groups // among)
-    axes = [1] if rule.statistic == POSITION else [*_space(x)]
-    cut = part.along([1, *axes] if rule.statistic == SHARE else axes)
     weight, bias, extra, learned = (
         part.parameter(rule.name, name, value, 0 if value is not None and value.ndim == 2 else 1)
         for name, value in parameters.items()
     )
+    cut = _cut_axes(rule, part, x)
     if not cut:
         named = [name for name in parameters if name not in ("weight", "bias", "eps")]
         return part.joined(_choose(rule, part.local, weight, bias, extra, learned, *named))
@@ -482,6 +491,12 @@ def _by_parts(rule: Rule, x, parameters: dict[str, Tensor | None]) -> Tensor | N
     eps = rule.eps if learned is None else learned
     y = _over_processes(part, accurate(part.local), weight, bias, extra, eps, rule, cut)
     return part.joined(y.to(x.dtype))
+
+
+def _cut_axes(rule: Rule, part: sharded.Parts, x: Tensor) -> list[int]:
+    """The axes of the mesh that the values of a statistic lie along."""
+    axes = [1] if rule.statistic == POSITION else [*_space(x)]
+    return part.along([1, *axes] if rule.statistic == SHARE else axes)
 
 
 def _over_processes(part: sharded.Parts, x: Tensor, weight, bias, extra, eps, rule: Rule, cut: list[int]) -> Tensor:

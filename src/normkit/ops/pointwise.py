@@ -120,13 +120,11 @@ def _pointwise(owner, op, x, alpha, shift, weight, bias, function, channels_last
             return made
     axis = _axis(owner, x, channels_last)
     _check_parameters(owner, x, axis, alpha, shift, weight, bias)
-    part = sharded.parts(owner, x) if type(x) is not Tensor and sharded.is_sharded(x) else None
-    if part is not None and not (function == "eln" and part.along((axis,))):  # eln counts the features
-        names, values = ("alpha", "shift", "weight", "bias"), (alpha, shift, weight, bias)
-        alpha, shift, weight, bias = (
-            part.parameter(owner, name, value, axis) for name, value in zip(names, values, strict=True)
-        )
-        return part.joined(_pointwise(owner, op, part.local, alpha, shift, weight, bias, function, channels_last))
+    if type(x) is not Tensor and sharded.is_sharded(x):
+        parameters = {"alpha": alpha, "shift": shift, "weight": weight, "bias": bias}
+        joined = _by_parts(owner, op, x, parameters, function, axis, channels_last)
+        if joined is not None:
+            return joined
     but = "there is no kernel for float64" if x.dtype == torch.float64 else None
     kind = function, axis, x.shape[axis:]
     if eager.runs_formula(op, but, x, alpha, shift, weight, bias, kind=kind):
@@ -137,6 +135,15 @@ def _pointwise(owner, op, x, alpha, shift, weight, bias, function, channels_last
     if eager.needs_grad(x, alpha, shift, weight, bias):
         return _Pointwise.apply(x, alpha, shift, weight, bias, plan, width, op, function, axis)
     return _forward(x, alpha, shift, weight, bias, plan, width)
+
+
+def _by_parts(owner, op, x, parameters: dict[str, Tensor | None], function, axis: int, channels_last) -> Tensor | None:
+    """A DTensor's result, each process working on its part; None where the formula must see it all."""
+    part = sharded.parts(owner, x)
+    if part is None or (function == "eln" and part.along((axis,))):  # eln counts the features
+        return None
+    alpha, shift, weight, bias = (part.parameter(owner, name, value, axis) for name, value in parameters.items())
+    return part.joined(_pointwise(owner, op, part.local, alpha, shift, weight, bias, function, channels_last))
 
 
 @cache

@@ -242,6 +242,10 @@ def row_norm(
         check.floating(owner, x)
         torchs = own()
         return row_formula(x, weight, bias, rule, count) if torchs is None else torchs()
+    return _by_kernel(x, weight, bias, rule, count, dim)
+
+
+def _by_kernel(x: Tensor, weight, bias, rule: Row, count: int, dim: int) -> Tensor:
     x, restore = (x, None) if x.is_contiguous() else _arrange(x, count)
     weight, bias = eager.pack(weight), eager.pack(bias)
     plan = rule.plan(dim, x, weight, bias)
@@ -298,6 +302,10 @@ def add_row_norm(
         check.floating(owner, x)
         total = (x + residual).to(x.dtype)
         return row_formula(total, weight, bias, rule, count), total
+    return _add_by_kernel(x, residual, weight, bias, rule, count, dim)
+
+
+def _add_by_kernel(x: Tensor, residual: Tensor, weight, bias, rule: Row, count: int, dim: int) -> tuple[Tensor, Tensor]:
     alike = x.stride() == residual.stride()
     x, restore = (x, None) if x.is_contiguous() else _arrange(x, count)
     if restore is not None:

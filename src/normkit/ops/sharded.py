@@ -183,17 +183,13 @@ class Parts(NamedTuple):
 
     def parameter(self, owner: object, name: str, value: Tensor | None, first: int) -> Tensor | None:
         """What of a gain this part needs, whose axes are those of the whole from ``first`` on, or a single number."""
-        from torch.distributed.tensor import Partial, Replicate, Shard
+        from torch.distributed.tensor import Partial
 
         if value is None:
             return None
         value = self._on_mesh(owner, name, value)
-        ends = range(first, first + value.ndim)
-        single = value.numel() == 1 and value.shape != self.whole.shape[first : ends.stop]
-        kept: list[Any] = []
-        for axis, place in zip(self.axes, value.placements, strict=True):
-            shared = axis in ends and not single and place == Shard(axis - first)  # type: ignore[operator]
-            kept.append(place if shared else Replicate())
+        single = value.numel() == 1 and value.shape != self.whole.shape[first : first + value.ndim]
+        kept = self._places(value, range(first, first if single else first + value.ndim))
         if tuple(kept) != value.placements:
             value = value.redistribute(placements=kept)
         shares = [
@@ -203,7 +199,7 @@ class Parts(NamedTuple):
         own = value.to_local(grad_placements=shares)
         if single:
             return own
-        for axis, size in enumerate(self.local.shape[first : ends.stop]):
+        for axis, size in enumerate(self.local.shape[first : first + value.ndim]):
             if own.shape[axis] != size:  # replicated, where the entries of x are sharded
                 own = own.narrow(axis, self.begin[first + axis], size)
         return own
@@ -213,6 +209,15 @@ class Parts(NamedTuple):
         groups = _groups(self.whole.device_mesh, [at for at, axis in enumerate(self.axes) if axis is not None])
         whole = [self._on_mesh(owner, name, value).full_tensor() for name, value in values.items()]
         return list(_SumBack.apply(groups, *whole))
+
+    def _places(self, value: DTensor, axes: range) -> list[Any]:
+        """Where a parameter lies whose axes are those of the whole: cut as the whole is, or everywhere."""
+        from torch.distributed.tensor import Replicate, Shard
+
+        return [
+            place if axis in axes and place == Shard(axis - axes.start) else Replicate()  # type: ignore[operator]
+            for axis, place in zip(self.axes, value.placements, strict=True)
+        ]
 
     def _on_mesh(self, owner: object, name: str, value: Tensor) -> DTensor:
         from torch.distributed.tensor import DTensor

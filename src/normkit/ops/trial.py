@@ -71,9 +71,7 @@ def verdict(op: str, kind: tuple, tensors: tuple[Tensor | None, ...]) -> str | N
         return "eps is below the normal numbers of float32, which a GPU may take for 0"
     if _under_way.get():
         return None
-    learning = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-    width = x.shape[-1] if _calls[op].most is None else None
-    variant = op, kind, x.device, learning, tuple(None if t is None else t.dtype for t in tensors), width
+    variant = _variant(op, kind, x, tensors)
     if _found.get(variant, "not tried") is None or not _applies(x):  # it is asked at each call
         return None
     if variant not in _found:
@@ -81,6 +79,13 @@ def verdict(op: str, kind: tuple, tensors: tuple[Tensor | None, ...]) -> str | N
             return "it was not tried out before this CUDA graph: run it once beforehand"
         _found[variant] = _examine(variant, tensors)
     return _found[variant]
+
+
+def _variant(op: str, kind: tuple, x: Tensor, tensors: tuple[Tensor | None, ...]) -> tuple:
+    """What one trial answers for: all that a kernel is compiled by."""
+    learning = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    width = x.shape[-1] if _calls[op].most is None else None
+    return op, kind, x.device, learning, tuple(None if t is None else t.dtype for t in tensors), width
 
 
 def _applies(x: Tensor) -> bool:

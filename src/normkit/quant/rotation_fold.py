@@ -48,6 +48,23 @@ def rotation_fold(embedding: Tensor, gain: Tensor, *others: Tensor, center: bool
 
     QuaRot (Ashkboos et al., 2024), arXiv 2404.00456; the folding is SliceGPT's, arXiv 2401.15024.
     """
+    wide = {k: accurate(value) for k, value in _by_name(embedding, gain, others, center, bias).items()}
+    turn, read = wide["rotation"], wide["read_weight"]
+    back = turn.mT @ _center(torch.eye(len(turn), dtype=turn.dtype, device=turn.device), center)
+    tensors = [_center(accurate(embedding), center) @ turn, (read * accurate(gain)) @ turn]
+    if bias or center:
+        shift = read @ wide["shift"] if center else read.new_zeros(len(read))
+        tensors.append(shift + wide["read_bias"] if bias else shift)
+    tensors.append(back @ wide["write_weight"])
+    if bias:
+        tensors.append(back @ wide["write_bias"])
+    return tuple(value.to(embedding.dtype) for value in tensors)
+
+
+def _by_name(
+    embedding: Tensor, gain: Tensor, others: tuple[Tensor, ...], center: bool, bias: bool
+) -> dict[str, Tensor]:
+    """The inputs behind the gain by name, all checked."""
     names = ["shift"] * center + ["read_weight"] + ["read_bias"] * bias + ["write_weight"] + ["write_bias"] * bias
     names.append("rotation")
     if len(others) != len(names):
@@ -63,17 +80,7 @@ def rotation_fold(embedding: Tensor, gain: Tensor, *others: Tensor, center: bool
         shapes["read_bias"] = (len(given["read_weight"]),)
     for name, value in {"gain": gain, **given}.items():
         check.values(NAME, name if name == "gain" else f"others: {name}", value, shapes[name], embedding)
-    wide = {name: accurate(value) for name, value in given.items()}
-    turn, read = wide["rotation"], wide["read_weight"]
-    back = turn.mT @ _center(torch.eye(width, dtype=turn.dtype, device=turn.device), center)
-    tensors = [_center(accurate(embedding), center) @ turn, (read * accurate(gain)) @ turn]
-    if bias or center:
-        shift = read @ wide["shift"] if center else read.new_zeros(len(read))
-        tensors.append(shift + wide["read_bias"] if bias else shift)
-    tensors.append(back @ wide["write_weight"])
-    if bias:
-        tensors.append(back @ wide["write_bias"])
-    return tuple(value.to(embedding.dtype) for value in tensors)
+    return given
 
 
 def _center(x: Tensor, center: bool) -> Tensor:

@@ -85,7 +85,7 @@ class _Flat(nn.Module):
         return tuple(tensors_in(self.model(*args, **named)))
 
 
-class Flow:
+class Graph:
     """The graph of a model in evaluation.
 
     Args:
@@ -106,21 +106,23 @@ class Flow:
                 work.get_submodule(site).register_forward_hook(_look_on)
         with quiet(), torch.no_grad():
             self.graph, owner, self.tensors = _graph(work, example, self)
-        self.by: dict[fx.Node, Call] = {}
-        self.calls: list[Call] = []
-        calls: dict[Any, Call] = {}
-        for node in self.graph.nodes:
-            if node in owner:
-                site, key = owner[node]
-                if key not in calls:
-                    calls[key] = Call(site)
-                    self.calls.append(calls[key])
-                self.by[node] = calls[key]
-                calls[key].own.add(node)
+        self.by = self._calls_of(owner)
+        self.calls = list(dict.fromkeys(self.by.values()))
         for call in self.calls:
             read = [n for node in self.graph.nodes if node in call.own for n in node.all_input_nodes]
             call.inputs = list(dict.fromkeys(n for n in read if n not in call.own and n not in self.tensors))
             call.outputs = [n for n in self.graph.nodes if n in call.own and any(u not in call.own for u in n.users)]
+
+    def _calls_of(self, owner: Mapping[fx.Node, tuple[str, Any]]) -> dict[fx.Node, Call]:
+        """The call that each node belongs to, of those that belong to one."""
+        calls: dict[Any, Call] = {}
+        by: dict[fx.Node, Call] = {}
+        for node in self.graph.nodes:
+            if node in owner:
+                site, key = owner[node]
+                by[node] = calls.setdefault(key, Call(site))
+                by[node].own.add(node)
+        return by
 
     def site_of(self, path: str) -> str | None:
         """The name of a site that a path leads to."""
@@ -239,7 +241,7 @@ def _tensor(model: nn.Module, name: str) -> Tensor | None:
 
 
 def _graph(
-    model: nn.Module, example: Any, flow: Flow
+    model: nn.Module, example: Any, flow: Graph
 ) -> tuple[fx.Graph, dict[fx.Node, tuple[str, Any]], dict[fx.Node, str]]:
     """The graph, of each node the site and the call that it belongs to, and the names of the tensors that it reads."""
     args, named = arguments(example)
@@ -277,7 +279,7 @@ def _simplify(graph: fx.Graph) -> None:
             node.args = (node.args[0], list(node.meta["val"].shape))
 
 
-def _by_fx(model: nn.Module, example: Any, flow: Flow, before: Exception):
+def _by_fx(model: nn.Module, example: Any, flow: Graph, before: Exception):
     class Tracer(fx.Tracer):
         def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
             return flow.site_of(module_qualified_name) is not None or super().is_leaf_module(m, module_qualified_name)

@@ -197,11 +197,7 @@ class Attention(nn.Module):
     ):
         super().__init__()
         self.heads = check.size(self, "heads", heads)
-        self.kv_heads = _size_or(self.heads, self, "kv_heads", kv_heads)
-        check.divides(self, "kv_heads", self.kv_heads, "heads", self.heads)
-        if head_dim is None:
-            check.divides(self, "heads", self.heads, "dim", dim)
-        self.head_dim = _size_or(dim // self.heads, self, "head_dim", head_dim)
+        self._size_heads(dim, kv_heads, head_dim)
         self.window = _size_or(None, self, "window", window)
         self.keys_of = _size_or(None, self, "keys_of", keys_of, least=0)
         self.rotary = check.choice(self, "rotary", rotary, PAIRINGS)
@@ -214,14 +210,26 @@ class Attention(nn.Module):
         for name, width in widths.items():
             self.add_module(name, make_linear(self, linear, dim, width, bias))
         self.output = make_linear(self, linear, widths["query"], dim, bias if output_bias is None else output_bias)
-        self.rotary_dim = _size_or(None, self, "rotary_dim", rotary_dim, most=self.cut["query"])
-        if self.rotary_dim is not None and self.rotary_dim % 2:
-            raise ValueError(f"Attention: rotary_dim must be even, since features turn in pairs, not {rotary_dim}")
+        self.rotary_dim = self._even(rotary_dim)
         self._add_norms(dict.fromkeys(norms, norm) | ({} if value_norm is None else {"value": value_norm}), widths)
         self.head_scale = nn.Parameter(torch.ones(self.heads)) if head_scale else None
         self.causal = bool(causal)
         placement = {argument: place[what] for argument, what in kind.place.items()} if place is not None else {}
         self.core = self._build_core(kind, placement | {**choice.arguments, **(core_options or {})})
+
+    def _size_heads(self, dim: int, kv_heads: int | None, head_dim: int | None) -> None:
+        """Take the heads of keys and values, and the features of a head, which the heads of queries give by default."""
+        self.kv_heads = _size_or(self.heads, self, "kv_heads", kv_heads)
+        check.divides(self, "kv_heads", self.kv_heads, "heads", self.heads)
+        if head_dim is None:
+            check.divides(self, "heads", self.heads, "dim", dim)
+        self.head_dim = _size_or(dim // self.heads, self, "head_dim", head_dim)
+
+    def _even(self, rotary_dim: int | None) -> int | None:
+        size = _size_or(None, self, "rotary_dim", rotary_dim, most=self.cut["query"])
+        if size is not None and size % 2:
+            raise ValueError(f"Attention: rotary_dim must be even, since features turn in pairs, not {rotary_dim}")
+        return size
 
     def _add_norms(self, norms: Mapping[str, NormName], widths: Mapping[str, int]) -> None:
         """Add the norms of what is projected, over each head or the full width."""

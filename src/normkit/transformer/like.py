@@ -752,23 +752,28 @@ def our_state(name: str, model: Decoder, state: Mapping[str, Tensor]) -> dict[st
             used.update(weight.theirs)
         if not present:
             continue
-        missing = [their for their in weight.theirs if their not in state]
-        if missing:
-            raise ValueError(f"Decoder.load_theirs: state lacks {', '.join(missing)}")
-        sizes = [len(own[our]) for our in weight.ours]
-        target = (sum(sizes), *own[weight.ours[0]].shape[1:])
-        joined = torch.cat([state[their] for their in weight.theirs])
-        if weight.change != "head by head" or len(joined) == target[0]:
-            joined = CHANGES[weight.change][0](joined, sizes, weight.heads)
-        if tuple(joined.shape) != target:
-            raise ValueError(
-                f"Decoder.load_theirs: {' and '.join(weight.theirs)} must make {target}, but {tuple(joined.shape)} came"
-            )
-        ours |= dict(zip(weight.ours, joined.split(sizes), strict=True))
+        ours |= _as_ours(weight, own, state)
     unknown = [their for their in state if their not in used and not their.endswith(row.beside)]
     if unknown:
         raise ValueError(f"Decoder.load_theirs: state has {', '.join(sorted(unknown))}, which the model has not")
     return ours
+
+
+def _as_ours(weight: Weight, own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What one entry of the table makes of their weights, by our names."""
+    missing = [their for their in weight.theirs if their not in state]
+    if missing:
+        raise ValueError(f"Decoder.load_theirs: state lacks {', '.join(missing)}")
+    sizes = [len(own[our]) for our in weight.ours]
+    target = (sum(sizes), *own[weight.ours[0]].shape[1:])
+    joined = torch.cat([state[their] for their in weight.theirs])
+    if weight.change != "head by head" or len(joined) == target[0]:
+        joined = CHANGES[weight.change][0](joined, sizes, weight.heads)
+    if tuple(joined.shape) != target:
+        raise ValueError(
+            f"Decoder.load_theirs: {' and '.join(weight.theirs)} must make {target}, but {tuple(joined.shape)} came"
+        )
+    return dict(zip(weight.ours, joined.split(sizes), strict=True))
 
 
 def their_state(name: str, model: Decoder) -> dict[str, Tensor]:

@@ -86,13 +86,7 @@ class Transformer(nn.Module):
         self.embedding_scale = math.sqrt(dim) if scale_embedding else 1.0
         shared: dict[str, Any] = {"placement": placement, "dim": dim, "heads": heads, "norm": norm, **layer}
         shared |= {"hidden": 4 * dim if hidden is None else hidden, "layer_inputs": layer_inputs}
-        windows, own = self._windows(window), self._each(each)
-        self.layers = nn.ModuleList(
-            TransformerLayer(
-                **{**shared, "window": windows[i % len(windows)], **own[i % len(own)]}, layer=i, depth=depth
-            )
-            for i in range(check.size(self, "depth", depth))
-        )
+        self.layers = self._build_layers(shared, depth, window, each)
         self._check_keys()
         self.embedding = None if vocab is None else nn.Embedding(check.size(self, "vocab", vocab), dim)
         self._add_positions(positions, frequencies)
@@ -103,6 +97,18 @@ class Transformer(nn.Module):
         elif layer_vocab is not None:
             raise ValueError(f"{type(self).__name__}: layer_vocab={layer_vocab} is of layer_inputs, which are None")
         self._start(std, scale_outputs)
+
+    def _build_layers(
+        self, shared: Mapping[str, Any], depth: int, window: Window, each: Sequence[Mapping[str, Any]] | None
+    ) -> nn.ModuleList:
+        """The layers, to which windows and arguments of their own are dealt out in turn."""
+        windows, own = self._windows(window), self._each(each)
+        return nn.ModuleList(
+            TransformerLayer(
+                **{**shared, "window": windows[i % len(windows)], **own[i % len(own)]}, layer=i, depth=depth
+            )
+            for i in range(check.size(self, "depth", depth))
+        )
 
     def _windows(self, window: Window) -> list[int | None]:
         """The windows that are dealt out to the layers."""

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from normkit import check, statistics
+from normkit.activation._layout import in_layout_of
 from normkit.activation.batch._channelwise import Channelwise, along, over
-from normkit.activation.spatial._layout import in_layout_of
 
 
 class Whitening(Channelwise):

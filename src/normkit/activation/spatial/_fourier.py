@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from normkit import ops
-from normkit.activation.spatial._layout import in_layout_of
+from normkit.activation._layout import in_layout_of
 
 FLOOR = 1e-5  # fixed in the authors' code
 

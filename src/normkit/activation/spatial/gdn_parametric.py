@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, statistics
-from normkit.activation.spatial._layout import in_layout_of
+from normkit.activation._layout import in_layout_of
 from normkit.catalog import method
 from normkit.norm import Norm
 from normkit.ops.sharded import Parts, by_parts

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import check
-from normkit.activation.spatial._layout import in_layout_of
+from normkit.activation._layout import in_layout_of
 from normkit.catalog import method
 from normkit.norm import Norm
 from normkit.ops.sharded import Parts, by_parts

@@ -344,14 +344,19 @@ def _labels(dataset: Any) -> Tensor | None:
     if isinstance(dataset, ConcatDataset):
         parts = [_labels(part) for part in dataset.datasets]
         return None if any(part is None for part in parts) else torch.cat(parts)  # type: ignore[arg-type]
-    named: list[Any] = [dataset.tensors[-1]] if isinstance(dataset, TensorDataset) else []
-    named += [getattr(dataset, name) for name in LABELS if hasattr(dataset, name)]
-    columns = getattr(dataset, "column_names", None) or ()
-    named += [dataset[name] for name in LABELS if name in columns]
+    named = _kept_labels(dataset)
     if not named and len(dataset) <= LABELLED:
         with chances(0):
             named = [[_label_of(dataset[number]) for number in range(len(dataset))]]
     return next((targets for labels in named if (targets := _classes(labels, len(dataset))) is not None), None)
+
+
+def _kept_labels(dataset: Any) -> list[Any]:
+    """What a data set keeps of all its samples that may be their classes."""
+    named: list[Any] = [dataset.tensors[-1]] if isinstance(dataset, TensorDataset) else []
+    named += [getattr(dataset, name) for name in LABELS if hasattr(dataset, name)]
+    columns = getattr(dataset, "column_names", None) or ()
+    return named + [dataset[name] for name in LABELS if name in columns]
 
 
 def _label_of(sample: Any) -> Any:

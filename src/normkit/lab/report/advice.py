@@ -20,27 +20,43 @@ def headline(rows: Sequence[Row]) -> str:
     """Say in a line what to do."""
     baseline, scale = _baseline(rows), scale_of(rows)
     tested = [row for row in rows if _word(row) not in ("", FEW) and not row.is_twin]
-    better = [row for row in tested if _word(row) == BETTER]
     if _failed(baseline):
         return f"{baseline.variant} {baseline.status}: nothing can be told against it"
-    if better:
-        pick, first = better[0], better[0].place
-        level = [row.variant for row in better[1:] if row.place == first]
-        beside = f" or {listed(level)}" if level else ""
-        return f"Take {pick.variant}{beside}: {_lead(pick, baseline, scale)}"
-    cheap = [row for row in tested if _word(row) == EQUAL and is_cheaper(row)]
-    if cheap:
-        pick = min(cheap, key=lambda row: row.speed.median if row.speed else 1.0)
-        return f"Take {pick.variant}: as good as {baseline.variant}, and {faster(pick.speed, brief=False)}"
+    if pick := _better(tested, baseline, scale) or _cheaper(tested, baseline):
+        return f"Take {pick}"
     if not any(row.finding for row in rows if not row.is_twin):
         return f"{baseline.variant} has nothing to be compared with yet"
     if not tested:
         return f"Too few seeds to tell anything from {baseline.variant}"
+    return _likely_better(tested, baseline, scale) or f"Keep {baseline.variant}: {_why_keep(tested)}"
+
+
+def _better(tested: Sequence[Row], baseline: Row, scale: Scale) -> str:
+    """The variants that are better and share the first place, and by how much; nothing where there are none."""
+    better = [row for row in tested if _word(row) == BETTER]
+    if not better:
+        return ""
+    level = [row.variant for row in better[1:] if row.place == better[0].place]
+    beside = f" or {listed(level)}" if level else ""
+    return f"{better[0].variant}{beside}: {_lead(better[0], baseline, scale)}"
+
+
+def _likely_better(tested: Sequence[Row], baseline: Row, scale: Scale) -> str:
+    """The variant of the least p that is likely better; nothing where there is none."""
     likely = [row for row in tested if is_likely(row) and not _is_worse(row)]
-    if likely:
-        pick = min(likely, key=lambda row: row.finding.p if row.finding else 1.0)
-        return f"{pick.variant} is likely better than {baseline.variant}: {_likely(pick, baseline, scale)}"
-    return f"Keep {baseline.variant}: {_why_keep(tested)}"
+    if not likely:
+        return ""
+    pick = min(likely, key=lambda row: row.finding.p if row.finding else 1.0)
+    return f"{pick.variant} is likely better than {baseline.variant}: {_likely(pick, baseline, scale)}"
+
+
+def _cheaper(tested: Sequence[Row], baseline: Row) -> str:
+    """The fastest of the variants that are as good and cheaper; nothing where there are none."""
+    cheap = [row for row in tested if _word(row) == EQUAL and is_cheaper(row)]
+    if not cheap:
+        return ""
+    pick = min(cheap, key=lambda row: row.speed.median if row.speed else 1.0)
+    return f"{pick.variant}: as good as {baseline.variant}, and {faster(pick.speed, brief=False)}"
 
 
 def is_likely(row: Row) -> bool:

@@ -129,15 +129,19 @@ def load_numbers(model: nn.Module, state: Mapping[str, Tensor], tied: Collection
     Weights of few bits are in their parts in a state, and in place already.
     """
     held = {f"{name}.weight" if name else "weight" for name, part in model.named_modules() if bits.words_of(part)}
-    for name, module in model.named_modules():
-        for key, parameter in list(module._parameters.items()):
-            full = f"{name}.{key}" if name else key
-            if parameter is not None and full in state and full not in held and full not in tied:
-                setattr(module, key, nn.Parameter(parameter.detach().clone(), parameter.requires_grad))
+    _untie(model, set(state) - held - {*tied})
     own = {name: t for name, t in state.items() if name not in held and name.rpartition(".")[0] not in held}
     missing, unexpected = model.load_state_dict(own, strict=False)
     if unexpected or set(missing) - held:
         raise ValueError(f"{[*unexpected, *sorted(set(missing) - held)][0]} is in the weights or in the model alone")
+
+
+def _untie(model: nn.Module, names: Collection[str]) -> None:
+    """Give each of these parameters memory of its own."""
+    for name, module in model.named_modules():
+        for key, parameter in list(module._parameters.items()):
+            if parameter is not None and (f"{name}.{key}" if name else key) in names:
+                setattr(module, key, nn.Parameter(parameter.detach().clone(), parameter.requires_grad))
 
 
 def edits_between(old: nn.Module, new: nn.Module) -> list[Edit]:

@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from normkit import catalog
 from normkit.norm import Norm
 from normkit.surgery.edits import bits, rewriting
-from normkit.surgery.edits.layers import KINDS, Centred, ConstantPad, ThresholdNeuron, Zeros
+from normkit.surgery.edits.layers import KINDS, PLAIN, Centred, ConstantPad, Laid, ThresholdNeuron, Zeros
 from normkit.surgery.edits.renaming import names_of, rename
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.match import Followed
-from normkit.surgery.replacement.fits import PLAIN, Laid
 
 SIZES = {  # what a layer calls the sizes of its weight's axes
     nn.Linear: ("out_features", "in_features"),
@@ -203,12 +202,17 @@ def _sized(layer: Any, words: Words, state: State) -> nn.Module:
             layer._parameters[name] = nn.Parameter(tensor, like.requires_grad)
     if "bias" in layer._parameters and "weight" in state and "bias" not in state:
         layer._parameters["bias"] = None
+    _take_sizes(layer)
+    return layer
+
+
+def _take_sizes(layer: Any) -> None:
+    """Let a layer's sizes be those of its weight."""
     sizes = next((names for kind, names in SIZES.items() if isinstance(layer, kind)), ())
     for name, size in zip(sizes, layer.weight.shape, strict=True) if sizes else ():
         setattr(layer, name, size)
     if hasattr(layer, "out_channels") and not getattr(layer, "transposed", False):
         layer.out_channels = layer.weight.shape[0]
-    return layer
 
 
 def call_words(own: type[nn.Module]) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from normkit.activation.batch.membrane_batchnorm import MembraneBatchNorm
+from normkit.catalog import Card
 from normkit.statistics import accurate
 
 KINDS: dict[type[nn.Module], str] = {
@@ -21,6 +23,37 @@ KINDS: dict[type[nn.Module], str] = {
     nn.ConvTranspose2d: "conv-transpose",
     nn.ConvTranspose3d: "conv-transpose",
 }
+PLAIN, TOKENS, TURNED, CHANNELS_LAST = "plain", "tokens as samples", "time first", "channels last"
+
+
+def takes_batch_statistics(module: nn.Module) -> bool:
+    """Tell, by its class and never by its name in a model, whether a module normalizes over samples and keeps state.
+
+    That is torch's BatchNorm of every rank, SyncBatchNorm and their subclasses, and a method of the catalogue whose
+    card has ``N`` among the axes of its statistic, if it holds buffers itself: of a block, the norms inside count.
+
+    >>> takes_batch_statistics(nn.BatchNorm2d(3)), takes_batch_statistics(nn.InstanceNorm2d(3))
+    (True, False)
+    """
+    card = getattr(type(module), "card", None)
+    over_samples = isinstance(card, Card) and "N" in card.over.axes
+    return isinstance(module, _BatchNorm) or (over_samples and next(module.buffers(recurse=False), None) is not None)
+
+
+class Laid(nn.Module):
+    """A norm whose input is laid out as its card wants it, and back."""
+
+    def __init__(self, norm: nn.Module, way: str):
+        super().__init__()
+        self.norm, self.way = norm, way
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize."""
+        if self.way == TOKENS:
+            return self.norm(x.flatten(0, -2)).view_as(x)
+        if self.way == TURNED:
+            return self.norm(x.transpose(0, 1)).transpose(0, 1)
+        return self.norm(x.movedim(1, -1)).movedim(-1, 1)
 
 
 class ConstantPad(nn.Module):

@@ -18,7 +18,7 @@ from normkit.surgery.edits import replaced
 from normkit.surgery.edits.changes import Change, Report, norm_words, tied, unrecognized, untie
 from normkit.surgery.edits.layers import Centred, as_linear, like
 from normkit.surgery.exact.pairs import fold_scale, is_plain, width
-from normkit.surgery.flow import KEEPS, MOVES, Flow, Stays, channels, marked, moved, word
+from normkit.surgery.flow import KEEPS, MOVES, Graph, Stays, channels, marked, moved, word
 from normkit.surgery.recognition.match import Match, is_layer_norm
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.specimen import inputs_of
@@ -59,25 +59,13 @@ def convert(model: nn.Module, to: str, example: Any, *, inplace: bool = True) ->
     """
     check.choice("convert", "to", to, TARGETS)
     proof.ready("convert", model, example)
-    sites = sized_table(model, inputs_of(model, example))
-    matches = sites.found
-    plain = {name: match for name, match in matches.items() if is_layer_norm(match.name, match.kwargs)}
-    norms = {name: match for name, match in plain.items() if not match.behind}
-    if not norms:
-        names = sorted({str(match.name) for match in matches.values()})
-        raise ValueError(
-            f"convert: the model has no layer norm to convert; it has "
-            f"{', '.join(names) or 'no norm'}{unrecognized(sites.rest)}"
-        )
+    norms = _layer_norms(model, example)
     work = copy.deepcopy(model)
     holders = [name for name, part in work.named_modules() if isinstance(part, nn.Embedding) or is_plain(part)]
-    flow = Flow(work, example, [*norms, *holders])
+    flow = Graph(work, example, [*norms, *holders])
     try:
         stream = Stream(flow, norms)
-        open_at = [why for why in stream.left.values() if UNNORMALIZED in why]
-        if open_at or not stream.read_by:
-            why = [*open_at, *stream.left.values(), "its layer norms write to the stream, and none reads it"]
-            raise Stays(why[0])
+        stream.require_readers()
         edits = _Edits(stream, norms)
         edits.shorten() if to == "pre-crmsnorm" else edits.centre()
     except Stays as error:
@@ -89,6 +77,20 @@ def convert(model: nn.Module, to: str, example: Any, *, inplace: bool = True) ->
     order = {name: at for at, name in enumerate([n for n, _ in model.named_modules()])}
     rows = sorted([*changed, *kept], key=lambda row: (order.get(row.site, -1), row.site))
     return Report(_applied(model if inplace else copy.deepcopy(model), edits, inplace), rows)
+
+
+def _layer_norms(model: nn.Module, example: Any) -> dict[str, Any]:
+    """The layer norms of a model by site."""
+    sites = sized_table(model, inputs_of(model, example))
+    plain = {name: match for name, match in sites.found.items() if is_layer_norm(match.name, match.kwargs)}
+    norms = {name: match for name, match in plain.items() if not match.behind}
+    if not norms:
+        names = sorted({str(match.name) for match in sites.found.values()})
+        raise ValueError(
+            f"convert: the model has no layer norm to convert; it has "
+            f"{', '.join(names) or 'no norm'}{unrecognized(sites.rest)}"
+        )
+    return norms
 
 
 def _applied(model: nn.Module, edits: _Edits, inplace: bool) -> nn.Module:
@@ -108,7 +110,7 @@ class Stream:
     of each; ``left`` tells of every other norm why not.
     """
 
-    def __init__(self, flow: Flow, norms: Mapping[str, Match]):
+    def __init__(self, flow: Graph, norms: Mapping[str, Match]):
         self.flow, self.norms = flow, norms
         self.left: dict[str, str] = {}
         self._follow(norms)
@@ -117,6 +119,13 @@ class Stream:
             self._follow([name for name in norms if name not in writing])
             self.left = {name: why for name, why in self.left.items() if name not in self.writers}
         self._whole()
+
+    def require_readers(self) -> None:
+        """Refuse a stream that something else than norms reads, or that no norm reads."""
+        open_at = [why for why in self.left.values() if UNNORMALIZED in why]
+        if open_at or not self.read_by:
+            why = [*open_at, *self.left.values(), "its layer norms write to the stream, and none reads it"]
+            raise Stays(why[0])
 
     def _follow(self, norms: Collection[str]) -> None:
         """Take in the stream that each norm reads."""
@@ -346,6 +355,14 @@ class _Edits:
         reading = {call.site for call in flow.calls if any(node in self.stream.axis for node in call.inputs)}
         if reading & set(self.norms) - set(self.stream.read_by):
             raise Stays("a layer norm that cannot be converted reads the residual stream")
+        self._shorten_writers()
+        for name in self.stream.read_by:
+            own: Any = self.norms[name].module
+            wide = int(self.norms[name].kwargs["dim"])
+            self._shorten_readers(name, wide)
+            self._put(name, model.get_submodule(name), CRMSNorm(wide, eps=own.eps), "crmsnorm")
+
+    def _shorten_writers(self) -> None:
         for name in self.stream.writers:
             layer = self.modules[name]
             if isinstance(layer, Centred):
@@ -358,23 +375,23 @@ class _Edits:
             whole = self.tensors[name]
             axis = at + whole.ndim - self._rank(name)
             self.tensors[name] = nn.Parameter(whole.detach().narrow(axis, 0, whole.shape[axis] - 1).contiguous())
-        for name in self.stream.read_by:
-            own: Any = self.norms[name].module
-            call = flow.call(name)
-            wide = int(self.norms[name].kwargs["dim"])
-            scale, offset = _affine(own, wide)
-            try:
-                readers = flow.readers(call.outputs[0], marked(call.outputs[0], -1))
-            except Stays as error:
-                raise Stays(f"{name} cannot lose a feature, since not layers alone read it: {error}") from error
-            for reader, arrived in readers:
-                layer = self.modules.get(reader.site, model.get_submodule(reader.site))
-                if not isinstance(as_linear(layer), nn.Linear) or not _in_order(arrived, -1, wide):
-                    raise Stays(f"{reader.site} reads {name}, and is no linear layer on its features")
-                flow.call(reader.site)
-                self.modules[reader.site] = _fewer_inputs(fold_scale(layer, scale, offset, "before"))
-                self.changes.setdefault(reader.site, Change(reader.site, type(layer).__name__, "one feature less"))
-            self._put(name, model.get_submodule(name), CRMSNorm(wide, eps=own.eps), "crmsnorm")
+
+    def _shorten_readers(self, name: str, wide: int) -> None:
+        """Let the layers that read a norm take one feature less, with its gain and shift folded in."""
+        flow, model = self.stream.flow, self.stream.flow.model
+        output = flow.call(name).outputs[0]
+        scale, offset = _affine(self.norms[name].module, wide)
+        try:
+            readers = flow.readers(output, marked(output, -1))
+        except Stays as error:
+            raise Stays(f"{name} cannot lose a feature, since not layers alone read it: {error}") from error
+        for reader, arrived in readers:
+            layer = self.modules.get(reader.site, model.get_submodule(reader.site))
+            if not isinstance(as_linear(layer), nn.Linear) or not _in_order(arrived, -1, wide):
+                raise Stays(f"{reader.site} reads {name}, and is no linear layer on its features")
+            flow.call(reader.site)
+            self.modules[reader.site] = _fewer_inputs(fold_scale(layer, scale, offset, "before"))
+            self.changes.setdefault(reader.site, Change(reader.site, type(layer).__name__, "one feature less"))
 
 
 def _train_alike(model: nn.Module, edits: Any) -> None:

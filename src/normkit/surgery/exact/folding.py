@@ -18,7 +18,7 @@ from normkit.norm import Norm
 from normkit.surgery import proof
 from normkit.surgery.edits import replaced
 from normkit.surgery.edits.changes import Change, Report, norm_words, tied
-from normkit.surgery.edits.layers import ThresholdNeuron, Zeros
+from normkit.surgery.edits.layers import ThresholdNeuron, Zeros, takes_batch_statistics
 from normkit.surgery.exact.pairs import (
     fold_beside,
     fold_scale,
@@ -28,20 +28,19 @@ from normkit.surgery.exact.pairs import (
     scale_and_shift,
     width,
 )
-from normkit.surgery.flow import Call, Flow, Stays, channels, marked, which
+from normkit.surgery.flow import Call, Graph, Stays, channels, marked, which
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.match import Followed, Match
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.search import behind, without
 from normkit.surgery.recognition.specimen import inputs_of
-from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
 from normkit.weight._apply import take_off
 from normkit.where import Where, selects
 
 __all__ = ["fold"]
 
 
-class Site(NamedTuple):
+class Foldable(NamedTuple):
     """A norm that may be folded: the axis of its channels, what it does to each, and what is left in its place."""
 
     name: str
@@ -101,9 +100,9 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
     layers = [name for name, part in work.named_modules() if is_plain(part)]
     new: dict[str, nn.Module] = {name: work.get_submodule(name) for name in baked} | neurons
     if sites:
-        flow = Flow(work, example, [*sites, *layers])
+        flow = Graph(work, example, [*sites, *layers])
         todo = sorted(sites.values(), key=lambda s: (s.before_only, not _reads_a_layer(flow, s)))
-        tried: list[Site] = []
+        tried: list[Foldable] = []
         while len(todo) != len(tried):  # those that stay for a norm that is gone by now are asked again
             tried, todo = todo, []
             for site in tried:
@@ -124,7 +123,7 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
     return Report(replaced("fold", target, new, inplace), [_with_error(row, far) for row in rows])
 
 
-def _inside(sites: Mapping[str, Site], changes: Mapping[str, Change]) -> dict[str, Change]:
+def _inside(sites: Mapping[str, Foldable], changes: Mapping[str, Change]) -> dict[str, Change]:
     """What became of norms inside of a module that is a norm as a whole, and is gone with all that it holds."""
     gone = [name for name, site in sites.items() if not site.before_only and changes[name].became is not None]
     inner = {name: outer for name in sites for outer in gone if name.startswith(f"{outer}.")}
@@ -174,9 +173,9 @@ def _settle(model: nn.Module) -> None:
             setattr(part, hook.name, hook.compute_weight(part).detach())
 
 
-def _sites(model: nn.Module, example: Any, where: Where) -> tuple[dict[str, Site], dict[str, Change]]:
+def _sites(model: nn.Module, example: Any, where: Where) -> tuple[dict[str, Foldable], dict[str, Change]]:
     """The norms that may be folded, and those that may not, with the reason."""
-    sites: dict[str, Site] = {}
+    sites: dict[str, Foldable] = {}
     left: dict[str, Change] = {}
     for name, part in model.named_modules():
         if takes_batch_statistics(part) and selects(where, name, part):
@@ -201,7 +200,12 @@ def _sites(model: nn.Module, example: Any, where: Where) -> tuple[dict[str, Site
 
 
 def _enter(
-    sites: dict[str, Site], left: dict[str, Change], name: str, was: str, find: Callable[..., Site | None], *given: Any
+    sites: dict[str, Foldable],
+    left: dict[str, Change],
+    name: str,
+    was: str,
+    find: Callable[..., Foldable | None],
+    *given: Any,
 ) -> None:
     try:
         site = find(name, *given)
@@ -212,7 +216,7 @@ def _enter(
         sites[name] = site
 
 
-def _batch(name: str, norm: nn.Module) -> Site | None:
+def _batch(name: str, norm: nn.Module) -> Foldable | None:
     """A batch norm of torch, of the library, or derived from torch's, with the layers that act on what it gives."""
     refusal = specimen.refusal(norm)
     if refusal is not None:
@@ -229,7 +233,7 @@ def _batch(name: str, norm: nn.Module) -> Site | None:
         )
     layers = [norm.get_submodule(layer) for layer in rest]
     left = nn.Identity() if not layers else layers[0] if len(layers) == 1 else nn.Sequential(*layers)
-    return Site(name, type(norm).__name__, _axis(norm), scale, offset, left.eval(), False, "gone")
+    return Foldable(name, type(norm).__name__, _axis(norm), scale, offset, left.eval(), False, "gone")
 
 
 def _axis(norm: Any) -> int:
@@ -238,7 +242,7 @@ def _axis(norm: Any) -> int:
     return -1 if last or getattr(norm, "channels_last", False) else 1
 
 
-def _recognized(name: str, norm: nn.Module, match: Match) -> Site | None:
+def _recognized(name: str, norm: nn.Module, match: Match) -> Foldable | None:
     """A norm that was recognized: a scale and shift in evaluation, or one whose gain and shift are."""
     if match.module is None or not match.sized:
         raise Stays("its width is not known")
@@ -246,14 +250,14 @@ def _recognized(name: str, norm: nn.Module, match: Match) -> Site | None:
     if next(own.buffers(), None) is not None:
         scale, offset = measure_affine(own)
         left = nn.Sequential(*match.module.layers) if isinstance(match.module, Followed) else nn.Identity()
-        return Site(name, type(norm).__name__, _axis(own), scale, offset, left.eval(), False, "gone")
+        return Foldable(name, type(norm).__name__, _axis(own), scale, offset, left.eval(), False, "gone")
     if match.behind:
         raise Stays(f"it has its {match.behind[0]} behind the norm")
     return _gain(name, match, norm, _axis(own))
 
 
 @torch.no_grad()
-def _gain(name: str, match: Match, norm: nn.Module, axis: int) -> Site | None:
+def _gain(name: str, match: Match, norm: nn.Module, axis: int) -> Foldable | None:
     """Gain and shift of a norm, and the norm without; None where there is nothing to fold."""
     begun = specimen.tensors(catalog.find(match.name).create(**match.kwargs))  # type: ignore[arg-type]
     learned = {ours: theirs for ours, theirs in match.carried.items() if ours in ("weight", "bias")}
@@ -265,7 +269,7 @@ def _gain(name: str, match: Match, norm: nn.Module, axis: int) -> Site | None:
         return None
     with specimen.quiet():
         scale, offset = _between(bare, norm, theirs[next(iter(learned.values()))].numel(), axis)
-    return Site(name, norm_words(match), axis, scale, offset, bare, True, "without gain and shift")
+    return Foldable(name, norm_words(match), axis, scale, offset, bare, True, "without gain and shift")
 
 
 def _between(bare: nn.Module, norm: nn.Module, count: int, axis: int) -> tuple[Tensor, Tensor]:
@@ -284,14 +288,14 @@ def _between(bare: nn.Module, norm: nn.Module, count: int, axis: int) -> tuple[T
     return scale, offset
 
 
-def _reads_a_layer(flow: Flow, site: Site) -> bool:
+def _reads_a_layer(flow: Graph, site: Foldable) -> bool:
     try:
         return bool(flow.source(flow.call(site.name).inputs[0]))
     except Stays:
         return False
 
 
-def _folded(flow: Flow, site: Site, new: Mapping[str, nn.Module]) -> Folding:
+def _folded(flow: Graph, site: Foldable, new: Mapping[str, nn.Module]) -> Folding:
     """Put one norm into its neighbours, or raise why not."""
     call = flow.alone(site.name)
     if not site.before_only:
@@ -315,7 +319,7 @@ def _plainly(error: Exception) -> str:
     return re.sub(r"^\w+: ", "", str(error))
 
 
-def _into_source(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Module]) -> Folding:
+def _into_source(flow: Graph, site: Foldable, call: Call, new: Mapping[str, nn.Module]) -> Folding:
     """Into the layer that the norm reads."""
     call_of_layer, node = flow.source(call.inputs[0])
     name = call_of_layer.site
@@ -334,7 +338,7 @@ def _into_source(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Module
     return Folding({site.name: site.left, name: fold_scale(layer, scale, offset, "after")}, f"into {name}")
 
 
-def _into_readers(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Module]) -> Folding:
+def _into_readers(flow: Graph, site: Foldable, call: Call, new: Mapping[str, nn.Module]) -> Folding:
     """Into all layers that read the norm."""
     if not isinstance(site.left, nn.Identity) and not site.before_only:
         raise Stays("an activation stands behind it")
@@ -353,7 +357,7 @@ def _into_readers(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Modul
     return Folding({site.name: site.left, **modules}, f"{verb} {', '.join(modules)}")
 
 
-def _into_neighbour(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Module]) -> Folding | None:
+def _into_neighbour(flow: Graph, site: Foldable, call: Call, new: Mapping[str, nn.Module]) -> Folding | None:
     """Into a layer that reads what the norm reads and to whose result the norm's is added; None if there is none."""
     if not isinstance(site.left, nn.Identity):
         return None
@@ -378,7 +382,7 @@ def _channel_axis(layer: Any) -> int:
     return 1 if hasattr(layer, "kernel_size") else -1
 
 
-def _layer(flow: Flow, name: str, new: Mapping[str, nn.Module]) -> nn.Module:
+def _layer(flow: Graph, name: str, new: Mapping[str, nn.Module]) -> nn.Module:
     """A plain layer as it is by now, called once and tied to nothing."""
     layer = new.get(name, flow.model.get_submodule(name))
     if not is_plain(layer):

@@ -24,7 +24,7 @@ LAYERS: dict[str, tuple[str, Mapping[str, Any]]] = {  # of the package: the meth
 FREE = {"rmsnorm": ("dim", "eps", "affine"), "layernorm": ("dim", "eps", "affine", "bias")}  # read off the module
 
 
-class Site(NamedTuple):
+class HubLayer(NamedTuple):
     """A norm of a model, the layer that computes it, or why none does."""
 
     name: str
@@ -33,7 +33,7 @@ class Site(NamedTuple):
     why_not: str | None = None
 
 
-class Sites(list[Site]):
+class Sites(list[HubLayer]):
     """The norms of a model, one a row."""
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ def layers(model: nn.Module, example: Any = None) -> Sites:
     modules = dict(model.named_modules())
     matches: Mapping[str, Match] = {"": verdict} if isinstance(verdict, Match) else verdict or {}
     return Sites(
-        Site(name, type(modules[name]).__name__, *layer_of(modules[name], match)) for name, match in matches.items()
+        HubLayer(name, type(modules[name]).__name__, *layer_of(modules[name], match)) for name, match in matches.items()
     )
 
 

@@ -23,8 +23,8 @@ from normkit.surgery.edits.layers import (  # noqa: F401  pickles name them here
     as_linear,
     is_conv1d,
     like,
+    takes_batch_statistics,
 )
-from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
 
 FUNCTIONS: dict[Any, Any] = {  # what a layer calls
     nn.Linear: functional.linear,

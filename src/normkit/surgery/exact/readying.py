@@ -25,7 +25,7 @@ from normkit.surgery.edits.layers import as_linear, like
 from normkit.surgery.exact.converting import Stream, convert
 from normkit.surgery.exact.folding import fold
 from normkit.surgery.exact.pairs import fold_scale, is_plain, width
-from normkit.surgery.flow import Flow, Stays, Untraced, channels, marked
+from normkit.surgery.flow import Graph, Stays, Untraced, channels, marked
 from normkit.surgery.recognition.match import Recognized
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.specimen import inputs_of
@@ -251,10 +251,10 @@ class _Rotation:
             self._step([change.site for change in report.done if change.site in self.table], GAINS, report.model)
         return {change.site: change.why_not for change in report if change.became is None}
 
-    def _stream(self, left: Mapping[str, str | None]) -> tuple[Flow, Stream]:
+    def _stream(self, left: Mapping[str, str | None]) -> tuple[Graph, Stream]:
         """The stream, which norms without gains alone must read; ``left`` are those with gains."""
         holders = [n for n, part in self.model.named_modules() if isinstance(part, nn.Embedding) or is_plain(part)]
-        flow = Flow(self.model, self.example, [*self.table.found, *holders])
+        flow = Graph(self.model, self.example, [*self.table.found, *holders])
         stream = Stream(flow, self.table.found)
         for name, why in stream.left.items():
             if ELSEWHERE not in why:
@@ -266,7 +266,7 @@ class _Rotation:
             raise Stays("no norm reads it")
         return flow, stream
 
-    def _turn(self, flow: Flow, stream: Stream) -> None:
+    def _turn(self, flow: Graph, stream: Stream) -> None:
         """Rotate what writes to the stream, and back what reads the norms on it."""
         missing = sum(not need.ready for need in self.needs)
         if missing:

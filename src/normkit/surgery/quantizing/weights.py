@@ -146,7 +146,7 @@ def quantize(
     Improving Post Training Neural Quantization (2021), arXiv 2006.10518.
     """
     _check(method, bits, budget, group, pack)
-    _check_numbers(steps, rows, lr, norm_lr)
+    _check_numbers(steps=steps, rows=rows, lr=lr, norm_lr=norm_lr)
     batches, held = _batches(data, held, method, bits)
     layers, notes = _linears(model, group, where)
     library("torchao")
@@ -162,8 +162,7 @@ def quantize(
     packed = _packed_bytes(work, widths)
     notes |= as_nearest | (_pack(work, layers) if pack else {}) | dict.fromkeys(turned, "a Conv1D, now a Linear")
     size = _bytes(model)
-    quantized = _carry(work, model, layers) if inplace else work
-    note(quantized, [Edit(name, "bits", few.words_of(quantized.get_submodule(name)) or {}) for name in layers])
+    quantized = _with_edits(_carry(work, model, layers) if inplace else work, layers)
     measured = None if held is None or before is None else (before, perplexity(quantized, held))
     seconds = time.perf_counter() - start
     return Quantized(quantized, layers, notes, (size, _bytes(quantized)), packed, seconds, measured, tweaked, widths)
@@ -203,11 +202,17 @@ def _check(method: str, bits: int | str, budget: str | None, group: int | None, 
         )
 
 
-def _check_numbers(steps: int, rows: int, lr: float, norm_lr: float) -> None:
-    for name, size in (("steps", steps), ("rows", rows)):
-        check.size("quantize", name, size)
-    for name, rate in (("lr", lr), ("norm_lr", norm_lr)):
+def _check_numbers(*, steps: int, rows: int, **rates: float) -> None:
+    check.size("quantize", "steps", steps)
+    check.size("quantize", "rows", rows)
+    for name, rate in rates.items():
         check.number("quantize", name, rate, 0.0)
+
+
+def _with_edits(model: nn.Module, layers: Sequence[str]) -> nn.Module:
+    """Let a quantized model carry what was done to it."""
+    note(model, [Edit(name, "bits", few.words_of(model.get_submodule(name)) or {}) for name in layers])
+    return model
 
 
 @torch.no_grad()

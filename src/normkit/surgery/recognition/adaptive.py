@@ -118,7 +118,7 @@ KINDS = (
 
 def may_be(module: nn.Module) -> bool:
     """Whether it takes a condition, has few parts, and as many matrices as one of the methods."""
-    if sum(1 for _ in itertools.islice(module.modules(), PARTS + 1)) > PARTS or not specimen.further(module)[1]:
+    if _has_many_parts(module) or not specimen.further(module)[1]:
         return False
     tensors = specimen.tensors(module).values()
     matrices = [t for t in tensors if _is_matrix(t)]
@@ -126,10 +126,13 @@ def may_be(module: nn.Module) -> bool:
         return False
     if any(t.is_meta or t.numel() > MOST for t in matrices):
         return False
-    rows = max(len(_flat(t)) for t in matrices) if matrices else MOST
-    return all(t.numel() <= max(rows, t.shape[-1]) for t in tensors if t.dim() and not _is_matrix(t)) and any(
-        _sizes(kind, module) for kind in KINDS
-    )
+    rows = max(map(len, map(_flat, matrices)), default=MOST)
+    vectors = [t for t in tensors if t.dim() and not _is_matrix(t)]
+    return all(t.numel() <= max(rows, t.shape[-1]) for t in vectors) and any(_sizes(kind, module) for kind in KINDS)
+
+
+def _has_many_parts(module: nn.Module) -> bool:
+    return sum(1 for _ in itertools.islice(module.modules(), PARTS + 1)) > PARTS
 
 
 def _matrices(tensors: Mapping[str, Tensor]) -> list[str]:

@@ -22,7 +22,6 @@ from normkit.surgery.recognition.match import Match
 LENGTHS = ((1, 7), (2, 3), (1, 1), (3, 19), (1, 40))  # the first is what candidates are tried on
 SIZES = (1.0, 1e-2, 3.0)
 NEAR = {torch.float64: 3e-6, torch.float32: 2e-4}  # of the largest; many round to float32 in every type
-Ours = Callable[[Tensor], list[Tensor]]
 Read = Callable[[list[Tensor], Tensor], "list[Tensor] | None"]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -265,14 +265,12 @@ def _dialects(
 ) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
     """The arguments that a router of a module's numbers may have, and the vectors that it reads, by their sizes."""
     routed = count - shared
-    marks = _marks(module, "group", routed)
-    grouped = [(g, kept) for g in marks for kept in marks if g > 1 and routed % g == 0 and kept < g]
     selecting = [None, *(name for name, size in sizes.items() if size == routed)]
     of_all = [None, *(name for name, size in sizes.items() if size == count)]
     factors = [*of_all, *(name for name, size in sizes.items() if size == 1)]
     gains = [None, *(name for name, size in sizes.items() if size == dim)]
     read = itertools.product(of_all, selecting, gains, factors)
-    for (groups, kept), (bias, selection, gain, factor) in itertools.product([(1, 1), *grouped], read):
+    for (groups, kept), (bias, selection, gain, factor) in itertools.product(_groupings(module, routed), read):
         names = {"bias": bias, "selection_bias": selection, "gain": gain, "expert_scale": factor}
         carried = {ours: name for ours, name in names.items() if name is not None}
         if len({*carried.values()}) < len(carried):
@@ -280,16 +278,27 @@ def _dialects(
         plain: dict[str, Any] = {"bias": bias is not None, "selection_bias": selection is not None, "shared": shared}
         plain |= {"groups": groups, "kept_groups": kept} if groups > 1 else {}
         plain |= {"input_norm": gain is not None, "expert_scale": factor is not None}
-        ways = {
-            "score": SCORES,
-            "renormalize": (True, False),
-            "group_score": ("top2", "max") if groups > 1 else ("top2",),
-            "choose_by": ("scores", "logits") if selection is not None else ("scores",),
-            "logit_scale": factors_of(module),
-            "eps": epsilons(module, 1e-6, 1e-5) if gain is not None else (1e-6,),
-        }
+        ways = _ways(module, groups, selection, gain)
         for values in itertools.product(*ways.values()):
             yield {**plain, **dict(zip(ways, values, strict=True))}, carried
+
+
+def _ways(module: nn.Module, groups: int, selection: str | None, gain: str | None) -> dict[str, Sequence[Any]]:
+    """What is tried of the arguments that no vector tells."""
+    return {
+        "score": SCORES,
+        "renormalize": (True, False),
+        "group_score": ("top2", "max") if groups > 1 else ("top2",),
+        "choose_by": ("scores", "logits") if selection is not None else ("scores",),
+        "logit_scale": factors_of(module),
+        "eps": epsilons(module, 1e-6, 1e-5) if gain is not None else (1e-6,),
+    }
+
+
+def _groupings(module: nn.Module, routed: int) -> list[tuple[int, int]]:
+    """In how many groups experts may be, and how many groups are kept, by the module's own numbers."""
+    marks = _marks(module, "group", routed)
+    return [(1, 1), *((g, kept) for g in marks for kept in marks if g > 1 and routed % g == 0 and kept < g)]
 
 
 def _marks(module: nn.Module, word: str, most: int) -> list[int]:

@@ -178,9 +178,16 @@ def _gradients(side: Specimen, inputs: Sequence[Tensor], names: Sequence[str]) -
     return [y.detach(), *torch.autograd.grad(y, leaves, sent, allow_unused=True)]
 
 
+def _learned(pair: Pair) -> list[str]:
+    """Our names of what is a parameter on both sides."""
+    both = {our: (pair.ours.tensors[our], pair.theirs.tensors[their]) for our, their in pair.carried.items()}
+    return [
+        name for name, (our, their) in both.items() if isinstance(our, nn.Parameter) and isinstance(their, nn.Parameter)
+    ]
+
+
 def _compare_gradients(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit: float, where: str) -> None:
-    learned = [o for o in pair.carried if isinstance(pair.ours.tensors[o], nn.Parameter)]
-    learned = [o for o in learned if isinstance(pair.theirs.tensors[pair.carried[o]], nn.Parameter)]
+    learned = _learned(pair)
     pair.restore()
     theirs = _gradients(pair.theirs, inputs, [pair.carried[o] for o in learned])
     pair.restore()
@@ -190,7 +197,8 @@ def _compare_gradients(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit:
     for at, (name, their, our) in enumerate(zip(names, theirs, ours, strict=True)):
         has_rows = at < 2
         if their is None or our is None:
-            if not _are_none(their, our) and (has_rows or not _cancels(their, ours[0], unit)):
+            cancels_out = not has_rows and _cancels(their, ours[0], unit)
+            if not cancels_out and not _are_none(their, our):
                 raise Differs(f"{name} is {'none' if their is None else 'not none'}, {where}")
             continue
         every = shape.axes if has_rows else tuple(range(our.ndim))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from normkit.surgery.edits.layers import as_linear
-from normkit.surgery.flow import KEEPS, Call, Flow, Stays, channels, marked, moved, which, word
+from normkit.surgery.flow import KEEPS, Call, Graph, Stays, channels, marked, moved, which, word
 
 ATTENTION = "scaled_dot_product_attention"
 PRODUCTS = ("matmul", "bmm")
@@ -35,7 +35,7 @@ class Step(NamedTuple):
     site: str
 
 
-def parts(flow: Flow, norms: Collection[str]) -> list[Part]:
+def parts(flow: Graph, norms: Collection[str]) -> list[Part]:
     """The norms in the order in which they are called; :class:`Stays` says of one what else than layers reads it."""
     calls = [call for call in flow.calls if call.site in norms]
     entries = []
@@ -50,7 +50,7 @@ def parts(flow: Flow, norms: Collection[str]) -> list[Part]:
     return entries
 
 
-def _linears(flow: Flow, call: Call) -> list[Call]:
+def _linears(flow: Graph, call: Call) -> list[Call]:
     """The linear layers that read a norm, and nothing else does."""
     output = call.outputs[0]
     wide = output.meta["val"].shape[-1]
@@ -100,7 +100,7 @@ def _downstream(call: Call, other: Call) -> bool:
     return False
 
 
-def _between(flow: Flow, nodes: Collection[fx.Node], forward: bool) -> Iterator[fx.Node]:
+def _between(flow: Graph, nodes: Collection[fx.Node], forward: bool) -> Iterator[fx.Node]:
     """What is computed from some results, or what they are computed from, as far as the next layers."""
     between, todo = set(nodes), list(nodes)
     while todo:
@@ -112,12 +112,12 @@ def _between(flow: Flow, nodes: Collection[fx.Node], forward: bool) -> Iterator[
                 yield other
 
 
-def _attends(flow: Flow, reader: Call) -> bool:
+def _attends(flow: Graph, reader: Call) -> bool:
     between = _between(flow, reader.outputs, True)
     return any(word(node, flow.model) in (ATTENTION, "softmax", "_softmax") for node in between)
 
 
-def _values(flow: Flow, reader: Call) -> Tensor:
+def _values(flow: Graph, reader: Call) -> Tensor:
     """Of a layer's results those that attention averages."""
     if len(reader.outputs) != 1:
         return torch.zeros(0, dtype=torch.bool)
@@ -131,7 +131,7 @@ def _values(flow: Flow, reader: Call) -> Tensor:
     return mask
 
 
-def _averaged(flow: Flow, node: fx.Node, marks: Any) -> Iterator[Tensor]:
+def _averaged(flow: Graph, node: fx.Node, marks: Any) -> Iterator[Tensor]:
     """The marks as they arrive where attention takes its values."""
     for user in node.users:
         if user in flow.by:
@@ -147,7 +147,7 @@ def _averaged(flow: Flow, node: fx.Node, marks: Any) -> Iterator[Tensor]:
                 continue
 
 
-def _past(flow: Flow, user: fx.Node, node: fx.Node, marks: Any) -> Any:
+def _past(flow: Graph, user: fx.Node, node: fx.Node, marks: Any) -> Any:
     """The marks behind one step that moves numbers, takes some of them, or puts them behind an empty cache."""
     kind = word(user, flow.model)
     if kind == "cat" and all(not other.meta["val"].numel() for other in user.all_input_nodes if other is not node):
@@ -157,6 +157,6 @@ def _past(flow: Flow, user: fx.Node, node: fx.Node, marks: Any) -> Any:
     return marks if kind in KEEPS else moved(user, node, marks, flow.model)
 
 
-def _of_softmax(flow: Flow, node: Any) -> bool:
+def _of_softmax(flow: Graph, node: Any) -> bool:
     before = [node, *_between(flow, [node], False)] if isinstance(node, fx.Node) else []
     return any(word(n, flow.model) in ("softmax", "_softmax") for n in before)

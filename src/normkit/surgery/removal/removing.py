@@ -19,13 +19,13 @@ from normkit.surgery import proof
 from normkit.surgery.edits import replaced
 from normkit.surgery.edits.changes import Change, Report, norm_words, take_over, tied, unrecognized, untie
 from normkit.surgery.exact.pairs import is_plain
-from normkit.surgery.flow import Flow, Stays
+from normkit.surgery.flow import Graph, Stays
 from normkit.surgery.recognition.match import Match, is_layer_norm
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.specimen import inputs_of
 from normkit.surgery.removal.fading import Fading, Tokens
 from normkit.surgery.removal.order import FINAL, Part, parts, timetable
-from normkit.surgery.removal.weaning import Loss, Plan, Progress, Run, mean_loss, next_token
+from normkit.surgery.removal.weaning import Loss, Progress, Run, Weaning, mean_loss, next_token
 from normkit.where import Where, selects
 
 __all__ = ["remove"]
@@ -111,20 +111,16 @@ def remove(
     Differs from the authors' code in: a norm's constant is fixed once, when queries and keys lose it, and values take
     the same; the deviations of first and separating tokens are measured, not set.
     """
-    plan = Plan(steps, lr, weight_decay, auxiliary)
+    plan = Weaning(steps, lr, weight_decay, auxiliary)
     measured, example = _batches(data, val)
     was = copy.deepcopy(model).eval()
     proof.ready("remove", was, example)
     norms, order = _norms_in_order(was, example, where)
     how: dict[str, Any] = {"loss": loss or next_token, "log": log or _tell}
-    work = copy.deepcopy(was)
-    fading, release = _faded(work, order, norms, Tokens(separator))
-    last = [fading[part.site] for part in order if part.role == FINAL]
     wean = replace(plan, table=timetable(order, start, gaps))
     place = Path(folder, SAVED) if folder else None
-    losses = Run(work, wean, **how, norms=fading, last=last, place=place).through(data)
-    release()
-    changed = _folded(work.eval(), order, fading)
+    work, fading, losses = _weaned(was, data, wean, order, norms, separator, {**how, "place": place})
+    changed = _folded(work, order, fading)
     after = _put(copy.deepcopy(work), copy.deepcopy(changed))
     far = proof.proven("remove", work, after, example)
     costs = mean_loss(was, measured, how["loss"]), mean_loss(after, measured, how["loss"])
@@ -136,8 +132,26 @@ def remove(
     return Removal(after, rows, *costs, kept, losses)
 
 
+def _weaned(
+    model: nn.Module,
+    data: Iterable[Any],
+    plan: Weaning,
+    order: Sequence[Any],
+    norms: Mapping[str, Any],
+    separator: int | None,
+    how: Mapping[str, Any],
+) -> tuple[nn.Module, dict[str, Any], list[float]]:
+    """A copy that was trained while its norms went, those norms as they are then, and the losses."""
+    work = copy.deepcopy(model)
+    fading, release = _faded(work, order, norms, Tokens(separator))
+    last = [fading[part.site] for part in order if part.role == FINAL]
+    losses = Run(work, plan, **how, norms=fading, last=last).through(data)
+    release()
+    return work.eval(), fading, losses
+
+
 def _loss_with_all(
-    model: nn.Module, plan: Plan, how: dict[str, Any], data: Iterable[Any], measured: Sequence[Any]
+    model: nn.Module, plan: Weaning, how: dict[str, Any], data: Iterable[Any], measured: Sequence[Any]
 ) -> float:
     """The loss after the same training with all norms."""
     Run(model, plan, **how).through(data)
@@ -182,7 +196,7 @@ def _norms_in_order(model: nn.Module, example: Any, where: Where) -> tuple[dict[
     norms = _layer_norms(model, example, where)
     layers = [name for name, part in model.named_modules() if is_plain(part)]
     try:
-        return norms, parts(Flow(model, example, [*norms, *layers]), norms)
+        return norms, parts(Graph(model, example, [*norms, *layers]), norms)
     except Stays as error:
         raise ValueError(f"remove: refused, and the model is as it was: {error}") from error
 

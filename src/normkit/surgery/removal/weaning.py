@@ -38,7 +38,7 @@ class Progress(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class Weaning:
     """How many steps there are, how they learn, and which norm goes when; ``auxiliary`` is the other loss's factor."""
 
     steps: int
@@ -98,7 +98,7 @@ class Run:
     def __init__(
         self,
         model: nn.Module,
-        plan: Plan,
+        plan: Weaning,
         loss: Loss,
         log: Callable[[Progress], object],
         norms: Mapping[str, Fading] | None = None,

@@ -11,15 +11,15 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from normkit import catalog
 from normkit.catalog import Card
 from normkit.kinds import NORM
+from normkit.surgery.edits.layers import CHANNELS_LAST, PLAIN, TOKENS, TURNED, Laid
 
 STREAM, IMAGES = "a stream of vectors, (B, T, C)", "images, (N, C, H, W)"
 MATRICES = "positive definite matrices, (N, n, n)"
-PLAIN, TOKENS, TURNED, CHANNELS_LAST = "plain", "tokens as samples", "time first", "channels last"
 WAYS = {
     STREAM: {"... C": PLAIN, "N T C": PLAIN, "T N C": TURNED, "N C *": TOKENS},
     IMAGES: {"... C": CHANNELS_LAST},  # and all that are laid out as images
@@ -32,22 +32,6 @@ class Place(NamedTuple):
 
     inputs: str
     causal: bool = False
-
-
-class Laid(nn.Module):
-    """A norm whose input is laid out as its card wants it, and back."""
-
-    def __init__(self, norm: nn.Module, way: str):
-        super().__init__()
-        self.norm, self.way = norm, way
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalize."""
-        if self.way == TOKENS:
-            return self.norm(x.flatten(0, -2)).view_as(x)
-        if self.way == TURNED:
-            return self.norm(x.transpose(0, 1)).transpose(0, 1)
-        return self.norm(x.movedim(1, -1)).movedim(-1, 1)
 
 
 def build(choice: catalog.Choice, way: str, width: int) -> nn.Module:

@@ -16,9 +16,9 @@ from normkit.kinds.adapter import ADAPTER, Adapter
 from normkit.kinds.arguments import bind
 from normkit.surgery.edits import replaced
 from normkit.surgery.edits.changes import Change, Report, norm_words
+from normkit.surgery.edits.layers import takes_batch_statistics
 from normkit.surgery.recognition.match import Followed, Match
 from normkit.surgery.recognition.recognize import sized_table
-from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
 from normkit.where import Where, selects
 
 __all__ = ["adapt"]

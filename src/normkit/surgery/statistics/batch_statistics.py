@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,25 +13,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_map_only
 
-from normkit.catalog import Card
 from normkit.running import averaging
 from normkit.surgery.edits.changes import Change, Report
+from normkit.surgery.edits.layers import takes_batch_statistics
 
 __all__ = ["recalibrate"]
-
-
-def takes_batch_statistics(module: nn.Module) -> bool:
-    """Tell, by its class and never by its name in a model, whether a module normalizes over samples and keeps state.
-
-    That is torch's BatchNorm of every rank, SyncBatchNorm and their subclasses, and a method of the catalogue whose
-    card has ``N`` among the axes of its statistic, if it holds buffers itself: of a block, the norms inside count.
-
-    >>> takes_batch_statistics(nn.BatchNorm2d(3)), takes_batch_statistics(nn.InstanceNorm2d(3))
-    (True, False)
-    """
-    card = getattr(type(module), "card", None)
-    over_samples = isinstance(card, Card) and "N" in card.over.axes
-    return isinstance(module, _BatchNorm) or (over_samples and next(module.buffers(recurse=False), None) is not None)
 
 
 def batch_norms(model: nn.Module) -> dict[str, nn.Module]:
@@ -90,34 +77,48 @@ def _largest_change(old: list[Tensor], new: list[Tensor]) -> float:
 
 def _estimate(model: nn.Module, batches: Iterable[Any]) -> None:
     layers = list(dict.fromkeys(batch_norms(model).values()))
-    before = [{name: buffer.clone() for name, buffer in layer.named_buffers()} for layer in layers]
-    momenta = {layer: layer.momentum for layer in layers if isinstance(layer, _BatchNorm)}
-    modes = {module: module.training for module in model.modules()}
+    before = {layer: {name: buffer.clone() for name, buffer in layer.named_buffers()} for layer in layers}
     remaining = iter(batches)
     first = list(itertools.islice(remaining, 1))
     if not layers or not first:
         raise ValueError(f"recalibrate: there is no {'batch' if layers else 'layer with batch statistics'} to go by")
-    try:
-        for torchs in momenta:
-            torchs.momentum = None
+    with _undone_on_error(model, before), _plain_means(layers):
         model.train()
         with averaging():
             feed(model, first[0])
-            for layer, old in zip(layers, before, strict=True):
+            for layer, old in before.items():
                 _start_afresh(layer, old)
         with averaging():
             for batch in itertools.chain(first, remaining):
                 feed(model, batch)
+    model.eval()
+
+
+@contextmanager
+def _undone_on_error(model: nn.Module, before: Mapping[nn.Module, dict[str, Tensor]]) -> Iterator[None]:
+    """Give layers their old numbers, and a model its mode, back where something goes wrong."""
+    modes = {module: module.training for module in model.modules()}
+    try:
+        yield
     except BaseException:
-        for layer, old in zip(layers, before, strict=True):
+        for layer, old in before.items():
             _fill(layer, old)
         for module, mode in modes.items():
             module.training = mode
         raise
+
+
+@contextmanager
+def _plain_means(layers: Iterable[nn.Module]) -> Iterator[None]:
+    """Let torch's layers take the plain mean over batches, and have their momentum back behind it."""
+    momenta = {layer: layer.momentum for layer in layers if isinstance(layer, _BatchNorm)}
+    try:
+        for layer in momenta:
+            layer.momentum = None
+        yield
     finally:
-        for torchs, momentum in momenta.items():
-            torchs.momentum = momentum
-    model.eval()
+        for layer, momentum in momenta.items():
+            layer.momentum = momentum
 
 
 def _start_afresh(layer: nn.Module, before: dict[str, Tensor]) -> None:

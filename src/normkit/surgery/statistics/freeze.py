@@ -12,7 +12,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from normkit import check
 from normkit.norm import Norm
-from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
+from normkit.surgery.edits.layers import takes_batch_statistics
 
 STARTS = {
     "uniform": (0.0, 1.0, 0.0),

@@ -42,11 +42,7 @@ def joinable(
     """
     check.number("joinable", "least", least, 0.0, 1.0)
     share = ColumnText().joinability
-    if isinstance(query, str | bytes):
-        raise TypeError(f"joinable: query must be the values of a column, not {query!r}")
-    if not isinstance(tables, Mapping) or isinstance(query, Mapping) or frames.is_frame(query):
-        expected = "a column's values and a mapping, a name to a table, are wanted"
-        raise TypeError(f"joinable: {expected}, not {type(query).__name__} and {type(tables).__name__}")
+    _require_tables(query, tables)
     asked = _forms(query, norm)
     if not asked:
         raise ValueError("joinable: query must have at least one value")
@@ -58,6 +54,14 @@ def joinable(
             forms = _forms(cells, norm)
             matches.append(Joinable(table, column, share(asked, forms), len({*asked} & {*forms})))
     return sorted((one for one in matches if one.values and one.share >= least), key=lambda one: -one.share)
+
+
+def _require_tables(query: Any, tables: Any) -> None:
+    if isinstance(query, str | bytes):
+        raise TypeError(f"joinable: query must be the values of a column, not {query!r}")
+    if not isinstance(tables, Mapping) or isinstance(query, Mapping) or frames.is_frame(query):
+        expected = "a column's values and a mapping, a name to a table, are wanted"
+        raise TypeError(f"joinable: {expected}, not {type(query).__name__} and {type(tables).__name__}")
 
 
 def _forms(cells: Any, norm: Normalizer | None) -> list[str]:

@@ -22,8 +22,7 @@ NEEDS = Needs("a warm-up is missing", (LOSS, "update"), samples=FEWEST)
 def find(history: History) -> Iterator[Finding]:
     """Ask for a rate that starts at its largest, long steps at the beginning alone, and a loss that rose there."""
     rates = history.rates(next(iter(history.facts["group_of"]), ""))
-    shapes = history.facts["shapes"]
-    ratios = [s for n, s in history.of("update").items() if len(shapes.get(n, [])) > 1 and not np.isnan(s).all()]
+    ratios = _steps(history)
     loss = history.series(LOSS, LOSS)
     if len(history.steps) < FEWEST or not ratios or np.isnan([loss[0], rates[0]]).any() or rates[0] < np.nanmax(rates):
         return
@@ -53,6 +52,12 @@ def find(history: History) -> Iterator[Finding]:
                 Remedy("warm-up", "scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 0.01, total_iters=500)"),
             ),
         )
+
+
+def _steps(history: History) -> list[np.ndarray]:
+    """The steps of the matrices, as shares of their lengths."""
+    shapes = history.facts["shapes"]
+    return [s for n, s in history.of("update").items() if len(shapes.get(n, [])) > 1 and not np.isnan(s).all()]
 
 
 ADAPTIVE = ("Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "RAdam", "Adamax")

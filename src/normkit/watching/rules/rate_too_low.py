@@ -27,8 +27,7 @@ def find(history: History) -> Iterator[Finding]:
     series = history.series(LOSS, LOSS)[history.was_read(LOSS, LOSS)]
     if len(series) < FEWEST or history.steps[-1] < STEPS or not np.isfinite(series).all():
         return
-    shapes = history.facts["shapes"]
-    late = {n: r for n, r in history.late("update").items() if len(shapes.get(n, [])) > 1 and math.isfinite(r)}
+    late = _late_steps(history)
     if [*no_gradient.find(history)]:
         return  # which is why they do not move
     if not late or late_median(series) < (1 - FALLEN) * series[0]:
@@ -55,3 +54,9 @@ def find(history: History) -> Iterator[Finding]:
         margin=RATIO / middle,
         remedies=(Remedy("a higher rate", f'for group in optimizer.param_groups: group["lr"] *= {number(factor)}'),),
     )
+
+
+def _late_steps(history: History) -> dict[str, float]:
+    """The late steps of the matrices, as shares of their lengths."""
+    shapes = history.facts["shapes"]
+    return {n: r for n, r in history.late("update").items() if len(shapes.get(n, [])) > 1 and math.isfinite(r)}
