@@ -1,6 +1,6 @@
 """How work is best shared out on a GPU: ``python benchmarks/gpu_settings.py`` tries divisions and prints the quickest.
 
-What is found so goes by hand into `normkit/kernels/cuda/settings.py`. It takes some two minutes on an H100. A division is
+The quickest goes by hand into `normkit/kernels/cuda/settings.py`. It takes some two minutes on an H100. A division is
 rows and entries of a program's tile, its warps, and programs a multiprocessor.
 """
 
