@@ -183,3 +183,11 @@ def test_images_of_like_sizes_are_tried_once():
     for height, width in [(9, 11), (11, 9), (7, 13), (8, 14)]:
         ops.instance_norm(torch.randn(2, 3, height, width))
     assert len(trial._found) == 2, "that of the last is a multiple of 16"
+
+
+@pytest.mark.parametrize("off, wrong", [(4e-5, False), (1.0, True)])
+def test_a_sum_whose_terms_cancel_is_held_to_the_size_of_such_sums(monkeypatch, off, wrong):
+    results = iter(({"gradient 1": torch.tensor([off])}, {"gradient 1": torch.zeros(1, dtype=torch.float64)}))
+    monkeypatch.setattr(trial, "_run", lambda *_: next(results))
+    against = trial._compare(("row_norm", (ops.Row(), 1), X.device, True), (X, None, None))
+    assert (against is not None) == wrong

@@ -65,6 +65,13 @@ class Work:
     piece_step: int
 
     @property
+    def _kernels(self) -> Any:
+        """The template, which brings Triton."""
+        from normkit.kernels.cuda.templates import channel
+
+        return channel
+
+    @property
     def cells(self) -> int:
         """How many sums are taken."""
         return self.samples * self.plan.channels * self.cut.pieces
@@ -109,13 +116,11 @@ class Work:
     @cached_property
     def measure(self) -> Call:
         """Means of pieces, and what is left about them."""
-        from normkit.kernels.cuda.templates import channel
-
         p, cut = self.plan, self.cut
         kind = {"CENTER": self.centered, "SINGLE": p.statistic == SHARE and p.space == 1}
         shape = {"LAST": p.last, "ROWS": cut.rows, "BLOCK": cut.block}
         sizes = self.samples, p.channels, p.space, cut.steps, cut.pieces, self.cells
-        return fixed(channel.measure, self.grid, sizes, {**kind, **shape}, cut.warps)
+        return fixed(self._kernels.measure, self.grid, sizes, {**kind, **shape}, cut.warps)
 
     @property
     def centered(self) -> bool:
@@ -125,60 +130,46 @@ class Work:
     @cached_property
     def join(self) -> Call:
         """Moments of units from their pieces."""
-        from normkit.kernels.cuda.templates import channel
-
         p, cut = self.plan, self.cut
         units, many = settings.sum_sizes(self.units, self.outer * cut.pieces)
         sizes = self.units, self.per_sample, self.outer, cut.pieces, *self.steps, p.space, cut.steps, self.cells
         shape = {"STEP": cut.rows if p.last else cut.block, "UNITS": units, "MEMBERS": many}
         kind = {"CENTER": self.centered, "LENGTH": p.statistic == SHARE}
-        return fixed(channel.join, (-(-self.units // units),), sizes, {**kind, **shape}, 4)
+        return fixed(self._kernels.join, (-(-self.units // units),), sizes, {**kind, **shape}, 4)
 
     @cached_property
     def level(self) -> Call:
         """SHARE: the mean length of a sample's channels."""
-        from normkit.kernels.cuda.templates import channel
-
         sizes = self.units, self.plan.channels, self.plan.eps
-        return fixed(channel.level, (self.samples,), sizes, {"BLOCK": BLOCK}, 4)
+        return fixed(self._kernels.level, (self.samples,), sizes, {"BLOCK": BLOCK}, 4)
 
     @cached_property
     def run_on(self) -> Call:
         """ONLINE: the state, sample after sample."""
-        from normkit.kernels.cuda.templates import channel
-
         p = self.plan
         numbers = self.samples, p.channels, self.units, p.decay, 1 - p.decay, MOST
-        return _of_channels(channel.run_on, p.channels, numbers)
+        return _of_channels(self._kernels.run_on, p.channels, numbers)
 
     @cached_property
     def write(self) -> Call:
         """The result."""
-        from normkit.kernels.cuda.templates import channel
-
-        return fixed(channel.write, self.grid, (*self.sizes, self.plan.eps), self.kind, self.cut.warps)
+        return fixed(self._kernels.write, self.grid, (*self.sizes, self.plan.eps), self.kind, self.cut.warps)
 
     @cached_property
     def reduce(self) -> Call:
         """Sums of pieces for the backward pass."""
-        from normkit.kernels.cuda.templates import channel
-
         numbers = *self.sizes, self.cells, self.plan.eps
-        return fixed(channel.reduce, self.grid, numbers, self.kind, self.cut.warps)
+        return fixed(self._kernels.reduce, self.grid, numbers, self.kind, self.cut.warps)
 
     @cached_property
     def share_pulls(self) -> Call:
         """SHARE: how gradients pull at lengths."""
-        from normkit.kernels.cuda.templates import channel
-
         numbers = self.plan.channels, self.cut.pieces, *self.steps_of_channels, self.units, self.cells
-        return fixed(channel.share_pulls, (self.samples,), numbers, {"BLOCK": BLOCK}, 4)
+        return fixed(self._kernels.share_pulls, (self.samples,), numbers, {"BLOCK": BLOCK}, 4)
 
     @cached_property
     def pulls(self) -> tuple[Call, Call]:
         """How gradients pull at units' moments: without a gradient of the extra parameter, and with it."""
-        from normkit.kernels.cuda.templates import channel
-
         p = self.plan
         units, many = settings.sum_sizes(self.units, self.outer * self.cut.pieces)
         values = float((self.samples if p.over_samples else self.group) * p.space)
@@ -187,36 +178,30 @@ class Work:
         kind = {"STATISTIC": p.statistic, "ACTIVATION": p.activation, "ALONE": self.alone}
         grid, shape = (-(-self.units // units),), {"UNITS": units, "MEMBERS": many}
         without, extra = (
-            fixed(channel.pulls, grid, numbers, {**kind, "EXTRA": extra, **shape}, 4) for extra in (False, True)
+            fixed(self._kernels.pulls, grid, numbers, {**kind, "EXTRA": extra, **shape}, 4) for extra in (False, True)
         )
         return without, extra
 
     @cached_property
     def parameters(self) -> Call:
         """The gradients of parameters."""
-        from normkit.kernels.cuda.templates import channel
-
         p, pieces = self.plan, self.cut.pieces
         units, many = settings.sum_sizes(p.channels, self.samples * pieces)
         numbers = self.samples, p.channels, pieces, *self.steps_of_channels, self.units, self.cells
         kind = {"STATISTIC": p.statistic, "ACTIVATION": p.activation, "UNITS": units, "MEMBERS": many}
-        return fixed(channel.parameters, (-(-p.channels // units),), numbers, kind, 4)
+        return fixed(self._kernels.parameters, (-(-p.channels // units),), numbers, kind, 4)
 
     @cached_property
     def control(self) -> Call:
         """ONLINE: the controlled gradient."""
-        from normkit.kernels.cuda.templates import channel
-
         p = self.plan
         numbers = self.samples, p.channels, self.units, 1 - p.decay, p.eps
-        return _of_channels(channel.control, p.channels, numbers)
+        return _of_channels(self._kernels.control, p.channels, numbers)
 
     @cached_property
     def write_back(self) -> Call:
         """The gradient of x."""
-        from normkit.kernels.cuda.templates import channel
-
-        return fixed(channel.write_back, self.grid, (*self.sizes, self.plan.eps), self.kind, self.cut.warps)
+        return fixed(self._kernels.write_back, self.grid, (*self.sizes, self.plan.eps), self.kind, self.cut.warps)
 
 
 @lru_cache(maxsize=1024)
