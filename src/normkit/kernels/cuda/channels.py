@@ -401,7 +401,7 @@ class Channels:
 
     def _add_up(self, gains, dweight, biases, dbias, alphas=None, dalpha=None, shifts=None, dshift=None) -> None:
         """The programs' shares in the gradients of parameters, in their order; `dweight` of one entry takes all."""
-        if gains is not None and dweight.numel() == 1:
+        if gains is not None and alphas is None and dweight.numel() == 1:
             gains, dweight, alphas, dalpha = None, None, gains, dweight
         first = biases if gains is None else gains
         alone = alphas if shifts is None else shifts
