@@ -136,13 +136,6 @@ class Row:
         """The plan without types and sizes, which the short way fills in."""
         return _plan(self, 0, None, None, None, False)
 
-    @cached_property
-    def _hash(self) -> int:
-        return hash(tuple(getattr(self, name) for name in self.__dataclass_fields__))
-
-    def __hash__(self) -> int:
-        return self._hash  # of nine fields, and each call of a kernel looks up its plan
-
     def __getstate__(self) -> dict:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
