@@ -28,6 +28,16 @@ static inline void T(store)(ELEM *to, const REAL *block, int n, int streaming)
 #endif
 }
 
+/* Starts loading the block after this one, and the memory that its results go to, so that they come meanwhile. */
+static inline void T(fetch_next)(const ELEM *x, const ELEM *grad, ELEM *out, int streaming)
+{
+    for (int i = BLOCK; i < 2 * BLOCK; i += 64 / (int)sizeof(ELEM)) {
+        fetch(x + i);
+        if (grad) fetch(grad + i);
+        if (!streaming) fetch_to(out + i);
+    }
+}
+
 #define EACH_BLOCK(dim) for (int64_t at = 0, n = 0; n = (dim) - at < BLOCK ? (dim) - at : BLOCK, at < (dim); at += BLOCK)
 /* The odd size keeps the arrays of one function from falling on the same places of the cache. */
 #define ROOM(name) REAL name[BLOCK + 16] __attribute__((aligned(64)))

@@ -286,7 +286,10 @@ INLINE void T(write_some)(int activation, const T(Job) *j, const ELEM *x, const 
 INLINE void T(write_values)(int activation, T(Job) j, const ELEM *x, const ELEM *grad, ELEM *out, const V *k, int past)
 {
     int64_t at = 0, space = j.plan->space;
-    for (; at + LANES <= space; at += LANES) T(write_some)(activation, &j, x + at, grad + at, out + at, k, past, LANES);
+    for (; at + LANES <= space; at += LANES) {
+        if (!past) fetch_to(out + at + AHEAD);
+        T(write_some)(activation, &j, x + at, grad + at, out + at, k, past, LANES);
+    }
     if (at < space) T(write_some)(activation, &j, x + at, grad + at, out + at, k, past, (int)(space - at));
 }
 

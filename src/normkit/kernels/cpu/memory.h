@@ -18,6 +18,7 @@
 enum { BLOCK = 512 };                   /* entries handled at once where loops share arrays: all of them in first-level cache */
 enum { AT_ONCE = 2048, MOST_AT_ONCE = 8 };  /* entries, and rows, of short rows that are worked on together */
 enum { STRETCH = 1024 };                /* entries added up in the arithmetic's type, before a double takes the sum */
+enum { AHEAD = 512 };                   /* entries by which memory is asked for before it is written */
 enum { GRAIN = 32768 };                 /* below this many entries a second thread costs more than it brings (as in torch) */
 enum { MOST_CHUNKS = 64 };              /* partial sums of gain gradients; fixed, so that no result depends on the threads */
 #define HUGE_FROM ((size_t)4 << 20)     /* bytes from which huge pages pay for the system call */
@@ -88,6 +89,9 @@ static inline void stream(void *restrict to, const void *restrict from, size_t b
 
 /* Starts loading memory that the next row will read, so that it comes while this one is computed; past the end nothing happens. */
 static inline void fetch(const void *from) { __builtin_prefetch(from); }
+
+/* The same of memory that is written next: a store to what the cache has not must read it first. */
+static inline void fetch_to(void *to) { __builtin_prefetch(to, 1); }
 
 /* Rows along three axes, of which the last is walked first. */
 typedef struct { int64_t at[3]; } Place;

@@ -97,8 +97,10 @@ static void T(point_forward_rows)(void *job, int64_t begin, int64_t end)
         if (p->by_row && j->gain) gain *= j->gain[row % p->dim];
         if (p->by_row && j->bias) bias = j->bias[row % p->dim];
         EACH_BLOCK(p->width) {
-            const float *b = T(read)(j->x + row * p->width + at, room, n);
-            float *o = T(place)(j->out + row * p->width + at, room_o, j->streaming);
+            int64_t start = row * p->width + at;
+            T(fetch_next)(j->x + start, 0, j->out + start, j->streaming);
+            const float *b = T(read)(j->x + start, room, n);
+            float *o = T(place)(j->out + start, room_o, j->streaming);
             T(values)(p->function, b, j->alpha, j->shift, f, n);
             if (p->by_row) {
 #pragma omp simd
@@ -106,7 +108,7 @@ static void T(point_forward_rows)(void *job, int64_t begin, int64_t end)
             } else {
                 T(affine)(f, gain, j->gain ? j->gain + at : 0, j->bias ? j->bias + at : 0, o, n);
             }
-            T(store)(j->out + row * p->width + at, o, n, j->streaming);
+            T(store)(j->out + start, o, n, j->streaming);
         }
     }
     if (j->streaming) finish_stream();
@@ -164,6 +166,7 @@ static void T(point_backward_row)(const T(PointJob) *j, int64_t row, float *dgai
     ROOM(room_x); ROOM(room_g); ROOM(room_o);
     sums->gain = sums->bias = 0;
     EACH_BLOCK(p->width) {
+        T(fetch_next)(j->x + start + at, j->grad + start + at, j->out + start + at, j->streaming);
         const float *b = T(read)(j->x + start + at, room_x, n), *g = T(read)(j->grad + start + at, room_g, n);
         float *o = T(place)(j->out + start + at, room_o, j->streaming);
         const float *gain = !p->by_row && j->gain ? j->gain + at : 0;

@@ -141,7 +141,7 @@ static void T(add_row)(const ELEM *x, const ELEM *residual, ELEM *total, int64_t
 {
     int64_t at = 0;
     for (; at + LANES <= dim; at += LANES) {
-        fetch(x + dim + at), fetch(residual + dim + at);
+        fetch(x + dim + at), fetch(residual + dim + at), fetch_to(total + dim + at);
         T(save)(total + at, T(load)(x + at) + T(load)(residual + at));
     }
     int n = (int)(dim - at);
@@ -173,6 +173,7 @@ INLINE void T(write_all)(T(RowJob) j, const ELEM *x, ELEM *y, const T(RowState) 
     V mean = T(all)(center ? s->mean : 0), r = T(all)(scale), left = T(all)(center ? s->left * scale : 0);
     for (; at + LANES <= dim; at += LANES) {
         if (!j.residual) fetch(x + j.together * dim + at);
+        if (!j.streaming) fetch_to(y + j.together * dim + at);
         T(write)(&j, x, y, at, mean, left, r, gained, biased, early, LANES);
     }
     if (at < dim) T(write)(&j, x, y, at, mean, left, r, gained, biased, early, (int)(dim - at));
@@ -328,6 +329,7 @@ INLINE void T(flow)(T(RowJob) j, T(RowFlow) f, int statistic, int center, int ga
     T(RowVectors) s = T(spread_state)(&f.state, center);
     for (; at + LANES <= part; at += LANES) {
         fetch(f.x + j.together * dim + at), fetch(f.grad + j.together * dim + at);
+        if (!j.streaming) fetch_to(f.dx + j.together * dim + at);
         T(flow_some)(&j, &f, at, &s, statistic, center, gained, dgain, dbias, 1, LANES);
     }
     if (at < part) T(flow_some)(&j, &f, at, &s, statistic, center, gained, dgain, dbias, 1, (int)(part - at)), at = part;
