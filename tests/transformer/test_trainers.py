@@ -381,6 +381,58 @@ def test_torchtitan_shards_and_steps_as_one_process(pair):
             torch.testing.assert_close(values[name], value, rtol=1e-6, atol=1e-7, msg=lambda m, n=name: f"{n}: {m}")
 
 
+def titan_model(which, swap):
+    """A model of torchtitan's of two layers, with other norms, in float64."""
+    from importlib import import_module
+
+    from torchtitan.models.common.attention import FlexAttention, ScaledDotProductAttention
+
+    family, flavor = which.split()
+    config = import_module(f"torchtitan.models.{family}").model_registry(flavor).model
+    del config.layers[2:]
+    for _, _, owner, name in list(config.traverse(FlexAttention.Config)):
+        setattr(owner, name, ScaledDotProductAttention.Config())
+    torch.manual_seed(0)
+    model = config.build()
+    model.init_states()
+    if swap:
+        nk.swap(model, {"rmsnorm": swap})
+    return model.double()
+
+
+def planned_titan(which, swap, sizes):
+    """How far logits and gradients of a planned model are from those of one process, and how many weights are cut."""
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import init_device_mesh
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    one, many = titan_model(which, swap), titan_model(which, swap)
+    mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("data", "tp"))
+    parallelize_module(many, mesh["tp"], nk.parallel_plan(many, mesh["tp"]))
+    if sizes[0] > 1:
+        for part in (*many.layers.values(), many):
+            fully_shard(part, mesh=mesh["data"])
+    tokens = torch.arange(16).view(2, 8) * 5 % 17
+    results = [model(tokens, torch.arange(8)[None]) for model in (one, many)]
+    for result in results:
+        result.sin().mean().backward()
+    off = [(results[1] - results[0]).abs().max()]
+    off += [(whole(a.grad) - b.grad).abs().max() for a, b in zip(many.parameters(), one.parameters(), strict=True)]
+    cut = sum(p.to_local().numel() * sizes[1] <= p.numel() for p in many.parameters())
+    return max(off).item(), cut
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("sizes", [(1, 2), (1, 4), (2, 2)])
+@pytest.mark.parametrize("which", ["llama3 debugmodel", "qwen3 debugmodel", "qwen3 debugmodel_non_fused_qkv"])
+@pytest.mark.parametrize("swap", ["", "layernorm"])
+def test_torchtitans_models_are_planned(which, swap, sizes, pair, four):
+    pytest.importorskip("torchtitan.models.llama3")
+    for off, cut in (pair if sizes == (1, 2) else four).ask("planned_titan", which, swap, sizes):
+        assert off < 1e-11
+        assert cut >= 2 * (5 if which.endswith("debugmodel") else 7)
+
+
 def on_cpus():
     """What torchtitan asks of a CUDA device and of a later torch, as a CPU answers; before it is imported further."""
     from types import SimpleNamespace
