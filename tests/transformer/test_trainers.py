@@ -1,7 +1,11 @@
 """Models on several processes in the hands of others' trainers, and what must come before they are shared out."""
 
+import ast
 import os
+import re
 import sys
+import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -433,94 +437,60 @@ def test_torchtitans_models_are_planned(which, swap, sizes, pair, four):
         assert cut >= 2 * (5 if which.endswith("debugmodel") else 7)
 
 
-def on_cpus():
-    """What torchtitan asks of a CUDA device and of a later torch, as a CPU answers; before it is imported further."""
-    from types import SimpleNamespace
-
-    from torchtitan.tools import utils
-
-    own = {"get_device_name": str, "get_device_properties": lambda _: SimpleNamespace(total_memory=2**30)}
-    own |= {"memory_stats": lambda _: {}, "reset_peak_memory_stats": lambda: None, "empty_cache": lambda: None}
-    utils.device_type = "cpu"
-    utils.device_module = SimpleNamespace(**vars(torch.cpu) | own | {"current_device": lambda: 0})
-    torch.distributed.set_timeout = lambda *_: None
-
-
-def titan_parts():
-    """A norm and an optimizer of ours as torchtitan configures its own: the classes of docs/parallel.md."""
-    from dataclasses import dataclass
-
-    from torchtitan.components.optimizer import OptimizersContainer
-    from torchtitan.protocols.module import Module
-
-    class Norm(nk.LayerNorm, Module):
-        @dataclass(kw_only=True, slots=True)
-        class Config(Module.Config):
-            normalized_shape: int
-
-        def __init__(self, config):
-            super().__init__(config.normalized_shape, bias=False)
-
-    class NorMuon(OptimizersContainer):
-        @dataclass(kw_only=True, slots=True)
-        class Config(OptimizersContainer.Config):
-            lr: float = 0.01
-
-        def __init__(self, config, *, model_parts):
-            self.model_parts, (model,) = model_parts, model_parts
-            self.optimizers = [nk.NorMuon(nk.param_groups(model, "normuon"), lr=config.lr, ns_dtype=None)]
-            self._post_init(list(model.parameters()))
-
-    return Norm, NorMuon
-
-
 def titan_config(folder):
     """torchtitan's trainer of a Llama of two layers, for these processes."""
     from types import SimpleNamespace
 
     from torchtitan.components.loss import CrossEntropyLoss
-    from torchtitan.config import ParallelismConfig, TrainingConfig
-    from torchtitan.models.common import RMSNorm
-    from torchtitan.models.common.attention import FlexAttention, ScaledDotProductAttention
-    from torchtitan.models.llama3 import model_registry
-    from torchtitan.trainer import Trainer
+    from torchtitan.config import TrainingConfig
+    from torchtitan.models.llama3.config_registry import llama3_debugmodel
 
-    norm, optimizer = titan_parts()
-    spec = model_registry("debugmodel")
-    del spec.model.layers[2:]
-    for _, old, owner, name in list(spec.model.traverse(RMSNorm.Config)):
-        own = norm.Config(normalized_shape=old.normalized_shape, param_init=old.param_init)
-        setattr(owner, name, own)
-    for _, _, owner, name in list(spec.model.traverse(FlexAttention.Config)):
-        setattr(owner, name, ScaledDotProductAttention.Config())
-    spec.parallelize_fn = summing(spec.parallelize_fn)
+    config = nk.titan.use(llama3_debugmodel(), norm="layernorm", optimizer="normuon", lr=0.01, ns_dtype=None)
+    del config.model_spec.model.layers[2:]
+    config.loss = CrossEntropyLoss.Config(global_vocab_size=config.model_spec.model.vocab_size)
+    config.tokenizer = SimpleNamespace(build=lambda **_: None)
+    config.dataloader = SimpleNamespace(build=titan_batches)
     each = 4 // torch.distributed.get_world_size()
-    return Trainer.Config(
-        model_spec=spec,
-        optimizer=optimizer.Config(),
-        loss=CrossEntropyLoss.Config(global_vocab_size=spec.model.vocab_size),
-        tokenizer=SimpleNamespace(build=lambda **_: None),
-        dataloader=SimpleNamespace(build=titan_batches),
-        activation_checkpoint=None,
-        parallelism=ParallelismConfig(spmd_backend="partial_dtensor"),
-        training=TrainingConfig(
-            local_batch_size=each, seq_len=16, steps=STEPS, disable_cuda_graphs=True, mixed_precision_param="float32"
+    config.training = TrainingConfig(local_batch_size=each, seq_len=16, steps=STEPS, disable_cuda_graphs=True)
+    config.lr_scheduler.warmup_steps = 0
+    config.checkpoint.enable = config.validator.enable = False
+    config.dump_folder = folder
+    return nk.titan.on_cpu(config)
+
+
+@pytest.mark.parametrize(
+    "arguments, error",
+    [
+        (
+            {"norm": "batchnorm"},
+            "ValueError: use: norm must be a norm of vectors, such as 'layernorm', not 'batchnorm'",
         ),
-        dump_folder=folder,
-    )
+        ({"lr": 0.1}, "TypeError: use: lr are options of an optimizer, which is not named"),
+    ],
+)
+def test_torchtitans_configuration_takes_names_of_norms_and_optimizers(arguments, error):
+    from types import SimpleNamespace
+
+    with pytest.raises((TypeError, ValueError)) as raised:
+        nk.titan.use(SimpleNamespace(model_spec=SimpleNamespace(model=None)), **arguments)
+    assert f"{raised.type.__name__}: {raised.value}".startswith(error)
 
 
-def summing(parallelize):
-    """Gloo has no averages of fractions, which torchtitan asks of NCCL."""
-    from torch.distributed.fsdp import FSDPModule
+@pytest.mark.parametrize("function", ["use", "on_cpu"])
+def test_another_configuration_than_torchtitans_is_named(function):
+    with pytest.raises(TypeError, match=f"{function}: config must be torchtitan's Trainer.Config .* not dict"):
+        getattr(nk.titan, function)({})
 
-    def by_sums(model, **options):
-        for module in parallelize(model, **options).modules():
-            if isinstance(module, FSDPModule):
-                module.set_force_sum_reduction_for_comms(True)
-        return model
 
-    return by_sums
+def test_no_example_needs_a_helper_longer_than_three_lines():
+    page = (Path(__file__).parents[2] / "docs" / "parallel.md").read_text(encoding="utf-8")
+    fenced = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    indented = [textwrap.dedent(block) for block in re.findall(r"(?:^    .*\n|^\n(?=    ))+", page, re.MULTILINE)]
+    trees = [ast.parse(block) for block in [*fenced, *indented]]
+    assert len(trees) >= 8
+    for function in [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]:
+        assert function.end_lineno - function.body[0].lineno < 3, ast.unparse(function)
+    assert not [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
 
 
 def titan_batches(dp_rank, dp_world_size, **_):
@@ -535,10 +505,11 @@ def by_titan_trainer(folder):
     if not torch.distributed.is_initialized():
         torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     os.environ["LOCAL_RANK"] = str(torch.distributed.get_rank())
-    on_cpus()
     from torchtitan.trainer import Trainer
 
     trainer = Trainer(titan_config(folder))
+    begin = [whole(p) for name, p in trainer.model_parts[0].named_parameters() if name.endswith("_norm.weight")]
+    assert all(torch.equal(gain, torch.ones_like(gain)) for gain in begin)
     (model,), chance = trainer.model_parts, torch.Generator().manual_seed(0)
     with torch.no_grad():
         for p in model.parameters():
@@ -546,6 +517,9 @@ def by_titan_trainer(folder):
             p.copy_(placed_like(value, p) if hasattr(p, "placements") else value)
     trainer.train()
     names = [name for name, module in model.named_modules() if isinstance(module, nk.LayerNorm)]
+    saved = trainer.optimizers.state_dict()
+    assert any(key.startswith("state.layers.0.attention.wo.weight") for key in saved)
+    trainer.optimizers.load_state_dict(saved)
     return names, {name: whole(p) for name, p in model.named_parameters()}
 
 
