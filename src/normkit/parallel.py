@@ -69,6 +69,7 @@ def parallel_plan(model: nn.Module, mesh: DeviceMesh) -> dict[str, ParallelStyle
             f"parallel_plan: {type(model).__name__} has no list of layers that have, each, an attention with an "
             "attribute head_dim and a feedforward, as modules of linears"
         )
+    _require_whole(model)
     for name, stack in layers.items():
         keys = [key for key, _ in stack.named_children()]
         for key, layer in stack.named_children():
@@ -88,12 +89,27 @@ def _check_mesh(mesh: DeviceMesh) -> None:
     if mesh.ndim != 1:
         axis = (mesh.mesh_dim_names or ("tp",))[-1]
         raise ValueError(f"parallel_plan: mesh must have one axis, not {mesh.ndim}; give one of it, as mesh[{axis!r}]")
+    if mesh.get_coordinate() is None:
+        raise ValueError(
+            f"parallel_plan: mesh {mesh.mesh.tolist()} must have process {dist.get_rank()}, which calls it"
+        )
     own = f"torch {torch.__version__}, normkit {__version__}"
     every: list[Any] = [None] * mesh.size()
     dist.all_gather_object(every, own, group=mesh.get_group())
     if len(set(every)) > 1:
         versions = "; ".join(f"process {rank} has {version}" for rank, version in enumerate(every))
         raise RuntimeError(f"parallel_plan: all processes must run the same software, but {versions}")
+
+
+def _require_whole(model: nn.Module) -> None:
+    from torch.distributed.tensor import DTensor
+
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, DTensor):
+            raise ValueError(
+                f"parallel_plan: {name} is a DTensor already, placed as {parameter.placements}; plan the whole model "
+                "once, and before fully_shard"
+            )
 
 
 def _layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -214,20 +230,19 @@ def _attention(
     name: str, module: nn.Module, linears: Mapping[str, nn.Linear], norms: Mapping[str, nn.Module], among: int
 ) -> Sublayer:
     head, width = _head_dim(module) or 1, next(iter(linears.values())).in_features
-    row, last = list(linears.items())[-1]
+    row = next((key for key in reversed(linears) if linears[key].out_features == width), "")
     columns = {key: linear for key, linear in linears.items() if key != row}
-    for key, linear in linears.items():
-        takes, gives = linear.in_features, linear.out_features
-        if (takes != width) if key in columns else (gives != width):
-            raise ValueError(
-                f"parallel_plan: {name}.{key} is a Linear of {takes} to {gives} features; all but the last must take "
-                f"{width}, and the last must give them"
-            )
-        if key in columns and gives % (head * among):
-            raise ValueError(
-                f"parallel_plan: {name}.{key} has {gives // head} heads, which {among} processes do not divide"
-            )
-    _require_order(name, module, columns, last.in_features, among)
+    if not row or not columns or {linear.in_features for linear in columns.values()} != {width}:
+        sizes = ", ".join(f"{key} {linear.in_features} to {linear.out_features}" for key, linear in linears.items())
+        raise ValueError(
+            f"parallel_plan: all linears of {name} but the last must take {width} features, and the last must give "
+            f"them, but they are {sizes}"
+        )
+    for key, linear in columns.items():
+        if linear.out_features % (head * among):
+            heads = linear.out_features // head
+            raise ValueError(f"parallel_plan: {name}.{key} has {heads} heads, which {among} processes do not divide")
+    _require_order(name, module, columns, linears[row].in_features, among)
     sizes = {head, *[linear.out_features for linear in columns.values()], 1}
     for key, norm in norms.items():
         if any(p.ndim > 1 or p.numel() not in sizes for p in norm.parameters()):

@@ -200,6 +200,8 @@ def refused(name):
             if name == "versions" and torch.distributed.get_rank() == 1:
                 torch.__version__ = kept
         parallelize_module(model, mesh, plan)
+        if name == "twice":
+            nk.parallel_plan(model, mesh)
         model(torch.zeros(1, 5, dtype=torch.int64))
     except (ValueError, RuntimeError) as error:
         return f"{type(error).__name__}: {error}"
@@ -223,6 +225,10 @@ REFUSED = {
     "sparsity": lambda: nk.Decoder(**SHAPE, feedforward_options={"sparsity": 0.5}),
     "layer inputs": lambda: nk.Decoder(**SHAPE, placement="peri-norm", layer_inputs=4),
     "positions": MODELS["decoder"],
+    "twice": MODELS["decoder"],
+    "sizes": lambda: nk.Decoder(
+        **SHAPE, mixer="latent", mixer_options={"rank": 4, "head_dim": 4, "shared_dim": 2, "value_dim": 4}
+    ),
     "versions": MODELS["decoder"],
 }
 SAID = {
@@ -237,6 +243,8 @@ SAID = {
     "sparsity": "ValueError: parallel_plan: layers.0.feedforward is FeedForward, which cannot be cut: each hidden",
     "layer inputs": "ValueError: parallel_plan: layers.0.layer_input is LayerInput, which cannot be cut: each hidden",
     "positions": "ValueError: parallel_plan: 5 positions cannot be cut for 2 processes",
+    "twice": "ValueError: parallel_plan: layers.0.attention.query.weight is a DTensor already, placed as (Shard(dim=0),)",
+    "sizes": "ValueError: parallel_plan: all linears of layers.0.attention but the last must take 16 features",
     "versions": "RuntimeError: parallel_plan: all processes must run the same software, but process 0 has torch 2",
 }
 
@@ -250,3 +258,19 @@ def test_a_mesh_that_is_none_is_named():
 def test_what_has_no_plan_is_named(name, processes):
     for said in processes.ask("refused", name):
         assert said.startswith(SAID[name]), said
+
+
+def outside():
+    from torch.distributed.tensor import DeviceMesh
+
+    mesh = DeviceMesh("cpu", [1])
+    try:
+        return len(nk.parallel_plan(MODELS["decoder"](), mesh))
+    except ValueError as error:
+        return str(error)
+
+
+def test_a_mesh_of_others_is_named(processes):
+    error, parts = processes.ask("outside")
+    assert error == "parallel_plan: mesh [1] must have process 0, which calls it"
+    assert parts > 12
