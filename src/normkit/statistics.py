@@ -11,7 +11,7 @@ import datetime
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -252,11 +252,11 @@ class _Sizes:
     def __init__(self) -> None:
         self.calls, self.seen = 0, set[int]()
 
-    def compare(self, x: Tensor, group: ProcessGroup) -> None:
+    def compare(self, size: int, group: ProcessGroup) -> None:
         self.calls += 1
-        if x.numel() not in self.seen and len(self.seen) < self.most:
-            self.seen.add(x.numel())
-            self._compare_now(x.numel(), group)
+        if size not in self.seen and len(self.seen) < self.most:
+            self.seen.add(size)
+            self._compare_now(size, group)
 
     def _compare_now(self, size: int, group: ProcessGroup) -> None:
         from torch.distributed import distributed_c10d, get_process_group_ranks, get_rank
@@ -273,12 +273,19 @@ class _Sizes:
         if len(set(sizes)) > 1:
             each = ", ".join(f"process {rank} has {size}" for rank, size in zip(ranks, sizes, strict=True))
             raise ValueError(
-                f"sums of a norm must be of one size on all processes of its group, but {each}; build the norm with "
-                "equal features on all, and cut its input alike"
+                f"a message must be of one size on all processes of its group, but {each}; build norms with equal "
+                "features and models with equal parameters on all, and cut inputs alike"
             )
 
 
 _sizes: dict[str, _Sizes] = collections.defaultdict(_Sizes)
+
+
+def require_equal_sizes(size: int, group: Any) -> None:
+    """Require that the processes of a group are about to send messages of one size, where it can be known."""
+    name = getattr(group, "group_name", None)
+    if name is not None and not torch.compiler.is_compiling():
+        _sizes[name].compare(size, group)
 
 
 def _all_reduce(x: Tensor, group: ProcessGroup | None) -> Tensor:
@@ -286,8 +293,7 @@ def _all_reduce(x: Tensor, group: ProcessGroup | None) -> Tensor:
     from torch.distributed import group as groups
 
     everyone = group or groups.WORLD
-    if not torch.compiler.is_compiling():
-        _sizes[everyone.group_name].compare(x, everyone)  # type: ignore[union-attr]
+    require_equal_sizes(x.numel(), everyone)
     return collectives.wait_tensor(collectives.all_reduce(x.contiguous(), "sum", everyone))  # type: ignore[arg-type]
 
 

@@ -243,7 +243,7 @@ SAID = {
     "sparsity": "ValueError: parallel_plan: layers.0.feedforward is FeedForward, which cannot be cut: each hidden",
     "layer inputs": "ValueError: parallel_plan: layers.0.layer_input is LayerInput, which cannot be cut: each hidden",
     "positions": "ValueError: parallel_plan: 5 positions cannot be cut for 2 processes",
-    "twice": "ValueError: parallel_plan: layers.0.attention.query.weight is a DTensor already, placed as (Shard(dim=0),)",
+    "twice": "ValueError: parallel_plan: layers.0.attention.query.weight is a DTensor already, placed as (Shard(",
     "sizes": "ValueError: parallel_plan: all linears of layers.0.attention but the last must take 16 features",
     "versions": "RuntimeError: parallel_plan: all processes must run the same software, but process 0 has torch 2",
 }
