@@ -230,7 +230,7 @@ def _attention(
     name: str, module: nn.Module, linears: Mapping[str, nn.Linear], norms: Mapping[str, nn.Module], among: int
 ) -> Sublayer:
     head, width = _head_dim(module) or 1, next(iter(linears.values())).in_features
-    row = next((key for key in reversed(linears) if linears[key].out_features == width), "")
+    row = next((key for key in reversed(list(linears)) if linears[key].out_features == width), "")
     columns = {key: linear for key, linear in linears.items() if key != row}
     if not row or not columns or {linear.in_features for linear in columns.values()} != {width}:
         sizes = ", ".join(f"{key} {linear.in_features} to {linear.out_features}" for key, linear in linears.items())
@@ -243,9 +243,9 @@ def _attention(
             heads = linear.out_features // head
             raise ValueError(f"parallel_plan: {name}.{key} has {heads} heads, which {among} processes do not divide")
     _require_order(name, module, columns, linears[row].in_features, among)
-    sizes = {head, *[linear.out_features for linear in columns.values()], 1}
+    known = {head, *[linear.out_features for linear in columns.values()], 1}
     for key, norm in norms.items():
-        if any(p.ndim > 1 or p.numel() not in sizes for p in norm.parameters()):
+        if any(p.ndim > 1 or p.numel() not in known for p in norm.parameters()):
             raise ValueError(f"parallel_plan: {_in_no_plan(name, key, norm)}")
     return Sublayer(tuple(columns), row, "rows", tuple(norms))
 

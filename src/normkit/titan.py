@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from normkit import catalog
 from normkit.gradient.groups import param_groups
+from normkit.optional import at_hand
 
 __all__ = ["on_cpu", "use"]
 
@@ -50,12 +51,11 @@ def on_cpu(config: Any) -> Any:
     pass there; gradients are summed, which gloo can do, and not averaged; activations are kept.
     """
     _require_config("on_cpu", config)
-    from torchtitan.models.common.attention import FlexAttention, ScaledDotProductAttention
-
+    attention = at_hand("torchtitan.models.common.attention")
     _answer_as_device()
     spec = config.model_spec
-    for _, _, owner, name in list(spec.model.traverse(FlexAttention.Config)):
-        _put(owner, name, ScaledDotProductAttention.Config())
+    for _, _, owner, name in list(spec.model.traverse(attention.FlexAttention.Config)):
+        _put(owner, name, attention.ScaledDotProductAttention.Config())
     spec.parallelize_fn = _summing(spec.parallelize_fn)
     config.activation_checkpoint = None
     config.parallelism.spmd_backend = "partial_dtensor"
@@ -82,9 +82,8 @@ def _put(owner: Any, name: Any, value: Any) -> None:
 
 def _use_norm(model: Any, name: str) -> None:
     new = _norm(name)
-    from torchtitan.models.common.nn_modules import LayerNorm, RMSNorm
-
-    sites = [site for old in (RMSNorm, LayerNorm) for site in model.traverse(old.Config)]
+    modules = at_hand("torchtitan.models.common.nn_modules")
+    sites = [site for old in (modules.RMSNorm, modules.LayerNorm) for site in model.traverse(old.Config)]
     if not sites:
         raise ValueError(f"use: {type(model).__qualname__} has no RMSNorm or LayerNorm to replace")
     for _, old, owner, key in sites:
@@ -97,11 +96,11 @@ def _norm(name: str) -> Any:
     if card.room != "activation" or card.shape.axes[0] != "...":
         raise ValueError(f"use: norm must be a norm of vectors, such as 'layernorm', not {name!r}")
     kind: Any = card.entry
-    from torchtitan.protocols.module import Module
+    module: Any = at_hand("torchtitan.protocols.module").Module
 
-    class Configured(kind, Module):
+    class Configured(kind, module):
         @dataclass(kw_only=True, slots=True)
-        class Config(Module.Config):  # type: ignore[name-defined, misc]
+        class Config(module.Config):
             normalized_shape: int
 
         def __init__(self, config: Any):
@@ -127,11 +126,11 @@ def _placed(value: Tensor, like: Tensor) -> Tensor:
 
 def _optimizers() -> Any:
     """The class of torchtitan's container of optimizers, one for each part of a model."""
-    from torchtitan.components.optimizer import OptimizersContainer
+    container: Any = at_hand("torchtitan.components.optimizer").OptimizersContainer
 
-    class Optimizers(OptimizersContainer):
+    class Optimizers(container):
         @dataclass(kw_only=True, slots=True)
-        class Config(OptimizersContainer.Config):  # type: ignore[name-defined, misc]
+        class Config(container.Config):
             name: str
             options: dict = field(default_factory=dict)
 
@@ -157,8 +156,7 @@ def _answer_as_device() -> None:
     answers = {"get_device_name": str, "get_device_properties": lambda _: SimpleNamespace(total_memory=2**30)}
     answers |= {"memory_stats": lambda _: {}, "reset_peak_memory_stats": lambda: None, "empty_cache": lambda: None}
     device = SimpleNamespace(**vars(torch.cpu) | answers | {"current_device": lambda: 0})
-    from torchtitan.tools import utils  # noqa: F401
-
+    at_hand("torchtitan.tools.utils")
     for name, module in list(sys.modules.items()):
         if name.startswith("torchtitan."):
             own = {"device_module": device, "device_type": "cpu"}

@@ -307,7 +307,7 @@ def by_parts_or_refused(forward: Callable[..., Any], samples: int | None) -> Cal
             reason = error
         part = parts(self, x)
         alone = samples is not None and len(inputs) == 1 and not named
-        if part is None or not alone or not _whole_but_for(part, samples % x.ndim, self):  # type: ignore[operator]
+        if part is None or not alone or not _whole_but_for(part, samples % x.ndim, self):
             raise _refusal(self, x, samples is not None, [*inputs[1:], *named.values()]) from reason
         with _on_part(self, part, ()):
             return part.joined(forward(self, part.local))
