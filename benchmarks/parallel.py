@@ -154,7 +154,13 @@ def table():
         "| norms over samples, in training | plain tensors, `sync=True` | DTensors, samples sharded |",
         "| --- | --- | --- |",
     ]
-    return "\n".join([*lines, *head, *over_samples, ""])
+    return "\n".join([*lines, *head, *over_samples, "", *reasons(), ""])
+
+
+def reasons():
+    """The norms that send more than one message in a pass, or gather, and what their cards say to that."""
+    rows = [f"| `{n}` | {nk.card(n).messages} |" for n in nk.methods(room="activation") if nk.card(n).messages]
+    return ["| more than one message, or a gather | because |", "| --- | --- |", *rows]
 
 
 def main():

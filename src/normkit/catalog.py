@@ -60,7 +60,8 @@ class Card:
     cases of the contract that the method cannot keep, each with its reason; see :meth:`exemption`. ``peer`` builds,
     from a feature count, another library's module for the same numbers: what the benchmark races and a test compares
     with. ``around`` puts the method around a whole model where it is not built so: what ``nk.adapt`` calls with the
-    model and options. ``evidence`` is a key of ``EVIDENCE``: where the numbers come from that it is compared with;
+    model and options. ``messages`` says why it sends more than one message in a pass over many processes, or gathers,
+    where it does. ``evidence`` is a key of ``EVIDENCE``: where the numbers come from that it is compared with;
     empty where nothing is said. ``provenance`` is a sentence more.
     """
 
@@ -83,6 +84,7 @@ class Card:
     around: Callable[..., Any] | None = None
     room: str = ""
     group: str = ""
+    messages: str = ""
 
     @functools.cached_property
     def kind(self) -> Kind:
@@ -174,6 +176,7 @@ def method(
     exempt: Mapping[str, str] | None = None,
     peer: Callable[[int], nn.Module] | None = None,
     around: Callable[..., Any] | None = None,
+    messages: str = "",
     room: str | None = None,
 ) -> Callable[[Entry], Entry]:
     """Enter a class or a function into the catalogue under ``name``; see :class:`Card` for the fields.
@@ -216,6 +219,7 @@ def method(
             around,
             at.room if at else room or kind.room,
             at.group if at else "",
+            messages,
         )
         kind.prepare(entry, card)
         return entry

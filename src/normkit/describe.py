@@ -146,6 +146,7 @@ def described(card: Card) -> dict[str, Any]:
         "evidence": card.evidence,
         "provenance": card.provenance,
         "exempt": dict(card.exempt),
+        "messages": card.messages,
     }
 
 

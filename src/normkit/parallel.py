@@ -11,6 +11,7 @@ tensors while the module that holds them runs.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,29 +27,31 @@ __all__ = ["parallel_plan"]
 
 
 class Sublayer(NamedTuple):
-    """How a model names the maps of a sublayer: those that are cut by outputs, and the one cut by inputs."""
+    """What a sublayer is made of, by name: linears that take the stream and how they are cut, and one that gives."""
 
     columns: tuple[str, ...]
     row: str
-    heads: bool
+    cut: str  # of PARTS
+    norms: tuple[str, ...]
 
 
-SUBLAYERS = (
-    Sublayer(("query", "key", "value"), "output", True),  # normkit's
-    Sublayer(("up",), "down", False),
-    Sublayer(("q_proj", "k_proj", "v_proj"), "o_proj", True),  # transformers' Llama and its kin
-    Sublayer(("gate_proj", "up_proj"), "down_proj", False),
-)
-COUNTS = ("heads", "kv_heads", "num_heads", "num_key_value_heads")  # attributes that say how many heads there are
+PARTS = {  # the last of some processes' part of the rows of a matrix
+    "rows": lambda matrix, among: matrix.chunk(among)[-1],
+    "halves": lambda matrix, among: torch.cat([half.chunk(among)[-1] for half in matrix.chunk(2)]),
+}
+STACKS = (nn.ModuleList, nn.ModuleDict)
+COUNTS = ("heads", "head")  # what attributes end with that say how many heads there are
 
 
 def parallel_plan(model: nn.Module, mesh: DeviceMesh) -> dict[str, ParallelStyle]:
     """Plan a transformer for ``parallelize_module(model, mesh, plan)``: linears by column and row, norms by position.
 
-    For :class:`normkit.Decoder` and :class:`normkit.Encoder`, and for models of ``transformers`` whose layers have the
-    parts of Llama's. Norms of queries and keys see the heads that a process has. All processes of ``mesh``, which has
-    one axis, call it. Inputs are the same on all, and so are the logits and the gradients of what is not cut. Those of
-    the layers' norms are ``Partial``, as with torch's ``SequenceParallel``.
+    For :class:`normkit.Decoder`, :class:`normkit.Encoder`, Llama and its kin of ``transformers`` and torchtitan, and
+    your own: layers that have an attention, with an attribute ``head_dim``, and another sublayer of linears. The last
+    linear of an attention gives to the stream. Which one of another sublayer does, and in what order the rows of fused
+    linears lie, is tried in small. Norms of queries and keys see the heads that a process has. All processes of
+    ``mesh``, which has one axis, call it. Inputs are the same on all, and so are the logits and the gradients of what
+    is not cut. Those of the layers' norms are ``Partial``, as with torch's ``SequenceParallel``.
 
         >>> from torch.distributed.tensor.parallel import parallelize_module     # doctest: +SKIP
         >>> parallelize_module(model, mesh["tp"], nk.parallel_plan(model, mesh["tp"]))     # doctest: +SKIP
@@ -62,14 +65,15 @@ def parallel_plan(model: nn.Module, mesh: DeviceMesh) -> dict[str, ParallelStyle
     plan: dict[str, ParallelStyle] = {}
     layers = dict(_layers(model))
     if not layers:
-        known = "; ".join(f"{', '.join(s.columns)} and {s.row}" for s in SUBLAYERS)
         raise ValueError(
-            f"parallel_plan: {type(model).__name__} has no list of layers with an attention and a feedforward of the "
-            f"linears {known}"
+            f"parallel_plan: {type(model).__name__} has no list of layers that have, each, an attention with an "
+            "attribute head_dim and a feedforward, as modules of linears"
         )
+    _require_whole(model)
     for name, stack in layers.items():
-        for index, layer in enumerate(stack):
-            plan |= _layer_plan(f"{name}.{index}", layer, mesh.size(), index == 0, index == len(stack) - 1)
+        keys = [key for key, _ in stack.named_children()]
+        for key, layer in stack.named_children():
+            plan |= _layer_plan(f"{name}.{key}", layer, mesh.size(), key == keys[0], key == keys[-1])
     inside = {id(module) for stack in layers.values() for module in stack.modules()}
     return {"": _copied()(inside), **plan}
 
@@ -85,6 +89,10 @@ def _check_mesh(mesh: DeviceMesh) -> None:
     if mesh.ndim != 1:
         axis = (mesh.mesh_dim_names or ("tp",))[-1]
         raise ValueError(f"parallel_plan: mesh must have one axis, not {mesh.ndim}; give one of it, as mesh[{axis!r}]")
+    if mesh.get_coordinate() is None:
+        raise ValueError(
+            f"parallel_plan: mesh {mesh.mesh.tolist()} must have process {dist.get_rank()}, which calls it"
+        )
     own = f"torch {torch.__version__}, normkit {__version__}"
     every: list[Any] = [None] * mesh.size()
     dist.all_gather_object(every, own, group=mesh.get_group())
@@ -93,19 +101,38 @@ def _check_mesh(mesh: DeviceMesh) -> None:
         raise RuntimeError(f"parallel_plan: all processes must run the same software, but {versions}")
 
 
-def _sublayer(module: nn.Module) -> Sublayer | None:
-    """The names of a sublayer's linears, where it has them."""
-    children = dict(module.named_children())
-    return next((s for s in SUBLAYERS if s.row in children and s.columns[0] in children), None)
+def _require_whole(model: nn.Module) -> None:
+    from torch.distributed.tensor import DTensor
+
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, DTensor):
+            raise ValueError(
+                f"parallel_plan: {name} is a DTensor already, placed as {parameter.placements}; plan the whole model "
+                "once, and before fully_shard"
+            )
 
 
-def _layers(model: nn.Module) -> Iterator[tuple[str, nn.ModuleList]]:
-    """The lists of layers, each of which has an attention and a feedforward."""
+def _layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The stacks of layers, each of which has an attention and a feedforward."""
     for name, module in model.named_modules():
-        if isinstance(module, nn.ModuleList) and len(module):
-            kinds = [[_sublayer(child) for child in layer.children()] for layer in module]
-            if all({s.heads for s in row if s} == {True, False} for row in kinds):
-                yield name, module
+        if isinstance(module, STACKS) and len(module) and all(map(_is_layer, module.children())):
+            yield name, module
+
+
+def _is_layer(module: nn.Module) -> bool:
+    heads = [_head_dim(child) for child in module.children() if _is_sublayer(child)]
+    return len(heads) > 1 and any(heads)
+
+
+def _is_sublayer(module: nn.Module) -> bool:
+    """Whether a part of a layer is made of parts that hold matrices."""
+    return any(p.ndim > 1 for child in module.children() for p in child.parameters())
+
+
+def _head_dim(module: nn.Module) -> int | None:
+    """How many features a head of an attention has; None for what is no attention."""
+    sizes = (getattr(part, "head_dim", None) for part in module.modules())
+    return next((size for size in sizes if isinstance(size, int)), None)
 
 
 def _layer_plan(name: str, layer: nn.Module, among: int, first: bool, last: bool) -> Mapping[str, ParallelStyle]:
@@ -113,15 +140,18 @@ def _layer_plan(name: str, layer: nn.Module, among: int, first: bool, last: bool
 
     plan: dict[str, ParallelStyle] = {name: _ends()(first, last)} if first or last else {}
     _require_no_parameter(name, layer, "sublayers")
-    sublayers = {key: kind for key, child in layer.named_children() if (kind := _sublayer(child)) is not None}
-    for key, kind in sublayers.items():
-        plan |= _sublayer_plan(f"{name}.{key}", getattr(layer, key), kind, among)
-    width = {getattr(getattr(layer, key), kind.row).out_features for key, kind in sublayers.items()}
+    streams = {key: child for key, child in layer.named_children() if key.endswith("_connection")}
+    sublayers = {key: child for key, child in layer.named_children() if _is_sublayer(child) and key not in streams}
+    width = set()
+    for key, child in sublayers.items():
+        sublayer = _sublayer(f"{name}.{key}", child, among)
+        width.add(child.get_submodule(sublayer.row).out_features)
+        plan |= _sublayer_plan(f"{name}.{key}", sublayer, among)
     for key, child in layer.named_children():
         sizes = {parameter.numel() for parameter in child.parameters()}
         if key in sublayers or not sizes:
             continue
-        if key.endswith("_connection"):
+        if key in streams:
             plan[f"{name}.{key}"] = _streams()()
             continue
         if not sizes <= width | {1} or any(p.ndim > 1 for p in child.parameters()):
@@ -130,41 +160,162 @@ def _layer_plan(name: str, layer: nn.Module, among: int, first: bool, last: bool
     return plan
 
 
-def _sublayer_plan(name: str, module: Any, kind: Sublayer, among: int) -> Mapping[str, ParallelStyle]:
+def _sublayer_plan(name: str, sublayer: Sublayer, among: int) -> Mapping[str, ParallelStyle]:
     from torch.distributed.tensor import Shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel
 
-    children: dict[str, Any] = dict(module.named_children())
-    columns = [key for key in kind.columns if key in children]
-    _require_linears(name, module, kind, columns, among)
-    plan: dict[str, ParallelStyle] = {name: _whole()(among)}
-    gated = not kind.heads and children[columns[0]].out_features > children[kind.row].in_features
-    plan |= {f"{name}.{key}": _halves()() if gated else ColwiseParallel() for key in columns}
-    plan[f"{name}.{kind.row}"] = RowwiseParallel(output_layouts=Shard(1))
-    for key, child in children.items():
-        if key in (*columns, kind.row) or not list(child.parameters()):
+    column = {"rows": ColwiseParallel, "halves": _halves()}[sublayer.cut]
+    by_head = {key: SequenceParallel(sequence_dim=2, use_local_output=True) for key in sublayer.norms}  # or the width
+    plan = {key: column() for key in sublayer.columns} | by_head
+    plan[sublayer.row] = RowwiseParallel(output_layouts=Shard(1))
+    return {name: _whole()(among), **{f"{name}.{key}": style for key, style in plan.items()}}
+
+
+def _sublayer(name: str, module: nn.Module, among: int) -> Sublayer:
+    """Find out what a sublayer is made of, and require that it can be cut among the processes."""
+    head, linears, norms = _head_dim(module), {}, {}
+    for key, part in _parts(module):
+        if isinstance(part, nn.Linear) and not parametrize.is_parametrized(part):
+            linears[key] = part
+        elif head is not None and "norm" in key:
+            norms[key] = part
+        else:
+            raise ValueError(f"parallel_plan: {_in_no_plan(name, key, part)}")
+    if head is None:
+        return _feedforward(name, module, linears, among)
+    return _attention(name, module, linears, norms, among)
+
+
+def _parts(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The parts of a sublayer that are linears, norms, or hold parameters of their own, by name."""
+    if list(module.named_parameters(recurse=False)) or parametrize.is_parametrized(module):
+        yield prefix, module
+    elif "norm" in prefix:
+        yield from () if isinstance(module, nn.Identity) else ((prefix, module),)
+    else:
+        for key, child in module.named_children():
+            yield from _parts(child, f"{prefix}.{key}" if prefix else key)
+
+
+def _in_no_plan(name: str, key: str, part: nn.Module) -> str:
+    if not key:
+        return f"{name}.{next(part.named_parameters(recurse=False))[0]} is a parameter beside the linears"
+    if parametrize.is_parametrized(part) or any(p.ndim > 1 for p in part.parameters()):
+        return f"{name}.{key} must be a Linear, not {type(part).__name__}"
+    return f"{name}.{key} is {type(part).__name__}, which is in no plan"
+
+
+def _feedforward(name: str, module: nn.Module, linears: Mapping[str, nn.Linear], among: int) -> Sublayer:
+    width = next(iter(linears.values())).in_features
+    for row, last in linears.items():
+        columns = {key: linear for key, linear in linears.items() if key != row}
+        if last.out_features != width or not columns or {c.in_features for c in columns.values()} != {width}:
             continue
-        if not kind.heads or "norm" not in key or any(p.ndim > 1 for p in child.parameters()):
-            raise ValueError(f"parallel_plan: {name}.{key} is {type(child).__name__}, which is in no plan")
-        plan[f"{name}.{key}"] = SequenceParallel(sequence_dim=2, use_local_output=True)  # heads, or the width of all
-    _require_no_parameter(name, module, "linears")
-    return plan
+        if _cut(module, list(columns.values()), last, 1) is None:
+            continue
+        if last.in_features % among:
+            raise ValueError(
+                f"parallel_plan: {name}.{row} takes {last.in_features} hidden features, which {among} processes do not "
+                "divide"
+            )
+        if (cut := _cut(module, list(columns.values()), last, among)) is not None:
+            return Sublayer(tuple(columns), row, cut, ())
+    raise ValueError(
+        f"parallel_plan: {name} is {type(module).__name__}, which cannot be cut: each hidden feature must be computed "
+        f"by itself, from the stream alone, between linears that take {width} features and one that gives them"
+    )
 
 
-def _require_linears(name: str, module: Any, kind: Sublayer, columns: Sequence[str], among: int) -> None:
-    """Require linears that can be cut among the processes."""
-    children: dict[str, Any] = dict(module.named_children())
-    if getattr(module, "quantile", None) is not None:
-        raise ValueError(f"parallel_plan: {name} has a sparsity, by statistics of all hidden features, which are cut")
-    for key in (*columns, kind.row):
-        if not isinstance(children[key], nn.Linear) or parametrize.is_parametrized(children[key]):
-            raise ValueError(f"parallel_plan: {name}.{key} must be a Linear, not {type(children[key]).__name__}")
-    for key in columns:
-        features = children[key].out_features
-        head = module.head_dim if kind.heads else features // children[kind.row].in_features
-        if features % (among * head):
-            what = f"{features // head} heads" if kind.heads else f"{features} hidden features"
-            raise ValueError(f"parallel_plan: {name}.{key} has {what}, which {among} processes do not divide")
+def _attention(
+    name: str, module: nn.Module, linears: Mapping[str, nn.Linear], norms: Mapping[str, nn.Module], among: int
+) -> Sublayer:
+    head, width = _head_dim(module) or 1, next(iter(linears.values())).in_features
+    row = next((key for key in reversed(list(linears)) if linears[key].out_features == width), "")
+    columns = {key: linear for key, linear in linears.items() if key != row}
+    if not row or not columns or {linear.in_features for linear in columns.values()} != {width}:
+        sizes = ", ".join(f"{key} {linear.in_features} to {linear.out_features}" for key, linear in linears.items())
+        raise ValueError(
+            f"parallel_plan: all linears of {name} but the last must take {width} features, and the last must give "
+            f"them, but they are {sizes}"
+        )
+    for key, linear in columns.items():
+        if linear.out_features % (head * among):
+            heads = linear.out_features // head
+            raise ValueError(f"parallel_plan: {name}.{key} has {heads} heads, which {among} processes do not divide")
+    _require_order(name, module, columns, linears[row].in_features, among)
+    known = {head, *[linear.out_features for linear in columns.values()], 1}
+    for key, norm in norms.items():
+        if any(p.ndim > 1 or p.numel() not in known for p in norm.parameters()):
+            raise ValueError(f"parallel_plan: {_in_no_plan(name, key, norm)}")
+    return Sublayer(tuple(columns), row, "rows", tuple(norms))
+
+
+def _require_order(name: str, module: nn.Module, columns: Mapping[str, nn.Linear], width: int, among: int) -> None:
+    """Require three linears at most, none of which makes several of queries, keys and values, but in heads' order."""
+    fused = [key for key, linear in columns.items() if linear.out_features > width]
+    for key in fused if len(columns) <= 3 else columns:
+        owner = module.get_submodule(key.rpartition(".")[0])
+        if owner is module or _cut(owner, list(columns.values()), None, among) != "rows":
+            raise ValueError(
+                f"parallel_plan: {name}.{key} makes {columns[key].out_features} features, and nothing says in which "
+                f"order; queries, keys and values must be made by linears of their own, of {width} features at most"
+            )
+
+
+def _cut(module: nn.Module, columns: Sequence[nn.Linear], row: nn.Linear | None, among: int) -> str | None:
+    """How linears can be cut so that the last process' part of their rows makes the last part of what comes of them.
+
+    Tried with small linears in their place, of one input; what comes is what the module gives, or what ``row`` takes.
+    """
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        x = torch.randn(1, 2, 1)
+        matrices = [torch.randn(linear.out_features, 1) for linear in columns]
+
+        def results(part: Any) -> list[Tensor]:
+            replaced: dict[int, Any] = {}
+            if row is not None:
+                replaced[id(row)] = _Taking(len(part(torch.empty(row.in_features, 0))))
+            for linear, matrix in zip(columns, matrices, strict=True):
+                replaced[id(linear)] = _small(part(matrix))
+            found = copy.deepcopy(module, replaced).eval()(x)
+            return [found] if isinstance(found, Tensor) else list(found)
+
+        for cut, part in PARTS.items():
+            try:
+                if _is_end(results(lambda matrix, part=part: part(matrix, among)), results(lambda matrix: matrix)):
+                    return cut
+            except (RuntimeError, ValueError, TypeError, AttributeError, AssertionError):
+                continue  # a module that asks for more than the stream, or for other sizes
+    return None
+
+
+class _Taking(nn.Module):
+    """In the place of a linear: gives what it takes, of so many features."""
+
+    def __init__(self, features: int):
+        super().__init__()
+        self.features = features
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[-1] != self.features:
+            raise ValueError(f"it takes {self.features} features, not {x.shape[-1]}")
+        return x
+
+
+def _small(matrix: Tensor) -> nn.Linear:
+    linear = nn.Linear(1, len(matrix), bias=False, device="cpu")
+    linear.weight.copy_(matrix)
+    return linear
+
+
+def _is_end(parts: Sequence[Tensor], wholes: Sequence[Tensor]) -> bool:
+    """Whether tensors are the last entries of others along one axis."""
+    for part, whole in zip(parts, wholes, strict=True):
+        for axis, size in enumerate(part.shape):
+            whole = whole.narrow(axis, whole.shape[axis] - size, size)
+        if part.numel() == 0 or not torch.allclose(part, whole, rtol=1e-4, atol=1e-6):
+            return False
+    return True
 
 
 def _require_no_parameter(name: str, module: nn.Module, beside: str) -> None:
@@ -217,9 +368,8 @@ def _whole() -> type:
 
         def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
             for part in module.modules():
-                for name in COUNTS:
-                    if isinstance(getattr(part, name, None), int):
-                        setattr(part, name, getattr(part, name) // self.among)
+                counts = {name: n for name, n in vars(part).items() if name.endswith(COUNTS) and type(n) is int}
+                vars(part).update({name: count // self.among for name, count in counts.items()})
 
             def gather(_, args, kwargs):
                 return _on_stream(args, kwargs, lambda x: _redistributed(x, mesh, Shard(1), Replicate()))
@@ -337,7 +487,8 @@ def _dividing(x: Tensor, mesh: DeviceMesh) -> Tensor:
 
 
 def _on_stream(args: tuple, kwargs: dict[str, Any], change: Any) -> tuple[tuple, dict[str, Any]]:
-    """The arguments of a call with its stream changed: the first one, or the one that transformers names."""
+    """The arguments of a call with its stream changed: the first one, by place or by name."""
     if args:
         return (change(args[0]), *args[1:]), kwargs
-    return args, {**kwargs, "hidden_states": change(kwargs["hidden_states"])}
+    name = next(name for name, value in kwargs.items() if isinstance(value, Tensor) and value.is_floating_point())
+    return args, {**kwargs, name: change(kwargs[name])}

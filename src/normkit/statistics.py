@@ -6,10 +6,12 @@ precision are dealt with once. What runs from batch to batch is :mod:`normkit.ru
 
 from __future__ import annotations
 
+import collections
+import datetime
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -238,11 +240,60 @@ class _SumOverProcesses(torch.autograd.Function):
         return sum_over_processes(grad, ctx.group), None
 
 
+class _Sizes:
+    """The sizes of messages that a group's processes have compared: gloo aborts where they differ, and NCCL hangs.
+
+    A size is compared when it is sent first, by the group's store and not by a message. Processes that come late are
+    not waited for, and after some sizes no more are compared.
+    """
+
+    most, patience = 64, datetime.timedelta(seconds=5)
+
+    def __init__(self) -> None:
+        self.calls, self.seen = 0, set[int]()
+
+    def compare(self, size: int, group: ProcessGroup) -> None:
+        self.calls += 1
+        if size not in self.seen and len(self.seen) < self.most:
+            self.seen.add(size)
+            self._compare_now(size, group)
+
+    def _compare_now(self, size: int, group: ProcessGroup) -> None:
+        from torch.distributed import distributed_c10d, get_process_group_ranks, get_rank
+
+        store, ranks = distributed_c10d._get_default_store(), get_process_group_ranks(group)
+        keys = [f"normkit/{group.group_name}/{self.calls}/{rank}" for rank in ranks]
+        try:
+            store.set(keys[ranks.index(get_rank())], str(size))
+            store.wait(keys, self.patience)
+            sizes = [int(store.get(key)) for key in keys]
+        except (RuntimeError, ValueError):  # of processes that are late or gone, or a store that only pretends
+            self.most = 0
+            return
+        if len(set(sizes)) > 1:
+            each = ", ".join(f"process {rank} has {size}" for rank, size in zip(ranks, sizes, strict=True))
+            raise ValueError(
+                f"a message must be of one size on all processes of its group, but {each}; build norms with equal "
+                "features and models with equal parameters on all, and cut inputs alike"
+            )
+
+
+_sizes: dict[str, _Sizes] = collections.defaultdict(_Sizes)
+
+
+def require_equal_sizes(size: int, group: Any) -> None:
+    """Require that the processes of a group are about to send messages of one size, where it can be known."""
+    name = getattr(group, "group_name", None)
+    if name is not None and not torch.compiler.is_compiling():
+        _sizes[name].compare(size, group)
+
+
 def _all_reduce(x: Tensor, group: ProcessGroup | None) -> Tensor:
     from torch.distributed import _functional_collectives as collectives
     from torch.distributed import group as groups
 
     everyone = group or groups.WORLD
+    require_equal_sizes(x.numel(), everyone)
     return collectives.wait_tensor(collectives.all_reduce(x.contiguous(), "sum", everyone))  # type: ignore[arg-type]
 
 

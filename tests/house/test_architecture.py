@@ -115,7 +115,9 @@ def test_the_page_is_read_as_it_is_meant():
     assert refusal("statistics", "ops") == "ops is not below statistics"
     assert refusal("weight", "attention") == "attention is not below weight"
     assert refusal("activation", "kernels") == "kernels is kept for ops"
-    assert refusal("transformer", "gradient") == "gradient is kept for bench, claims, lab, probe, surgery, watching"
+    assert (
+        refusal("transformer", "gradient") == "gradient is kept for bench, claims, lab, probe, surgery, titan, watching"
+    )
     assert refusal("bench", "lab") == "lab is not below bench"
     assert refusal("cli", "lab") is refusal("ops", "kernels") is refusal("transformer", "attention") is None
 

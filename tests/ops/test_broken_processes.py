@@ -55,3 +55,36 @@ def test_an_error_names_what_happened_within_the_timeout(how, words, tmp_path):
     norm, optimizer = torch.load(tmp_path / "errors")
     assert re.search(words, norm), norm
     assert re.search(f"closed|closure|reset|{words}", optimizer), optimizer
+
+
+def unequal(rank, folder):
+    """What a process says to norms whose channels are not as many on all; each writes it down."""
+    from torch import distributed
+
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    errors = []
+    for norm, channels in ((True, 3), (True, 5 + rank), (False, 7 + rank)):
+        try:
+            if norm:
+                nk.BatchNorm(channels, sync=True)(torch.randn(4, channels))
+            parameter = torch.nn.Parameter(torch.randn(2, channels))
+            parameter.grad = torch.randn(2, channels)
+            nk.Muon([parameter], sync=True).step()
+        except ValueError as error:
+            errors.append(str(error))
+    torch.save(errors, f"{folder}/errors{rank}")
+    os._exit(0)
+
+
+def test_unequal_features_are_named_and_abort_nothing(tmp_path):
+    context = torch.multiprocessing.get_context(FRESH)
+    both = [context.Process(target=unequal, args=(rank, str(tmp_path)), daemon=True) for rank in range(2)]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join(PATIENCE)
+        assert each.exitcode == 0
+    for rank in range(2):
+        of_norm, of_optimizer = torch.load(tmp_path / f"errors{rank}")
+        assert "of one size on all processes of its group, but process 0 has 11, process 1 has 13" in of_norm
+        assert "of one size on all processes of its group, but process 0 has 14, process 1 has 16" in of_optimizer

@@ -34,9 +34,89 @@ def swapped():
     return model
 
 
+class Mixing(nn.Module):
+    """An attention whose parts have names that nobody else gives them."""
+
+    def __init__(self, dim, heads, grouped):
+        super().__init__()
+        self.n_head, self.head_dim = heads, dim // heads
+        self.together = Grouped(dim, self.head_dim) if grouped else nn.Linear(dim, 3 * dim)
+        self.norm_of_keys = nk.SRMSNorm(self.head_dim)
+        self.back = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = self.together(x) if isinstance(self.together, Grouped) else self.fused(x)
+        heads = [z.transpose(1, 2) for z in (q, self.norm_of_keys(k), v)]
+        y = nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
+        return self.back(y.transpose(1, 2).flatten(2))
+
+    def fused(self, x):
+        return [z.unflatten(-1, (self.n_head, -1)) for z in self.together(x).chunk(3, -1)]
+
+
+class Grouped(nn.Module):
+    """Query, key and value of a head in rows that follow each other."""
+
+    def __init__(self, dim, size):
+        super().__init__()
+        self.all = nn.Linear(dim, 3 * dim)
+        self.size = size
+
+    def forward(self, x):
+        return self.all(x).unflatten(-1, (-1, 3, self.size)).unbind(-2)
+
+
+class Squares(nn.Module):
+    """A feedforward whose three linears have one size, in an order that does not tell which is the last."""
+
+    def __init__(self, dim):
+        super().__init__()
+        self.a, self.b, self.c = (nn.Linear(dim, dim) for _ in range(3))
+
+    def forward(self, x):
+        return self.b(self.a(x).tanh() * self.c(x))
+
+
+class Interleaved(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.a, self.b = nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        gate, up = self.a(x).unflatten(-1, (-1, 2)).unbind(-1)
+        return self.b(gate.tanh() * up)
+
+
+class Layer(nn.Module):
+    def __init__(self, dim, heads, feedforward, grouped):
+        super().__init__()
+        self.first, self.second = nk.LayerNorm(dim), nn.RMSNorm(dim)
+        self.mix, self.widen = Mixing(dim, heads, grouped), feedforward(dim)
+
+    def forward(self, *, stream):
+        stream = stream + self.mix(self.first(stream))
+        return stream + self.widen(self.second(stream))
+
+
+class Own(nn.Module):
+    def __init__(self, feedforward=Squares, grouped=True):
+        super().__init__()
+        self.table = nn.Embedding(17, 16)
+        self.blocks = nn.ModuleDict({key: Layer(16, 4, feedforward, grouped) for key in ("low", "middle", "high")})
+
+    def forward(self, tokens):
+        x = self.table(tokens)
+        for block in self.blocks.values():
+            x = block(stream=x)
+        return x @ self.table.weight.mT
+
+
 MODELS = {
+    "own": Own,
+    "own interleaved": lambda: Own(Interleaved),
     "decoder": lambda: nk.Decoder(**SHAPE, norm="rmsnorm"),
     "peri": lambda: nk.Decoder(**SHAPE, placement="peri-norm", kv_heads=2, query_key_norm="head", tied=False),
+    "width without gains": lambda: nk.Decoder(**SHAPE, norm="srmsnorm", query_key_norm="width"),
     "width": lambda: nk.Decoder(**SHAPE, norm="rmsnorm", query_key_norm="width"),
     "gated": lambda: nk.Decoder(**SHAPE, norm="rmsnorm", activation="swiglu", bias=True),
     "post": lambda: nk.Encoder(**SHAPE, placement="post-norm", bias=True),
@@ -120,6 +200,8 @@ def refused(name):
             if name == "versions" and torch.distributed.get_rank() == 1:
                 torch.__version__ = kept
         parallelize_module(model, mesh, plan)
+        if name == "twice":
+            nk.parallel_plan(model, mesh)
         model(torch.zeros(1, 5, dtype=torch.int64))
     except (ValueError, RuntimeError) as error:
         return f"{type(error).__name__}: {error}"
@@ -137,22 +219,32 @@ REFUSED = {
     "heads": lambda: nk.Decoder(**{**SHAPE, "heads": 1}),
     "experts": lambda: nk.Decoder(**SHAPE, feedforward="moe", router="router:experts=4,top_k=2"),
     "parametrized": parametrized,
+    "fused": lambda: Own(grouped=False),
+    "hidden": lambda: nk.Decoder(**SHAPE, hidden=15),
     "scales": lambda: nk.Decoder(**SHAPE, placement="ngpt"),
     "sparsity": lambda: nk.Decoder(**SHAPE, feedforward_options={"sparsity": 0.5}),
     "layer inputs": lambda: nk.Decoder(**SHAPE, placement="peri-norm", layer_inputs=4),
     "positions": MODELS["decoder"],
+    "twice": MODELS["decoder"],
+    "sizes": lambda: nk.Decoder(
+        **SHAPE, mixer="latent", mixer_options={"rank": 4, "head_dim": 4, "shared_dim": 2, "value_dim": 4}
+    ),
     "versions": MODELS["decoder"],
 }
 SAID = {
     "no layers": "ValueError: parallel_plan: Sequential has no list of layers",
     "mesh": "ValueError: parallel_plan: mesh must have one axis, not 2; give one of it, as mesh['dp']",
     "heads": "ValueError: parallel_plan: layers.0.attention.query has 1 heads, which 2 processes do not divide",
-    "experts": "ValueError: parallel_plan: layers.0.feedforward.up must be a Linear, not Stack",
+    "experts": "ValueError: parallel_plan: layers.0.feedforward.router must be a Linear, not Router",
+    "fused": "ValueError: parallel_plan: blocks.low.mix.together makes 48 features, and nothing says in which order",
+    "hidden": "ValueError: parallel_plan: layers.0.feedforward.down takes 15 hidden features, which 2 processes do not",
     "parametrized": "ValueError: parallel_plan: layers.1.attention.query must be a Linear, not ParametrizedLinear",
     "scales": "ValueError: parallel_plan: layers.0.",
-    "sparsity": "ValueError: parallel_plan: layers.0.feedforward has a sparsity, by statistics of all hidden features",
-    "layer inputs": "ValueError: parallel_plan: layers.0.layer_input is LayerInput, neither a norm nor a sublayer",
+    "sparsity": "ValueError: parallel_plan: layers.0.feedforward is FeedForward, which cannot be cut: each hidden",
+    "layer inputs": "ValueError: parallel_plan: layers.0.layer_input is LayerInput, which cannot be cut: each hidden",
     "positions": "ValueError: parallel_plan: 5 positions cannot be cut for 2 processes",
+    "twice": "ValueError: parallel_plan: layers.0.attention.query.weight is a DTensor already, placed as (Shard(",
+    "sizes": "ValueError: parallel_plan: all linears of layers.0.attention but the last must take 16 features",
     "versions": "RuntimeError: parallel_plan: all processes must run the same software, but process 0 has torch 2",
 }
 
@@ -166,3 +258,19 @@ def test_a_mesh_that_is_none_is_named():
 def test_what_has_no_plan_is_named(name, processes):
     for said in processes.ask("refused", name):
         assert said.startswith(SAID[name]), said
+
+
+def outside():
+    from torch.distributed.tensor import DeviceMesh
+
+    mesh = DeviceMesh("cpu", [1])
+    try:
+        return len(nk.parallel_plan(MODELS["decoder"](), mesh))
+    except ValueError as error:
+        return str(error)
+
+
+def test_a_mesh_of_others_is_named(processes):
+    error, parts = processes.ask("outside")
+    assert error == "parallel_plan: mesh [1] must have process 0, which calls it"
+    assert parts > 12

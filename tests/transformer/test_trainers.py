@@ -1,7 +1,11 @@
 """Models on several processes in the hands of others' trainers, and what must come before they are shared out."""
 
+import ast
 import os
+import re
 import sys
+import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -381,45 +385,56 @@ def test_torchtitan_shards_and_steps_as_one_process(pair):
             torch.testing.assert_close(values[name], value, rtol=1e-6, atol=1e-7, msg=lambda m, n=name: f"{n}: {m}")
 
 
-def on_cpus():
-    """What torchtitan asks of a CUDA device and of a later torch, as a CPU answers; before it is imported further."""
-    from types import SimpleNamespace
+def titan_model(which, swap):
+    """A model of torchtitan's of two layers, with other norms, in float64."""
+    from importlib import import_module
 
-    from torchtitan.tools import utils
+    from torchtitan.models.common.attention import FlexAttention, ScaledDotProductAttention
 
-    own = {"get_device_name": str, "get_device_properties": lambda _: SimpleNamespace(total_memory=2**30)}
-    own |= {"memory_stats": lambda _: {}, "reset_peak_memory_stats": lambda: None, "empty_cache": lambda: None}
-    utils.device_type = "cpu"
-    utils.device_module = SimpleNamespace(**vars(torch.cpu) | own | {"current_device": lambda: 0})
-    torch.distributed.set_timeout = lambda *_: None
+    family, flavor = which.split()
+    config = import_module(f"torchtitan.models.{family}").model_registry(flavor).model
+    del config.layers[2:]
+    for _, _, owner, name in list(config.traverse(FlexAttention.Config)):
+        setattr(owner, name, ScaledDotProductAttention.Config())
+    torch.manual_seed(0)
+    model = config.build()
+    model.init_states()
+    if swap:
+        nk.swap(model, {"rmsnorm": swap})
+    return model.double()
 
 
-def titan_parts():
-    """A norm and an optimizer of ours as torchtitan configures its own: the classes of docs/parallel.md."""
-    from dataclasses import dataclass
+def planned_titan(which, swap, sizes):
+    """How far logits and gradients of a planned model are from those of one process, and how many weights are cut."""
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import init_device_mesh
+    from torch.distributed.tensor.parallel import parallelize_module
 
-    from torchtitan.components.optimizer import OptimizersContainer
-    from torchtitan.protocols.module import Module
+    one, many = titan_model(which, swap), titan_model(which, swap)
+    mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("data", "tp"))
+    parallelize_module(many, mesh["tp"], nk.parallel_plan(many, mesh["tp"]))
+    if sizes[0] > 1:
+        for part in (*many.layers.values(), many):
+            fully_shard(part, mesh=mesh["data"])
+    tokens = torch.arange(16).view(2, 8) * 5 % 17
+    results = [model(tokens, torch.arange(8)[None]) for model in (one, many)]
+    for result in results:
+        result.sin().mean().backward()
+    off = [(results[1] - results[0]).abs().max()]
+    off += [(whole(a.grad) - b.grad).abs().max() for a, b in zip(many.parameters(), one.parameters(), strict=True)]
+    cut = sum(p.to_local().numel() * sizes[1] <= p.numel() for p in many.parameters())
+    return max(off).item(), cut
 
-    class Norm(nk.LayerNorm, Module):
-        @dataclass(kw_only=True, slots=True)
-        class Config(Module.Config):
-            normalized_shape: int
 
-        def __init__(self, config):
-            super().__init__(config.normalized_shape, bias=False)
-
-    class NorMuon(OptimizersContainer):
-        @dataclass(kw_only=True, slots=True)
-        class Config(OptimizersContainer.Config):
-            lr: float = 0.01
-
-        def __init__(self, config, *, model_parts):
-            self.model_parts, (model,) = model_parts, model_parts
-            self.optimizers = [nk.NorMuon(nk.param_groups(model, "normuon"), lr=config.lr, ns_dtype=None)]
-            self._post_init(list(model.parameters()))
-
-    return Norm, NorMuon
+@pytest.mark.peers
+@pytest.mark.parametrize("sizes", [(1, 2), (1, 4), (2, 2)])
+@pytest.mark.parametrize("which", ["llama3 debugmodel", "qwen3 debugmodel", "qwen3 debugmodel_non_fused_qkv"])
+@pytest.mark.parametrize("swap", ["", "layernorm"])
+def test_torchtitans_models_are_planned(which, swap, sizes, pair, four):
+    pytest.importorskip("torchtitan.models.llama3")
+    for off, cut in (pair if sizes == (1, 2) else four).ask("planned_titan", which, swap, sizes):
+        assert off < 1e-11
+        assert cut >= 2 * (5 if which.endswith("debugmodel") else 7)
 
 
 def titan_config(folder):
@@ -427,48 +442,55 @@ def titan_config(folder):
     from types import SimpleNamespace
 
     from torchtitan.components.loss import CrossEntropyLoss
-    from torchtitan.config import ParallelismConfig, TrainingConfig
-    from torchtitan.models.common import RMSNorm
-    from torchtitan.models.common.attention import FlexAttention, ScaledDotProductAttention
-    from torchtitan.models.llama3 import model_registry
-    from torchtitan.trainer import Trainer
+    from torchtitan.config import TrainingConfig
+    from torchtitan.models.llama3.config_registry import llama3_debugmodel
 
-    norm, optimizer = titan_parts()
-    spec = model_registry("debugmodel")
-    del spec.model.layers[2:]
-    for _, old, owner, name in list(spec.model.traverse(RMSNorm.Config)):
-        own = norm.Config(normalized_shape=old.normalized_shape, param_init=old.param_init)
-        setattr(owner, name, own)
-    for _, _, owner, name in list(spec.model.traverse(FlexAttention.Config)):
-        setattr(owner, name, ScaledDotProductAttention.Config())
-    spec.parallelize_fn = summing(spec.parallelize_fn)
+    config = nk.titan.use(llama3_debugmodel(), norm="layernorm", optimizer="normuon", lr=0.01, ns_dtype=None)
+    del config.model_spec.model.layers[2:]
+    config.loss = CrossEntropyLoss.Config(global_vocab_size=config.model_spec.model.vocab_size)
+    config.tokenizer = SimpleNamespace(build=lambda **_: None)
+    config.dataloader = SimpleNamespace(build=titan_batches)
     each = 4 // torch.distributed.get_world_size()
-    return Trainer.Config(
-        model_spec=spec,
-        optimizer=optimizer.Config(),
-        loss=CrossEntropyLoss.Config(global_vocab_size=spec.model.vocab_size),
-        tokenizer=SimpleNamespace(build=lambda **_: None),
-        dataloader=SimpleNamespace(build=titan_batches),
-        activation_checkpoint=None,
-        parallelism=ParallelismConfig(spmd_backend="partial_dtensor"),
-        training=TrainingConfig(
-            local_batch_size=each, seq_len=16, steps=STEPS, disable_cuda_graphs=True, mixed_precision_param="float32"
+    config.training = TrainingConfig(local_batch_size=each, seq_len=16, steps=STEPS, disable_cuda_graphs=True)
+    config.lr_scheduler.warmup_steps = 0
+    config.checkpoint.enable = config.validator.enable = False
+    config.dump_folder = folder
+    return nk.titan.on_cpu(config)
+
+
+@pytest.mark.parametrize(
+    "arguments, error",
+    [
+        (
+            {"norm": "batchnorm"},
+            "ValueError: use: norm must be a norm of vectors, such as 'layernorm', not 'batchnorm'",
         ),
-        dump_folder=folder,
-    )
+        ({"lr": 0.1}, "TypeError: use: lr are options of an optimizer, which is not named"),
+    ],
+)
+def test_torchtitans_configuration_takes_names_of_norms_and_optimizers(arguments, error):
+    from types import SimpleNamespace
+
+    with pytest.raises((TypeError, ValueError)) as raised:
+        nk.titan.use(SimpleNamespace(model_spec=SimpleNamespace(model=None)), **arguments)
+    assert f"{raised.type.__name__}: {raised.value}".startswith(error)
 
 
-def summing(parallelize):
-    """Gloo has no averages of fractions, which torchtitan asks of NCCL."""
-    from torch.distributed.fsdp import FSDPModule
+@pytest.mark.parametrize("function", ["use", "on_cpu"])
+def test_another_configuration_than_torchtitans_is_named(function):
+    with pytest.raises(TypeError, match=f"{function}: config must be torchtitan's Trainer.Config .* not dict"):
+        getattr(nk.titan, function)({})
 
-    def by_sums(model, **options):
-        for module in parallelize(model, **options).modules():
-            if isinstance(module, FSDPModule):
-                module.set_force_sum_reduction_for_comms(True)
-        return model
 
-    return by_sums
+def test_no_example_needs_a_helper_longer_than_three_lines():
+    page = (Path(__file__).parents[2] / "docs" / "parallel.md").read_text(encoding="utf-8")
+    fenced = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    indented = [textwrap.dedent(block) for block in re.findall(r"(?:^    .*\n|^\n(?=    ))+", page, re.MULTILINE)]
+    trees = [ast.parse(block) for block in [*fenced, *indented]]
+    assert len(trees) >= 8
+    for function in [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]:
+        assert function.end_lineno - function.body[0].lineno < 3, ast.unparse(function)
+    assert not [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
 
 
 def titan_batches(dp_rank, dp_world_size, **_):
@@ -483,10 +505,11 @@ def by_titan_trainer(folder):
     if not torch.distributed.is_initialized():
         torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     os.environ["LOCAL_RANK"] = str(torch.distributed.get_rank())
-    on_cpus()
     from torchtitan.trainer import Trainer
 
     trainer = Trainer(titan_config(folder))
+    begin = [whole(p) for name, p in trainer.model_parts[0].named_parameters() if name.endswith("_norm.weight")]
+    assert all(torch.equal(gain, torch.ones_like(gain)) for gain in begin)
     (model,), chance = trainer.model_parts, torch.Generator().manual_seed(0)
     with torch.no_grad():
         for p in model.parameters():
@@ -494,6 +517,9 @@ def by_titan_trainer(folder):
             p.copy_(placed_like(value, p) if hasattr(p, "placements") else value)
     trainer.train()
     names = [name for name, module in model.named_modules() if isinstance(module, nk.LayerNorm)]
+    saved = trainer.optimizers.state_dict()
+    assert any(key.startswith("state.layers.0.attention.wo.weight") for key in saved)
+    trainer.optimizers.load_state_dict(saved)
     return names, {name: whole(p) for name, p in model.named_parameters()}
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, distributed
 
 from normkit.ops.sharded import everyone
-from normkit.statistics import accurate, processes
+from normkit.statistics import accurate, processes, require_equal_sizes
 
 Work = Callable[[list[Tensor]], list[Tensor]]
 
@@ -399,6 +399,7 @@ def part_of(tensor: Tensor, like: Any) -> Tensor:
 def _share_work(xs: list[Tensor], shapes: list[torch.Size], work: Work, group: Any) -> list[Tensor]:
     """Work on this process' share, and tell the results."""
     owners = shares([x.shape for x in xs], processes(group))
+    require_equal_sizes(sum([x.numel() for x in xs]), group or distributed.group.WORLD)
     mine = work([x for x, owner in zip(xs, owners, strict=True) if owner == distributed.get_rank(group)])
     return _broadcast(mine, shapes, owners, xs[0], group)
 

@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from normkit.catalog import Card
 
 
+CUT = {
+    ("...", "C"),
+    ("...", "C-1"),
+    ("N", "C", "*"),
+    ("N", "C", "+"),
+    ("N", "C", "H", "W"),
+}  # norms of these take DTensors
 LEAF = "torch.nn"  # torch.fx asks an instance for its module, and calls those of torch.nn without looking into them
 
 
@@ -62,11 +69,14 @@ class NormKind(ModuleKind):
 
     def prepare(self, entry: type[nn.Module], card: Card) -> None:
         """Let one that joins its statistics over processes take a DTensor whose samples are sharded."""
-        from normkit.ops.sharded import by_samples
+        from normkit.ops.sharded import by_parts_or_refused, by_samples
 
         super().prepare(entry, card)
+        alone = None if card.spans_samples else card.shape.samples
         if card.spans_samples and "sync" in card.signature.parameters:
             entry.forward = by_samples(entry.forward, card.shape.samples)  # type: ignore[arg-type]
+        elif card.shape.axes not in CUT or any(not layout.optional for layout in card.inputs.values()):
+            entry.forward = by_parts_or_refused(entry.forward, alone)
 
 
 NORM = NormKind("norm", "norm", "activation", MODULE_LINES | POINT_LINES | NORM_LINES)

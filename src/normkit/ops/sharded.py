@@ -288,6 +288,44 @@ def by_samples(forward: Callable[..., Any], samples: int) -> Callable[..., Any]:
     return run
 
 
+def by_parts_or_refused(forward: Callable[..., Any], samples: int | None) -> Callable[..., Any]:
+    """Let a norm that knows nothing of DTensors work on this process' samples of one, or say what it cannot take.
+
+    What torch's DTensor can do is left to it. ``samples`` is None where samples are not apart from each other.
+    """
+
+    @functools.wraps(forward)
+    def run(self: nn.Module, *inputs: Any, **named: Any) -> Any:
+        x = inputs[0] if inputs else None
+        if type(x) is Tensor or x is None or not is_sharded(x):
+            return forward(self, *inputs, **named)
+        try:
+            return forward(self, *inputs, **named)
+        except RuntimeError as error:
+            if str(error).startswith(check.whose(self)):
+                raise
+            reason = error
+        part = parts(self, x)
+        alone = samples is not None and len(inputs) == 1 and not named
+        if part is None or not alone or not _whole_but_for(part, samples % x.ndim, self):
+            raise _refusal(self, x, samples is not None, [*inputs[1:], *named.values()]) from reason
+        with _on_part(self, part, ()):
+            return part.joined(forward(self, part.local))
+
+    return run
+
+
+def _refusal(owner: nn.Module, x: DTensor, samples: bool, others: Sequence[Any]) -> NotImplementedError:
+    plain = any(type(other) is Tensor for other in others)
+    beside = " beside plain tensors; distribute those too, or give" if plain else "; give"
+    whole = "x.full_tensor(), and plain parameters and inputs beside it"
+    cut = " or a DTensor whose samples alone are cut," if samples and not others else ""
+    return NotImplementedError(
+        f"{check.whose(owner)}: x is a DTensor placed as {tuple(x.placements)} on the mesh {_words(x.device_mesh)}"
+        f"{beside} what it takes:{cut} {whole}"
+    )
+
+
 def _cut_axis(place: Any, ndim: int) -> int | None:
     """The axis that a placement shards; compared rather than read, since torch.compile takes what is read to vary."""
     return next((axis for axis in range(ndim) if place.is_shard() and place.dim % ndim == axis), None)

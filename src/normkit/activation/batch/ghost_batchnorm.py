@@ -36,6 +36,7 @@ class _Cut(NamedTuple):
     example={"ghost_size": 2},
     replaces=("batchnorm",),
     provenance="the authors' training script, read and restated as a layer; the paper's printed algorithm differs",
+    messages="where ghosts are cut follows from how many samples the processes before have",
 )
 class GhostBatchNorm(Channelwise):
     """Cut the batch into small ghost batches and normalize each channel of each by its own mean and variance.

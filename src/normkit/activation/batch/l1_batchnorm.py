@@ -20,6 +20,7 @@ from normkit.ops import channel
     replaces=("batchnorm",),
     invariant=("shift", "scale"),
     provenance="the standard L1 equations: no public code, and only the abstract was read; eps, momentum are ours",
+    messages="the sum of sizes about a mean, whose slope jumps at each value, needs the mean of all first",
 )
 class L1BatchNorm(Channelwise):
     """Center each channel on the batch's mean and divide it by the batch's mean absolute deviation.

@@ -22,6 +22,7 @@ SURROGATE = "a spike is a step; its gradient is the authors' surrogate"
     over="N *",
     example={"steps": 5},
     exempt={"gradcheck": SURROGATE, "higher-derivatives": SURROGATE},
+    messages="the potential of a time step follows from the spikes of the step before, which its own statistics decide",
 )
 class MembraneBatchNorm(Channelwise):
     """Integrate the input over time, normalize the membrane potential over the batch, and spike where it is high.

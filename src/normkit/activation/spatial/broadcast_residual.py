@@ -22,6 +22,7 @@ from normkit.norm import Norm
     shape="N C F T",
     over="N F T",
     example={"num_groups": 4, "dropout": 0.0},
+    messages="two batch norms follow each other, and a convolution between them needs what the first one gives",
 )
 class BroadcastResidual(Norm):
     """Normalize a spectrogram in bands, average over its frequencies, and add what time says to every frequency.

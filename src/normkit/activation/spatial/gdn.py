@@ -24,6 +24,7 @@ PEDESTAL = 2.0**-36  # keeps the gradient of a squared parameter alive at 0
     aliases=("generalized-divisive-norm",),
     replaces=("batchnorm",),
     exempt={"batches": "the order of sums in torch's convolution follows batch and threads"},
+    messages="a bounded parameter takes its gradient by the sum, which with cut channels follows that of the divisors",
 )
 class GDN(Norm):
     """Divide each channel by a learned mix of all channels' energies at its position.

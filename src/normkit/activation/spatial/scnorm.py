@@ -25,6 +25,7 @@ TEMPERATURE = 0.1  # fixed in the authors' code
         "batches threads": "torch's Fourier transform adds up in another order on more threads",
         "batches gains": "torch's Fourier transform adds up in another order on more threads",
     },
+    messages="the Fourier transform of an image needs all of it",
 )
 class SCNorm(Norm):
     """Replace each channel's Fourier amplitudes by a learned mix of raw and instance-normalized ones.

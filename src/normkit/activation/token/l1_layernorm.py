@@ -15,6 +15,7 @@ from normkit.catalog import method
     over="C",
     replaces=("layernorm",),
     invariant=("shift", "scale"),
+    messages="the sum of sizes about a mean, whose slope jumps at each value, needs the mean of all first",
 )
 class L1LayerNorm(RowNorm):
     """Centre each vector and divide by its mean absolute deviation: no square, no root.

@@ -30,6 +30,7 @@ from normkit.ops.sharded import Parts, by_parts
         "extremes huge float16": "the distance of 6e4 from a mean of the other sign is beyond float16",
     },
     provenance="where eps sits is this project's choice: the paper's appendix could not be read",
+    messages="the sum of sizes about a mean, whose slope jumps at each value, needs the mean of all first",
 )
 class PrenormalizedLayerNorm(Norm):
     """LayerNorm computed in the input's own precision without overflow.
