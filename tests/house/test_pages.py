@@ -57,7 +57,8 @@ def of(module):
 
 
 @pytest.mark.parametrize(
-    "module", ["examples", "facts", "generate", "lean", "lineage", "measured", "pictures", "races", "typeset"]
+    "module",
+    ["examples", "facts", "generate", "lean", "lineage", "measured", "pictures", "races", "records", "typeset"],
 )
 def test_the_examples_of_the_modules_behind_the_pages(module):
     assert doctest.testmod(of(module), optionflags=doctest.ELLIPSIS).failed == 0
@@ -147,6 +148,20 @@ def test_a_long_line_goes_on_below_before_an_operation():
     pieces = re.findall(r"<math.*?</math>", made)
     assert [re.sub(r"<[^>]*>", "", piece)[:8] for piece in pieces] == ["y=weight", "+weight["]
     assert pieces[-1].startswith('<math display="block"><mo form="infix">+</mo>'), "not a sign of its own"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "out = r + down(feedforward_inner_norm(up(feedforward_norm(r))) + attention_output_norm(A(h)))",
+        "loss = (mean(log(p(z)) - log(q(z))) + mean(log(r(z)) - log(s(z)))) / 2",
+    ],
+)
+def test_brackets_around_a_long_line_do_not_keep_it_from_going_on_below(line):
+    made = of("typeset").typeset(line)
+    pieces = [html.unescape(re.sub(r"<[^>]*>", "", piece)) for piece in re.findall(r"<math.*?</math>", made)]
+    assert max(map(len, pieces)) <= 38
+    assert "".join(pieces).replace("\N{MINUS SIGN}", "-") == line.replace(" ", "")
 
 
 def test_words_in_an_equation_stand_apart():
@@ -264,6 +279,35 @@ def test_models_claims_and_records_are_those_on_file():
     assert "benchmarks/results/cpu.json" in generate.measurements(nk.card("rmsnorm"))
     assert "benchmarks/results/adaptation.md" in generate.measurements(nk.card("tent"))
     assert "Nothing is on file" in generate.measurements(nk.card("mala"))
+
+
+def test_a_number_leads_to_its_record_with_settings_machine_and_draws():
+    records, generate = of("records"), of("generate")
+    for name in ("rmsnorm", "eln", "muon", "pre-norm", "spectral-norm", "csls", "homophone-normalization"):
+        page = generate.measurements(nk.card(name)) + generate.claims(nk.card(name))
+        links = re.findall(r'href="[./]*records/([\w-]+)\.html#([\w-]+)"', page)
+        assert links, name
+        pages = {records.address(record).rpartition("/")[2]: record for record in records.names()}
+        assert all(f'<h2 id="{at}">' in records.page(pages[record]) for record, at in links), name
+    assert page.count("<a href") == page.count("</a>")
+    speed, claimed = records.page("cpu-modules.json"), records.page("claims-activation.json")
+    assert "normkit bench" in speed
+    assert "processor Intel" in speed
+    row = next(row for row in of("measured").record("cpu-modules")["rows"] if row["method"] == "adaln-alphafold3")
+    assert f"<td>{1000 * row['seconds']['normkit']:.4g}</td>" in speed
+    kept = json.loads(records.raw("claims-activation.json"))["claims"]["adain"]["statistics"]
+    assert ", ".join(kept["numbers"]) in claimed
+    assert "seeds" in records.page("compare-transformer.json")
+
+
+def test_the_name_of_a_record_in_words_is_a_link():
+    mentioned = of("records").mentioned("see `benchmarks/results/lame.md` and `benchmarks/results/none.md`", "../")
+    assert mentioned.startswith('see <a href="../records/lame.html"><code>benchmarks/results/lame.md</code></a> and `')
+
+
+def test_a_function_of_no_tensor_is_drawn_against_its_number():
+    drawn = of("pictures").picture("gaussian-normality-threshold")
+    assert "from 3 at 1 to" in drawn.svg
 
 
 def test_a_race_stands_beside_its_yardstick_and_says_its_clock():
