@@ -1,9 +1,9 @@
 """Look at the pages of a built site as a reader does: ``python -m tests.screens SITE [--to FOLDER]``.
 
-Eleven pages, or with ``--all`` every one, are opened by a Chromium without a window, at three widths, in light and dark. What is wider than the window,
-pictures that are empty or have no words, text that hardly stands out, and errors of a page's scripts are printed, and
-the exit status is 1. With ``--to`` the screens are kept, for a person to look at. On all pages of the site, also
-without Chromium, pictures must have words and drawings must not be empty.
+Eleven pages, or with ``--all`` every one, are opened by a Chromium without a window, at three widths, in light and
+dark. What is wider than the window, pictures that are empty or have no words, text that hardly stands out, and errors
+of a page's scripts are printed, and the exit status is 1. With ``--to`` the screens are kept, for a person to look at.
+On all pages of the site, also without Chromium, pictures must have words and drawings must not be empty.
 """
 
 import argparse
