@@ -173,6 +173,13 @@ def test_a_large_number_is_written_out():
     assert "2,560 thousand/s" in of("facts").chart([of("races").Bar("normkit", 2561.2, 0, 0)], "thousand/s", "normkit")
 
 
+def test_a_long_number_does_not_leave_its_chart():
+    drawing = of("facts").chart([of("races").Bar("normkit", 20123.0, 0, 0)], "ms", "normkit")
+    assert "20,100 ms" in drawing
+    width = float(re.search(r'width="([\d.]+)"', drawing)[1])
+    assert float(re.search(r'<text x="([\d.]+)" y="15">20,100', drawing)[1]) + 6.5 * len("20,100 ms") <= width
+
+
 def test_prose_keeps_its_stroke_and_every_sign():
     made = of("typeset").typeset("attention = r / (sum of r + 1)")
     assert "<mfrac>" not in made
