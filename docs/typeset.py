@@ -37,12 +37,13 @@ WORDS = re.compile(  # a part that is no equation: words, or names of models
 )
 TOKEN = re.compile(
     r"(?P<space>\s+)|(?P<quoted>\"[\w -]+\")"
-    r"|(?P<name>[^\W\d_²³⁴⁻¹ᵀ]+[0-9]*(?:_\{[^{}]*\}|_[^\W²³⁴⁻¹ᵀ]+(?:\.\w+)*)?)|(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)"
+    r"|(?P<name>[^\W\d_²³⁴⁻¹ᵀ]+[0-9]*(?:_\{[^{}]*\}|_[^\W²³⁴⁻¹ᵀ]+(?:\.\w+)*)?(?:'+(?!\w))?)|(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)"
     r"|(?P<raised>[²³⁴⁻¹ᵀ]+)|(?P<sign><-|->|<=|>=|!=|\|\||\.\.\.|.)"
 )
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 STOPS = {"+", "-", "=", ",", ";", "<-", "->", "<", ">", "<=", ">=", "!=", ":", "|"}
 BREAKS = {"+", "-", "=", "<-", "<=", ">="}  # before which a long line may go on below
+CALLED = ("name", "number")  # what brackets belong to that begin right behind it
 AFTER = [("sign", sign) for sign in ",;(["]  # brackets are signs where what is between them is long
 SHORT, LONG = 8, 32  # signs of a piece that is too short for a line, and of one that fits
 
@@ -151,7 +152,7 @@ def _until(tokens: list[tuple[str, str]], at: int, end: str) -> tuple[list[Node]
                 at += 1
                 continue
             group = ("group", text, inner, closing)
-            if text == "(" and nodes and before == "name" and nodes[-1][0] in ("name", "raised"):
+            if text in ("(", "[") and nodes and before in CALLED and nodes[-1][0] in (*CALLED, "raised", "call"):
                 nodes[-1] = ("call", nodes[-1], group)
             else:
                 nodes.append(group)

@@ -126,6 +126,13 @@ def test_a_curve_goes_through_the_values_of_the_map():
         ('norm = "l2"', "<mi>norm</mi><mo>=</mo><mtext>&quot;l2&quot;</mtext>"),
         ("the same with a gain only", "<mtext>the same with a gain only</mtext>"),
         ("q kᵀ", "<mi>q</mi><msup><mi>k</mi><mn>T</mn></msup>"),
+        (
+            "w = p[i] / c",
+            "<mi>w</mi><mo>=</mo><mfrac><mrow><mi>p</mi><mrow><mo>[</mo><mi>i</mi><mo>]</mo></mrow></mrow>"
+            "<mi>c</mi></mfrac>",
+        ),
+        ("t / t'", "<mfrac><mi>t</mi><mi>t&#x27;</mi></mfrac>"),
+        ("1(a) / b", "<mfrac><mrow><mn>1</mn><mrow><mo>(</mo><mi>a</mi><mo>)</mo></mrow></mrow><mi>b</mi></mfrac>"),
         ("a <- -b", "<mi>a</mi><mo>←</mo><mo>\N{MINUS SIGN}</mo><mi>b</mi>"),
     ],
 )
@@ -188,7 +195,7 @@ def test_prose_keeps_its_stroke_and_every_sign():
 
 def test_every_equation_of_the_catalogue_keeps_its_names_and_numbers():
     facts, typeset = of("facts"), of("typeset")
-    for name in nk.methods()[::5]:
+    for name in nk.methods():
         for block in facts.parts(nk.card(name)).equation.split("\n\n"):
             if block.startswith("    ") and not typeset.is_table(block):
                 for line in block.splitlines():
