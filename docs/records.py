@@ -119,7 +119,7 @@ def flat(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         own["device"] = row.get("device", {}).get(entrant)
         peak = row.get("peak_bytes", {}).get(entrant)
         own |= {"MiB": mebi(peak), "path": row["path"] if entrant == "normkit" else None}
-        yield {SECONDS.get(key, key): in_ms(key, value) for key, value in {**plain, **own}.items()}
+        yield {SECONDS.get(key, key): in_ms(key, value) for key, value in {**own, **plain}.items()}
 
 
 def in_ms(key: str, value: Any) -> Any:

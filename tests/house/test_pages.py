@@ -264,6 +264,13 @@ def test_families_come_from_the_cards():
     assert 'href="../../../methods/activation/token/rmsnorm.html"' in tree
 
 
+def test_two_years_beside_each_other_have_room_for_their_words():
+    lineage = of("lineage")
+    drawn = re.findall(r'<text x="([\d.]+)" y="11"[^>]*>(\d{4})<', lineage.tree(nk.card("soap"), {}))
+    assert [year for _, year in drawn] == ["2024", "2025"]
+    assert float(drawn[1][0]) - float(drawn[0][0]) >= 34
+
+
 def test_the_map_and_the_timeline_have_every_method_once_with_its_page():
     lineage, generate = of("lineage"), of("generate")
     pages = {generate.address(card).removesuffix(".md") + ".html" for card in generate.cards()}
