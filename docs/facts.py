@@ -194,7 +194,7 @@ def chart(bars: list[Bar], unit: str, own: str) -> str:
     def x(value: float) -> float:
         return left + (value - low) / (high - low or 1) * wide
 
-    drawn = []
+    drawn, numbers = [], [f"{short(bar.middle)} {unit}".rstrip() for bar in bars]
     for i, bar in enumerate(bars):
         y = 4 + 20 * i
         kind = "in" if bar.name.split(",")[0] in ("normkit", own) else "other"
@@ -208,11 +208,10 @@ def chart(bars: list[Bar], unit: str, own: str) -> str:
                 f'M{x(bar.low):.1f} {y + 3}v8M{x(bar.high):.1f} {y + 3}v8"/>'
             )
         drawn.append(pictures._text(left - 4, y + 11, bar.name, "end"))
-        drawn.append(
-            pictures._text(max(x(bar.high), x(bar.middle)) + 5, y + 11, f"{short(bar.middle)} {unit}".rstrip(), "start")
-        )
-    label = "; ".join(f"{bar.name} {short(bar.middle)} {unit}".rstrip() for bar in bars)
-    return pictures.svg(left + wide + 46 + 7 * len(unit), 20 * len(bars) + 6, label, "".join(drawn))
+        drawn.append(pictures._text(max(x(bar.high), x(bar.middle)) + 5, y + 11, numbers[i], "start"))
+    label = "; ".join(f"{bar.name} {number}" for bar, number in zip(bars, numbers, strict=True))
+    right = 12 + 7 * max(map(len, numbers))
+    return pictures.svg(left + wide + right, 20 * len(bars) + 6, label, "".join(drawn))
 
 
 @functools.cache

@@ -23,6 +23,7 @@ import notebooks
 import notices
 import pictures
 import races
+import records
 import typeset
 from lineage import year
 from mkdocs.structure.files import File
@@ -91,6 +92,11 @@ def on_files(files, config):
         files.append(File.generated(config, address(card), content=page(card)))
     for kind in families.KINDS:
         files.append(File.generated(config, f"kinds/{kind}.md", content=members(kind)))
+    for name in records.names():
+        files.append(File.generated(config, f"{records.address(name)}.md", content=records.page(name)))
+        if name.endswith(".json"):
+            compact = json.dumps(json.loads(records.raw(name)), ensure_ascii=False, separators=(",", ":"))
+            files.append(File.generated(config, f"{records.address(name)}.json", content=compact))
     for path in notebooks.paths():
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebooks.page(path)))
     return files
@@ -98,7 +104,7 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     """Fill in a page's marks: the measurements of the README, comparisons, links to methods, and their axes."""
-    markdown = EVIDENCE.sub(evidence_linked, markdown)
+    markdown = records.mentioned(EVIDENCE.sub(evidence_linked, markdown), "../" * page.url.count("/"))
     markdown = BENCH.sub(lambda mark: BENCH.search(README.read_text())[0], markdown)
     markdown = COMPARED.sub(lambda mark: measured.compared(mark[1]), markdown)
     markdown = DIALECTS_MARK.sub(lambda mark: dialects(), markdown)
@@ -492,8 +498,11 @@ def measurements(card: Card) -> str:
     """Charts of races and comparisons, and rows of records, each with its file."""
     parts = []
     for title, unit, file, bars in facts.charts(card):
-        parts.append(figure(facts.chart(bars, unit, card.name), f"{facts.escaped(title)}. {record(file + '.json')}"))
-    rows = [f"{title}, {record(file)}:\n\n{table(head, rows)}" for file, title, head, rows in facts.recorded(card)]
+        where = record(f"{file}.json", card)
+        parts.append(figure(linking(facts.chart(bars, unit, card.name), where), f"{facts.escaped(title)}. {where}"))
+    rows = [
+        f"{title}, {record(file, card)}:\n\n{table(head, rows)}" for file, title, head, rows in facts.recorded(card)
+    ]
     if len(rows) > 1:
         rows = [f'<details markdown="1"><summary>{len(rows)} tables of measurements</summary>', *rows, "</details>"]
     parts += rows
@@ -510,9 +519,14 @@ def not_raced(card: Card) -> str:
     return f"Nothing is on file: `normkit bench` times modules, and this is {article(card.kind.name)}."
 
 
-def record(file: str) -> str:
-    """Name a record by its file."""
-    return f"<code>benchmarks/results/{file}</code>"
+def record(file: str, card: Card) -> str:
+    """Name a record by its file, and lead to it."""
+    return records.link(file, "../" * (reference.folder(card).count("/") + 2), card.name)
+
+
+def linking(drawing: str, link: str) -> str:
+    """A chart whose numbers lead to their record."""
+    return f"{link.partition('>')[0]}>{drawing}</a>"
 
 
 def claims(card: Card) -> str:
@@ -525,7 +539,8 @@ def claims(card: Card) -> str:
             continue
         numbers = f"{escaped(verdict.measured)}: {verdict.number:.3g}, which must be {verdict.wanted}"
         numbers += f"; for comparison, {escaped(verdict.against)}: {verdict.control:.3g}"
-        lines.append(f"- **{verdict.spoken.capitalize()}**: {escaped(verdict.says)} ({numbers})")
+        where = record(f"claims-{verdict.room}.json", card)
+        lines.append(f"- **{verdict.spoken.capitalize()}**: {escaped(verdict.says)} ({numbers}; {where})")
     lines += [f"- Not tried: {number} claim{'s' * (number > 1)}; {why}" for why, number in left.items()]
     return "\n".join([*lines, f"\n`normkit claim {card.name}` tells more."]) if lines else ""
 

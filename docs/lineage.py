@@ -95,7 +95,7 @@ def tree(card: Card, link: dict[str, str]) -> str:
     first = min((y for y in when.values() if y), default=2000)
     last = max(when.values(), default=first)
     order = sorted(family, key=lambda name: (when[name] or first - 1, name != card.name, name))
-    scale = min(26.0, 260 / max(1, last - first + 1))
+    scale = 36.0 if last - first == 1 else min(26.0, 260 / (last - first + 1))  # two years have room for their words
     at = {name: (10 + scale * ((when[name] or first - 1) - first + 1), 30 + ROW * i) for i, name in enumerate(order)}
     drawn = []
     for y in range(first, last + 1):

@@ -39,7 +39,7 @@ class Picture(NamedTuple):
 
 @functools.cache
 def picture(name: str) -> Picture | None:
-    """Draw a method by its kind; None where there is nothing to draw: of text, and of what has no axes."""
+    """Draw a method by its kind; None where there is nothing to draw, as of text."""
     card = nk.card(name)
     drawn = None
     if card.kind.name == "optimizer":
@@ -54,6 +54,8 @@ def picture(name: str) -> Picture | None:
         drawn = curve(card)
     if drawn is None and card.shape.axes:
         drawn = grid(card)
+    elif drawn is None and card.kind.name != "text":
+        drawn = growth(card)
     return drawn
 
 
@@ -287,6 +289,24 @@ def curve(card: Card) -> Picture | None:
     if torch.allclose(curve_y, values.to(curve_y.dtype), atol=1e-4):
         legend = "line: what an entry becomes; as it is built, each stays as it is"
     return Picture(svg(wide + 2 * pad, tall + 2 * pad, label, inside), legend)
+
+
+def growth(card: Card) -> Picture | None:
+    """Draw the number that a function of no tensor gives, against the whole number that it is asked for."""
+    asked = [name for name, value in card.example.items() if type(value) is int]
+    if len(card.example) != 1 or not asked:
+        return None
+    heights = [float(card.entry(**{asked[0]: number})) for number in range(1, 101)]
+    wide, tall, pad = 220.0, 140.0, 18.0
+    points = [
+        f"{_short(pad + at / 99 * wide)} {_short(pad + tall - y / max(heights) * tall)}" for at, y in enumerate(heights)
+    ]
+    inside = f'<path class="net" d="M{_short(pad)} {_short(pad)}V{_short(pad + tall)}H{_short(pad + wide)}"/>'
+    inside += f'<path class="line" d="M{"L".join(points)}"/>'
+    inside += _text(pad + wide, pad + tall + 14, f"{asked[0]}, 1 to 100", "end")
+    inside += _text(pad + 6, 14, f"result, 0 to {max(heights):.3g}", "start")
+    label = f"the result against {asked[0]}, from {heights[0]:.3g} at 1 to {heights[-1]:.3g} at 100"
+    return Picture(svg(wide + 2 * pad, tall + 2 * pad, label, inside), f"line: the result against {asked[0]}")
 
 
 # Placements: the boxes that a block sends its input through, as they were called.

@@ -37,14 +37,15 @@ WORDS = re.compile(  # a part that is no equation: words, or names of models
 )
 TOKEN = re.compile(
     r"(?P<space>\s+)|(?P<quoted>\"[\w -]+\")"
-    r"|(?P<name>[^\W\d_²³⁴⁻¹ᵀ]+[0-9]*(?:_\{[^{}]*\}|_[^\W²³⁴⁻¹ᵀ]+(?:\.\w+)*)?)|(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)"
+    r"|(?P<name>[^\W\d_²³⁴⁻¹ᵀ]+[0-9]*(?:_\{[^{}]*\}|_[^\W²³⁴⁻¹ᵀ]+(?:\.\w+)*)?(?:'+(?!\w))?)|(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)"
     r"|(?P<raised>[²³⁴⁻¹ᵀ]+)|(?P<sign><-|->|<=|>=|!=|\|\||\.\.\.|.)"
 )
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 STOPS = {"+", "-", "=", ",", ";", "<-", "->", "<", ">", "<=", ">=", "!=", ":", "|"}
 BREAKS = {"+", "-", "=", "<-", "<=", ">="}  # before which a long line may go on below
-COMMAS = [("sign", ","), ("sign", ";")]
-SHORT, LONG = 8, 30  # signs of a piece that is too short for a line, and of one that fits
+CALLED = ("name", "number")  # what brackets belong to that begin right behind it
+AFTER = [("sign", sign) for sign in ",;(["]  # brackets are signs where what is between them is long
+SHORT, LONG = 8, 32  # signs of a piece that is too short for a line, and of one that fits
 
 
 def typeset(line: str) -> str:
@@ -74,7 +75,7 @@ def _part(text: str) -> str:
 def _pieces(nodes: list[Node]) -> list[list[Node]]:
     """Cut a line where it may go on below, into pieces that are long enough to be read."""
     pieces: list[list[Node]] = []
-    for term in _terms(nodes, BREAKS):
+    for term in _terms([part for node in nodes for part in _opened(node)], BREAKS):
         for factor in _terms(term, {"*"}) if _length(term) > LONG else [term]:
             room = LONG + SHORT * (_length(factor) < SHORT)
             if pieces and (_length(pieces[-1]) < SHORT or _length(pieces[-1]) + _length(factor) <= room):
@@ -84,17 +85,26 @@ def _pieces(nodes: list[Node]) -> list[list[Node]]:
     return pieces[:1] + [[_between(piece[0]), *piece[1:]] for piece in pieces[1:]]
 
 
+def _opened(node: Node) -> list[Node]:
+    """Brackets around more than a line holds, as signs between which a line may be cut."""
+    if _length(node) <= LONG or node[0] not in ("call", "group") or node[1] == ("name", "sqrt"):
+        return [node]
+    name, group = ([node[1]], node[2]) if node[0] == "call" else ([], node)
+    inside = [part for inner in group[2] for part in _opened(inner)]
+    return [*name, ("sign", group[1]), *inside, ("sign", group[3])]
+
+
 def _between(node: Node) -> Node:
     """A sign that begins a piece stands between two terms all the same."""
     return ("infix", node[1]) if node[0] == "sign" else node
 
 
 def _terms(nodes: list[Node], breaks: set[str]) -> list[list[Node]]:
-    """Cut before operations, before words of prose, and behind commas."""
+    """Cut before operations, before words of prose, behind commas, and behind brackets that are open."""
     terms: list[list[Node]] = [[]]
     for at, node in enumerate(nodes):
         word = node[0] == "name" and at and nodes[at - 1][0] == "gap" and PROSE.fullmatch(node[1])
-        if terms[-1] and ((node[0] == "sign" and node[1] in breaks) or word or nodes[at - 1] in COMMAS):
+        if terms[-1] and ((node[0] == "sign" and node[1] in breaks) or word or nodes[at - 1] in AFTER):
             terms.append([])
         terms[-1].append(node)
     return terms
@@ -104,6 +114,8 @@ def _length(node: Node | list[Node] | str) -> int:
     """How many signs wide something is, nearly."""
     if isinstance(node, str):
         return len(node)
+    if node and node[0] == "sign" and node[1] in BREAKS:
+        return 2  # with the room around it
     if node and node[0] == "fraction":
         return max(_length(node[1]), _length(node[2]))
     return sum(map(_length, node[1:] if node and isinstance(node[0], str) else node))
@@ -140,7 +152,7 @@ def _until(tokens: list[tuple[str, str]], at: int, end: str) -> tuple[list[Node]
                 at += 1
                 continue
             group = ("group", text, inner, closing)
-            if text == "(" and nodes and before == "name" and nodes[-1][0] in ("name", "raised"):
+            if text in ("(", "[") and nodes and before in CALLED and nodes[-1][0] in (*CALLED, "raised", "call"):
                 nodes[-1] = ("call", nodes[-1], group)
             else:
                 nodes.append(group)
@@ -193,6 +205,10 @@ def _fractions(nodes: list[Node]) -> list[Node]:
             past = _end(nodes, at + 1)
             if start < len(made) and past > at + 1:
                 below = _fractions(nodes[at + 1 : past])
+                if max(_length(made[start:]), _length(below)) > LONG + SHORT:  # which could not be cut as a fraction
+                    made += [node, *below]
+                    at = past
+                    continue
                 made[start:] = [("fraction", made[start:], below)]
                 at = past
                 continue

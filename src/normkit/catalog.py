@@ -50,17 +50,19 @@ _classes: dict[str, type] = {}  # of aliases that are written as one
 class Card:
     """What the library knows of a method besides its mathematics.
 
-    ``entry`` is the class or function. ``shape`` is the :class:`Layout` of the first input; ``over`` names the axes
-    that a statistic is taken over, and is empty where there is no statistic. ``inputs`` lays out the further inputs by
-    name. ``example`` holds the keyword arguments that a smallest instance needs. ``aliases`` are other names, each with
-    the arguments that make the method what the name says; one that is written as a class is one, ``nk.InstanceNorm2d``.
+    ``entry`` is the class or function, ``room`` and ``group`` are the folders that it is in, ``paper`` is where it
+    is from. ``shape`` is the :class:`Layout` of the first input; ``over`` names the axes that a statistic is taken
+    over, and is empty where there is no statistic. ``inputs`` lays out the further inputs by name. ``example``
+    holds the keyword arguments that a smallest instance needs. ``aliases`` are other names, each with the arguments
+    that make the method what the name says; one that is written as a class is one, ``nk.InstanceNorm2d``.
     ``called`` holds other libraries' classes that it replaces, each with its arguments in order, which the method
-    takes as well: ``"normalized_shape=dim eps"``, their name = ours where they differ. ``dialects`` holds the arguments
-    by which other people's code differs, each with its values, or "any": what recognition tries. ``exempt`` holds the
-    cases of the contract that the method cannot keep, each with its reason; see :meth:`exemption`. ``peer`` builds,
-    from a feature count, another library's module for the same numbers: what the benchmark races and a test compares
-    with. ``around`` puts the method around a whole model where it is not built so: what ``nk.adapt`` calls with the
-    model and options. ``messages`` says why it sends more than one message in a pass over many processes, or gathers,
+    takes as well: ``"normalized_shape=dim eps"``, their name = ours where they differ. ``dialects`` holds the
+    arguments by which other people's code differs, each with its values, or "any": what recognition tries.
+    ``exempt`` holds the cases of the contract that the method cannot keep, each with its reason; see
+    :meth:`exemption`. ``peer`` builds, from a feature count, another library's module for the same numbers: what
+    the benchmark races and a test compares with. ``around`` puts the method around a whole model where it is not
+    built so: what ``nk.adapt`` calls with the model and options. ``invariant`` names what the result does not
+    change with. ``messages`` says why it sends more than one message in a pass over many processes, or gathers,
     where it does. ``evidence`` is a key of ``EVIDENCE``: where the numbers come from that it is compared with;
     empty where nothing is said. ``provenance`` is a sentence more.
     """
@@ -186,6 +188,25 @@ def method(
     are found without an import where it declares ``[project.entry-points."normkit.methods"]``, a name of your own =
     the module that holds them; ``room`` says where they belong (by default where their kind does). ``evidence`` is
     "authors" for the package's own, and nothing for others, unless given.
+
+    Args:
+        name: what it is called, in small letters with hyphens.
+        paper: title, authors, year and number.
+        shape: the layout of the first input.
+        over: the axes that a statistic is taken over.
+        inputs: layouts of the further inputs, by name.
+        example: the arguments of a smallest instance.
+        replaces: the methods whose place it takes.
+        aliases: other names, each with its arguments.
+        called: classes of other libraries, each with its arguments in order.
+        dialects: the arguments by which other people's code differs.
+        invariant: what the result does not change with.
+        provenance: a sentence on where its numbers are from.
+        evidence: a key of ``EVIDENCE``.
+        exempt: lines of the contract that it cannot keep, with the reason.
+        peer: builds another library's module for the same numbers.
+        around: puts the method around a whole model.
+        room: the room that it belongs to.
     """
     reasons = exempt or {}
     _check_lines(name, reasons, CONTRACT)
@@ -467,6 +488,11 @@ def _module_or_none(path: str) -> Any:
 
 def create(name: str, *args: Any, **kwargs: Any) -> Any:
     """Build a method by name, as a config does; of a function, the function with its options bound.
+
+    Args:
+        name: of the method, or another name of it.
+        *args: the arguments of the method, in order.
+        **kwargs: the others by name, and ``device`` and ``dtype`` of a module.
 
     >>> create("dyt", 4, alpha=0.8)
     DyT(4, alpha=0.8, bias=True, channels_last=True)

@@ -54,6 +54,18 @@ def test_each_path_on_the_page_is_public_and_shown_once():
     assert all(inspect.getdoc(at(path)) for path in SHOWN)
 
 
+def test_each_argument_of_a_function_on_the_page_is_named_in_its_docstring():
+    functions = [(path, at(path)) for path in SHOWN if inspect.isfunction(at(path))]
+    missing = {
+        f"{path}({name})"
+        for path, function in functions
+        for name in inspect.signature(function).parameters
+        if not re.search(rf"\b{name}\b", inspect.getdoc(function))
+    }
+    assert len(functions) > 50
+    assert missing == set()
+
+
 def test_names_arguments_and_defaults_are_those_that_were_written_down():
     spec = importlib.util.spec_from_file_location("api", PAGE.parents[1] / "tools/api.py")
     api = importlib.util.module_from_spec(spec)

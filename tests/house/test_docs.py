@@ -115,6 +115,12 @@ def commands(page):
     return [command.strip() for line in lines for command in line.split("&&") if command.strip()]
 
 
+def test_the_readme_and_the_first_page_of_the_site_agree_on_how_to_get_it():
+    readme, first = (blocks(page, "bash")[0] for page in (ROOT / "README.md", DOCS / "index.md"))
+    assert readme == first
+    assert readme.startswith("git clone ")
+
+
 ALL_COMMANDS = [(page.name, command) for page in PAGES for command in commands(page)]
 
 

@@ -57,7 +57,8 @@ def of(module):
 
 
 @pytest.mark.parametrize(
-    "module", ["examples", "facts", "generate", "lean", "lineage", "measured", "pictures", "races", "typeset"]
+    "module",
+    ["examples", "facts", "generate", "lean", "lineage", "measured", "pictures", "races", "records", "typeset"],
 )
 def test_the_examples_of_the_modules_behind_the_pages(module):
     assert doctest.testmod(of(module), optionflags=doctest.ELLIPSIS).failed == 0
@@ -125,6 +126,13 @@ def test_a_curve_goes_through_the_values_of_the_map():
         ('norm = "l2"', "<mi>norm</mi><mo>=</mo><mtext>&quot;l2&quot;</mtext>"),
         ("the same with a gain only", "<mtext>the same with a gain only</mtext>"),
         ("q kᵀ", "<mi>q</mi><msup><mi>k</mi><mn>T</mn></msup>"),
+        (
+            "w = p[i] / c",
+            "<mi>w</mi><mo>=</mo><mfrac><mrow><mi>p</mi><mrow><mo>[</mo><mi>i</mi><mo>]</mo></mrow></mrow>"
+            "<mi>c</mi></mfrac>",
+        ),
+        ("t / t'", "<mfrac><mi>t</mi><mi>t&#x27;</mi></mfrac>"),
+        ("1(a) / b", "<mfrac><mrow><mn>1</mn><mrow><mo>(</mo><mi>a</mi><mo>)</mo></mrow></mrow><mi>b</mi></mfrac>"),
         ("a <- -b", "<mi>a</mi><mo>←</mo><mo>\N{MINUS SIGN}</mo><mi>b</mi>"),
     ],
 )
@@ -149,6 +157,20 @@ def test_a_long_line_goes_on_below_before_an_operation():
     assert pieces[-1].startswith('<math display="block"><mo form="infix">+</mo>'), "not a sign of its own"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "out = r + down(feedforward_inner_norm(up(feedforward_norm(r))) + attention_output_norm(A(h)))",
+        "loss = (mean(log(p(z)) - log(q(z))) + mean(log(r(z)) - log(s(z)))) / 2",
+    ],
+)
+def test_brackets_around_a_long_line_do_not_keep_it_from_going_on_below(line):
+    made = of("typeset").typeset(line)
+    pieces = [html.unescape(re.sub(r"<[^>]*>", "", piece)) for piece in re.findall(r"<math.*?</math>", made)]
+    assert max(map(len, pieces)) <= 38
+    assert "".join(pieces).replace("\N{MINUS SIGN}", "-") == line.replace(" ", "")
+
+
 def test_words_in_an_equation_stand_apart():
     made = of("typeset").typeset("k = sqrt(d), or ``scale`` where |w| is 0")
     assert re.sub(r"<[^>]*>", "", made.replace('<mspace width="0.25em"/>', " ")) == "k=d,or scale where |w| is 0"
@@ -156,6 +178,13 @@ def test_words_in_an_equation_stand_apart():
 
 def test_a_large_number_is_written_out():
     assert "2,560 thousand/s" in of("facts").chart([of("races").Bar("normkit", 2561.2, 0, 0)], "thousand/s", "normkit")
+
+
+def test_a_long_number_does_not_leave_its_chart():
+    drawing = of("facts").chart([of("races").Bar("normkit", 20123.0, 0, 0)], "ms", "normkit")
+    assert "20,100 ms" in drawing
+    width = float(re.search(r'width="([\d.]+)"', drawing)[1])
+    assert float(re.search(r'<text x="([\d.]+)" y="15">20,100', drawing)[1]) + 6.5 * len("20,100 ms") <= width
 
 
 def test_prose_keeps_its_stroke_and_every_sign():
@@ -166,7 +195,7 @@ def test_prose_keeps_its_stroke_and_every_sign():
 
 def test_every_equation_of_the_catalogue_keeps_its_names_and_numbers():
     facts, typeset = of("facts"), of("typeset")
-    for name in nk.methods()[::5]:
+    for name in nk.methods():
         for block in facts.parts(nk.card(name)).equation.split("\n\n"):
             if block.startswith("    ") and not typeset.is_table(block):
                 for line in block.splitlines():
@@ -235,6 +264,13 @@ def test_families_come_from_the_cards():
     assert 'href="../../../methods/activation/token/rmsnorm.html"' in tree
 
 
+def test_two_years_beside_each_other_have_room_for_their_words():
+    lineage = of("lineage")
+    drawn = re.findall(r'<text x="([\d.]+)" y="11"[^>]*>(\d{4})<', lineage.tree(nk.card("soap"), {}))
+    assert [year for _, year in drawn] == ["2024", "2025"]
+    assert float(drawn[1][0]) - float(drawn[0][0]) >= 34
+
+
 def test_the_map_and_the_timeline_have_every_method_once_with_its_page():
     lineage, generate = of("lineage"), of("generate")
     pages = {generate.address(card).removesuffix(".md") + ".html" for card in generate.cards()}
@@ -264,6 +300,35 @@ def test_models_claims_and_records_are_those_on_file():
     assert "benchmarks/results/cpu.json" in generate.measurements(nk.card("rmsnorm"))
     assert "benchmarks/results/adaptation.md" in generate.measurements(nk.card("tent"))
     assert "Nothing is on file" in generate.measurements(nk.card("mala"))
+
+
+def test_a_number_leads_to_its_record_with_settings_machine_and_draws():
+    records, generate = of("records"), of("generate")
+    for name in ("rmsnorm", "eln", "muon", "pre-norm", "spectral-norm", "csls", "homophone-normalization"):
+        page = generate.measurements(nk.card(name)) + generate.claims(nk.card(name))
+        links = re.findall(r'href="[./]*records/([\w-]+)\.html#([\w-]+)"', page)
+        assert links, name
+        pages = {records.address(record).rpartition("/")[2]: record for record in records.names()}
+        assert all(f'<h2 id="{at}">' in records.page(pages[record]) for record, at in links), name
+    assert page.count("<a href") == page.count("</a>")
+    speed, claimed = records.page("cpu-modules.json"), records.page("claims-activation.json")
+    assert "normkit bench" in speed
+    assert "processor Intel" in speed
+    row = next(row for row in of("measured").record("cpu-modules")["rows"] if row["method"] == "adaln-alphafold3")
+    assert f"<td>{1000 * row['seconds']['normkit']:.4g}</td>" in speed
+    kept = json.loads(records.raw("claims-activation.json"))["claims"]["adain"]["statistics"]
+    assert ", ".join(kept["numbers"]) in claimed
+    assert "seeds" in records.page("compare-transformer.json")
+
+
+def test_the_name_of_a_record_in_words_is_a_link():
+    mentioned = of("records").mentioned("see `benchmarks/results/lame.md` and `benchmarks/results/none.md`", "../")
+    assert mentioned.startswith('see <a href="../records/lame.html"><code>benchmarks/results/lame.md</code></a> and `')
+
+
+def test_a_function_of_no_tensor_is_drawn_against_its_number():
+    drawn = of("pictures").picture("gaussian-normality-threshold")
+    assert "from 3 at 1 to" in drawn.svg
 
 
 def test_a_race_stands_beside_its_yardstick_and_says_its_clock():

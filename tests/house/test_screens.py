@@ -27,6 +27,10 @@ BAD = {
     "an equation in a font of words": ("font-family: math", "font-family: sans-serif"),
     "a drawing that is missing": ("<path", '<use href="#none"/><path'),
     "a picture that does not load": ("<figure>", '<img src="none.png" alt="none"><figure>'),
+    "an equation of a sheet scrolls": (
+        "</div></body>",
+        '<div class="sheet"><div class="eq" style="overflow: auto; width: 20px">a_long_word</div></div></div></body>',
+    ),
     "an error: Uncaught": ("</body>", "<script>throw new Error('no')</script></body>"),
 }
 BROWSER = next(filter(None, map(shutil.which, screens.BROWSERS)), None)

@@ -1,9 +1,9 @@
 """Look at the pages of a built site as a reader does: ``python -m tests.screens SITE [--to FOLDER]``.
 
-Ten pages are opened by a Chromium without a window, at three widths, in light and dark. What is wider than the window,
-pictures that are empty or have no words, text that hardly stands out, and errors of a page's scripts are printed, and
-the exit status is 1. With ``--to`` the screens are kept, for a person to look at. On all pages of the site, also
-without Chromium, pictures must have words and drawings must not be empty.
+Eleven pages, or with ``--all`` every one, are opened by a Chromium without a window, at three widths, in light and
+dark. What is wider than the window, pictures that are empty or have no words, text that hardly stands out, and errors
+of a page's scripts are printed, and the exit status is 1. With ``--to`` the screens are kept, for a person to look at.
+On all pages of the site, also without Chromium, pictures must have words and drawings must not be empty.
 """
 
 import argparse
@@ -30,11 +30,12 @@ PAGES = (
     "api.html",
     "methods/table.html",
     "methods/years.html",
+    "methods/sheets/residual.html",
     "methods/activation/token/rmsnorm.html",
     "methods/activation/batch/batchnorm.html",
     "methods/gradient/muon.html",
 )
-WIDTHS = (390, 820, 1280)
+WIDTHS = (390, 768, 1280)
 SCHEMES = ("light", "dark")
 TALLEST = 8000  # pixels of a screen that is kept
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -200,6 +201,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("site", type=pathlib.Path, help="the folder that mkdocs built")
     parser.add_argument("--to", type=pathlib.Path, help="the folder to keep the screens in")
     parser.add_argument("--page", action="append", help="only this page, index.html for one")
+    parser.add_argument("--all", action="store_true", help="every page, which takes the better part of an hour")
     options = parser.parse_args(words)
     files = sorted(options.site.rglob("*.html"))
     problems = [
@@ -213,7 +215,8 @@ def main(words: list[str]) -> int:
     else:
         if options.to is not None:
             options.to.mkdir(parents=True, exist_ok=True)
-        problems += look(options.site, program, options.to, tuple(options.page or PAGES))
+        every = tuple(str(file.relative_to(options.site)) for file in files)
+        problems += look(options.site, program, options.to, every if options.all else tuple(options.page or PAGES))
     print(*problems, sep="\n", end="\n" if problems else "")
     print(f"{len(files)} pages, {len(problems)} problems")
     return int(bool(problems))

@@ -34,6 +34,7 @@
     if (style.overflowX === "hidden" && style.textOverflow !== "ellipsis") flag(`${hidden} pixels are cut off`, element);
     if (["auto", "scroll"].includes(style.overflowX) && element.matches("figure, .methods") && !phone)
       flag(`what should fit scrolls ${hidden} pixels sideways`, element);
+    if (element.matches(".sheet .eq")) flag(`an equation of a sheet scrolls ${hidden} pixels sideways`, element);
   }
 
   // Pictures are there, have words for who does not see them, and words that can be read in them.

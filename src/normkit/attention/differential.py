@@ -28,7 +28,7 @@ class Differential(DifferentialCore):
 
         lam   = exp(lambda_query1 · lambda_key1) - exp(lambda_query2 · lambda_key2) + start
         start = 0.8 - 0.6 exp(-0.3 depth)
-        o = (softmax(q_2h k_2hᵀ / sqrt(head_dim)) - lam softmax(q_2h+1 k_2h+1ᵀ / sqrt(head_dim))) v
+        o = (softmax(q_{2h} k_{2h}ᵀ / sqrt(head_dim)) - lam softmax(q_{2h+1} k_{2h+1}ᵀ / sqrt(head_dim))) v
         y = (1 - start) * o / sqrt(mean(o²) + eps) * norm.weight
 
     The rows of the map sum to 1 - lam, and entries may be negative. Neither map is formed: torch's fused attention runs

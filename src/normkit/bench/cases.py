@@ -26,6 +26,16 @@ TOKENS = ((256, 768), (4096, 768))
 IMAGES = ((32, 64, 56, 56),)
 MAPS = ((32, 64, 64, 64),)  # spectrograms, neighbourhoods of points
 LISTS = ((65536,),)
+OWN = {  # sizes of methods whose step at the usual ones takes a minute or more, or more memory than a laptop has
+    "fedlog-classifier": (256, 64),
+    "gyrobn": (256, 64),
+    "h-calibration": (256, 64),
+    "hyperbolic-contrastive": (256, 64),
+    "memo": (3, 32, 32),
+    "poincare-conv2d": (4, 8, 14, 14),
+    "radius-scaling": (256, 768),
+    "smooth-mixture": (256, 64),
+}
 VOCAB = 50257  # GPT-2's
 PASSES = ("forward", "training")
 ADDED = ("add_norm", "add, norm")  # raced with each other alone, undisturbed by what others allocate
@@ -100,7 +110,9 @@ def one_size(races: Sequence[Case]) -> list[Case]:
 
 
 def default_sizes(card: Card) -> tuple[tuple[int, ...], ...]:
-    """Return the first that fits of images, where space follows the channels, tokens, maps and lists."""
+    """Return a method's own, or the first that fits of images, where space follows the channels, tokens and so on."""
+    if card.name in OWN:
+        return (OWN[card.name],)
     order = (IMAGES, TOKENS, LISTS) if card.shape.axes[-1] in ("*", "+", "W") else (TOKENS, MAPS, LISTS)
     fixed = [tuple(map(card.shape.with_fixed, sizes)) for sizes in order]
     return next((sizes for sizes in fixed if card.shape.fit(sizes[0]) is not None), ())

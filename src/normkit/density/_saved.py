@@ -25,7 +25,7 @@ def save(path: str | Path, model: Flow, recipe: Mapping[str, Any], **more: Any) 
 
 
 def load(path: str | Path) -> Flow:
-    """Return a flow that ``normkit fit`` has written; a file that is damaged is named.
+    """Return a flow that ``normkit fit`` has written to ``path``; a file that is damaged is named.
 
     >>> nk.density.load("normkit-fit/spline-coupling.pt").sample(3).shape  # doctest: +SKIP
     torch.Size([3, 2])

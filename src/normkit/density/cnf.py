@@ -31,7 +31,7 @@ class CNF(FieldFlow):
 
     A flow whose network may be any: nothing in it has to be invertible, and the trace of its Jacobian is enough.
 
-        dx/dt = f(t, x),    d log_det / dt = tr df/dx,    f(t, x) = W2 tanh(W1 [x, t] + b1) + b2
+        dx/dt = f(t, x),    (d log_det) / dt = tr df/dx,    f(t, x) = W2 tanh(W1 [x, t] + b1) + b2
 
     from 0 to ``end_time`` for :meth:`forward`, and back for :meth:`inverse`, on one grid.
 

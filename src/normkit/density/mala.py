@@ -47,7 +47,7 @@ def mala(
 
     With U = -energy / T, g its gradient and h the step size,
 
-        x' = x + h g(x) + sqrt(2 h) noise,    log q(a|b) = -|a - b - h g(b)|^2 / (4 h)
+        x' = x + h g(x) + sqrt(2 h) noise,    log q(a | b) = -|a - b - h g(b)|^2 / (4 h)
         accept where log(uniform) < U(x') - log q(x'|x) - U(x) + log q(x|x')
 
     Args:

@@ -34,6 +34,10 @@ class Optimizer(torch.optim.Optimizer):
 
     Every optimizer takes ``maximize``, and ``foreach``: whether the parameters of a group are worked on together; None
     lets the device decide. The numbers are the same to the last rounding.
+
+    Args:
+        params: parameters, or groups of them as torch takes them.
+        **defaults: what a group has that does not say otherwise: the options of the method.
     """
 
     card: ClassVar[Card]

@@ -24,9 +24,9 @@ def gaussian_normality_threshold(*, num_features: int, probability: float = 0.99
     """Return the distance from the mean that a Gaussian sample stays below with a probability.
 
     For ``gaussian-normality``, where there are no anomalies to set a threshold by: a guide, as features are not quite
-    Gaussian.
+    Gaussian. With q the quantile of chi-squared of ``num_features`` degrees of freedom,
 
-        sqrt(the quantile of chi-squared with num_features degrees of freedom)
+        sqrt(q(probability))
 
     Args:
         num_features: of the features, K.

@@ -82,11 +82,11 @@ def _derivatives(points: Tensor, center: Tensor, c: float) -> tuple[Tensor, Tens
     own, other = 1 - c * points.square().sum(1, keepdim=True), 1 - c * center.square().sum()
     y = c * square / (own * other)
     turn = 2 * gap / (own * other) + 2 * c * center * square / (own * other.square())  # of y / c
-    slope = (_quotient(y) * turn).sum(0)
+    quotient = _quotient(y)
+    slope = (quotient * turn).sum(0)
+    flat = (quotient * (2 / (own * other) + 2 * c * square / (own * other.square()))).sum()
+    cross = torch.outer((quotient * 4 * c / (own * other.square()) * gap).sum(0), center)
+    outer = (quotient * 8 * c**2 * square / (own * other**3)).sum() * torch.outer(center, center)
+    steep = (c * _quotient_slope(y) * turn).mT @ turn
     eye = torch.eye(len(center), dtype=points.dtype, device=points.device)
-    flat = (2 / (own * other) + 2 * c * square / (own * other.square())).unsqueeze(-1) * eye
-    cross = 4 * c / (own * other.square()).unsqueeze(-1) * gap.unsqueeze(-1) * center
-    outer = (8 * c**2 * square / (own * other**3)).unsqueeze(-1) * center.unsqueeze(-1) * center
-    bend = _quotient(y).unsqueeze(-1) * (flat + cross + cross.mT + outer)
-    steep = c * _quotient_slope(y).unsqueeze(-1) * turn.unsqueeze(-1) * turn.unsqueeze(-2)
-    return slope, (bend + steep).sum(0)
+    return slope, flat * eye + cross + cross.mT + outer + steep

@@ -38,7 +38,10 @@ def definite(owner: object, name: str, x: Tensor) -> Tensor:
 
 
 def require_definite(owner: object, x: Tensor) -> None:
-    """Refuse matrices (N, n, n) that are not symmetric and positive definite, and tell the smallest eigenvalue."""
+    """Refuse matrices ``x`` (N, n, n) that are not symmetric and positive definite, and tell the smallest eigenvalue.
+
+    ``owner`` is the module, or the name, that the error message begins with.
+    """
     definite(owner, "the matrices", square(owner, "the matrices", x, 3))
 
 

@@ -179,7 +179,13 @@ def exp(of: Spectrum | Tensor) -> Tensor:
 
 
 def power(of: Spectrum | Tensor, exponent: float | Tensor, diagonal: Real | None = None) -> Tensor:
-    """Return a power of positive definite matrices; an exponent that is a tensor gets its gradient."""
+    """Return a power of positive definite matrices; an exponent that is a tensor gets its gradient.
+
+    Args:
+        of: the matrices, or their spectrum.
+        exponent: of the power.
+        diagonal: the slope on the diagonal alone; None: the derivative.
+    """
     of = spectrum(of) if isinstance(of, Tensor) and isinstance(exponent, Tensor) else of
     return apply(of, lambda e: e**exponent, lambda e: exponent * e ** (exponent - 1), diagonal=diagonal)
 

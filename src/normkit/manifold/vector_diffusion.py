@@ -31,7 +31,7 @@ def vector_diffusion(
 
     Diffused vectors shrink where they disagree; the lengths are therefore diffused as numbers, by the plain Laplacian.
 
-        y = exp(-t Lc) x,    out = y exp(-t L) |x| / (exp(-t L) 1 |y|)
+        y = exp(-t Lc) x,    out = y (exp(-t L) |x|) / (exp(-t L) 1 |y|)
 
     Args:
         x: a vector at each node, in its own frame, (n, d).

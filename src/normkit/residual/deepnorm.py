@@ -16,6 +16,8 @@ Constants = tuple[float, float]
 def deepnorm_constants(encoder_layers: int = 0, decoder_layers: int = 0) -> tuple[Constants | None, Constants | None]:
     """Return (alpha, beta) of the encoder and of the decoder; None for a stack without layers.
 
+    ``encoder_layers`` and ``decoder_layers`` count the layers of each stack; 0 where there is none.
+
     alpha weights the stream; beta is the gain of the Xavier-normal start of value, output and feedforward matrices
     (query and key: 1). The encoder of an encoder-decoder has the paper's rounded 0.87, where the code has 1 / 1.15.
 

@@ -35,7 +35,8 @@ def save(model: nn.Module, folder: str | Path, *, original: nn.Module | None = N
 def load(folder: str | Path) -> nn.Module:
     """Build the model that :func:`save`, a command's ``-o``, or ``save_pretrained`` of a changed model has written.
 
-    It is in evaluation. Of a model that a function of yours builds, ``"package.module:function@FOLDER"``.
+    It is in evaluation. ``folder`` is where it was written; of a model that a function of yours builds,
+    ``"package.module:function@FOLDER"``.
     """
     return saving.load(str(folder))
 

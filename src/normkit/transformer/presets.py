@@ -54,5 +54,9 @@ def preset(name: str, **changes: Any) -> Decoder:
     Linear(in_features=8, out_features=4, bias=False)
 
     The names: ``gpt2``, ``llama``, ``gemma2``, ``olmo2``, ``ngpt``, ``deepnet-200``. Weights are drawn, not downloaded.
+
+    Args:
+        name: one of these.
+        **changes: arguments of :class:`Decoder`; the others are those of the name.
     """
     return Decoder(**{**PRESETS[check.choice("preset", "name", name, tuple(PRESETS))], **changes})

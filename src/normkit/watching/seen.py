@@ -82,7 +82,7 @@ class Loaded(History, Seen):
 
 
 def load(path: str | Path) -> Loaded:
-    """Read what a watch wrote, also while it is still writing: half a line at the end is left out.
+    """Read what a watch wrote to ``path``, also while it is still writing: half a line at the end is left out.
 
     Of a file that several runs wrote to, the last one is read. A line that is not what was written is an error.
 

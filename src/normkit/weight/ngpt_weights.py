@@ -34,7 +34,7 @@ class NGPTWeights(Parametrization):
     inputs, of what reads the stream (embeddings, head, query, key, value, the MLP's input); 0, the outputs, of what
     writes to it (the output projections of attention and MLP):
 
-        weight = raw / |raw|_dim
+        weight = raw / |raw|,    the length along `dim`
 
     The authors do so to the stored weights, once before training and after every step of the optimizer:
     ``nk.weight.project(model, optimizer, "ngpt-weights", where=...)``, :meth:`project_`, or :func:`ngpt_project`.

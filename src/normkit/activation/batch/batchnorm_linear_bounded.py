@@ -34,7 +34,7 @@ class BatchNormLinearBounded(Norm):
     For very deep perceptrons with square orthogonal weights and no biases: gradients then stay bounded at any depth.
     Per feature, over the N samples, with f = sqrt(N) or ``force_factor``,
 
-        norm(x) = x f / ||x||,   y = norm(activation(gain x)),   gain = (layer_index + 1) ** exponent
+        norm(x) = x f / ||x||,   y = norm(activation(gain x)),   gain = (layer_index + 1)^exponent
 
     or y = activation(gain norm(x)) in the order ``"norm-act"``. With ``mean_reduction`` the mean is subtracted
     before. There is no eps, no gain to learn and no running value: evaluation too uses the batch.

@@ -78,6 +78,10 @@ def _options(match: Match) -> dict[str, Any]:
 def layers(model: nn.Module, example: Any = None) -> Sites:
     """Return which layer computes each norm of a model, by what it is proved to compute, and not by its class's name.
 
+    Args:
+        model: whose norms are recognized.
+        example: inputs of the model, for norms whose input cannot be drawn without.
+
     >>> print(layers(nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8))))
     site  class      layer      why not
     0     LayerNorm  LayerNorm
