@@ -36,7 +36,7 @@ def pytest_addoption(parser, pluginmanager):
 
 def rewrite_only_the_contract(hook):
     """Import the package as Python does: pytest would rewrite all of it, file by file, since it enters a plugin."""
-    marked = getattr(hook, "_must_rewrite", set())
+    marked: set[str] = getattr(hook, "_must_rewrite", set())
     if "normkit" in marked:
         marked.remove("normkit")
         marked.add("normkit.contract")
