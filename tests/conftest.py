@@ -3,6 +3,8 @@
 import gc
 import os
 
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch: waiting takes no core
+
 import pytest
 import torch
 

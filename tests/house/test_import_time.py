@@ -39,6 +39,13 @@ def test_public_names_and_cards_load_no_heavy_package():
     assert not loaded & heavy
 
 
+def test_pytest_rewrites_the_contract_and_no_other_file(pytestconfig):
+    """It would rewrite the whole package, at each import where no bytecode is kept, since the package has a plugin."""
+    rewrites = type(pytestconfig.pluginmanager.rewrite_hook)
+    assert isinstance(importlib.import_module("normkit.contract.subject").__loader__, rewrites)
+    assert not isinstance(importlib.import_module("normkit.reference").__loader__, rewrites)
+
+
 def test_import_waits_for_torch_until_something_is_asked_for():
     code = (
         "import sys, normkit; before = 'torch' in sys.modules; normkit.methods; print(before, 'torch' in sys.modules)"

@@ -326,18 +326,33 @@ def script(tmp_path, steps, text=SCRIPT):
     return [sys.executable, str(tmp_path / "mine.py"), str(steps), str(tmp_path / "out")]
 
 
-def test_a_script_hands_in_what_it_defines_itself(tmp_path):
-    done = subprocess.run(script(tmp_path, 8), capture_output=True, text=True, timeout=200)
+OWN = SCRIPT.replace("import normkit as nk\n", "import normkit as nk\nimport halves\n" + METHOD.format("own", "Own"))
+OWN = OWN.replace('["layernorm", "dyt"]', '["layernorm", "own", "half"]')
+
+
+def test_a_script_hands_in_what_it_defines_itself_and_goes_on_until_that_changes(tmp_path):
+    """A model, data and a norm of its own, and a norm that it imports; a process for each run of the script."""
+    (tmp_path / "halves.py").write_text(METHOD.format("half", "Half"))
+
+    def ran(text=OWN):
+        done = subprocess.run(script(tmp_path, 4, text), capture_output=True, text=True, timeout=200)
+        return done, all_numbers(tmp_path / "out")
+
+    done, first = ran()
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("run as a script") == 1
-    assert "2 variants of factory on DataLoader: 8 steps a run" in done.stderr
+    assert "3 variants of factory on DataLoader: 4 steps a run" in done.stderr
     assert "layernorm" in done.stdout
-    assert len(all_numbers(tmp_path / "out")) == 4
-    again = subprocess.run(script(tmp_path, 8), capture_output=True, text=True, timeout=200)
-    assert "4 runs had ended before" in again.stderr
-    wider = subprocess.run(
-        script(tmp_path, 8, SCRIPT.replace("WIDTH = 8", "WIDTH = 12")), capture_output=True, text=True, timeout=200
-    )
+    assert "crashed" not in done.stderr
+    assert len(first) == 6
+    again, numbers = ran()
+    assert again.returncode == 0, again.stderr
+    assert "6 runs had ended before" in again.stderr
+    assert numbers == first
+    changed, numbers = ran(OWN.replace("/ 2", "/ 3"))
+    assert changed.returncode == 0, changed.stderr
+    assert {name for name in first if numbers[name] != first[name]} == {n for n in first if n.startswith("own")}
+    wider, _ = ran(OWN.replace("WIDTH = 8", "WIDTH = 12"))
     assert wider.returncode == 1
     assert "is of another comparison (model: " in wider.stderr
 
@@ -350,33 +365,6 @@ def test_a_stop_is_told_beside_the_results_and_not_among_them(tmp_path, monkeypa
     with pytest.raises(KeyboardInterrupt):
         here(tmp_path, model=TINY)
     assert capsys.readouterr() == ("", f"\nstopped; the same call goes on from {tmp_path}\n")
-
-
-def test_a_norm_of_a_script_that_changes_is_trained_again(tmp_path):
-    own = SCRIPT.replace("import normkit as nk\n", "import normkit as nk\n" + METHOD.format("own", "Own"))
-    own = own.replace('["layernorm", "dyt"]', '["layernorm", "own"]')
-    found = []
-    for text in (own, own, own.replace("/ 2", "/ 3")):
-        done = subprocess.run(script(tmp_path, 4, text), capture_output=True, text=True, timeout=200)
-        assert done.returncode == 0, done.stderr
-        found.append(all_numbers(tmp_path / "out"))
-    first, again, changed = found
-    assert again == first
-    assert {name for name in first if changed[name] != first[name]} == {
-        name for name in first if name.startswith("own")
-    }
-
-
-def test_a_script_compares_norms_of_its_own(tmp_path):
-    (tmp_path / "halves.py").write_text(METHOD.format("half", "Half"))
-    own = SCRIPT.replace(
-        "import normkit as nk\n", "import normkit as nk\nimport halves\n" + METHOD.format("own", "Own")
-    )
-    words = script(tmp_path, 4, own.replace('["layernorm", "dyt"]', '["layernorm", "own", "half"]'))
-    done = subprocess.run(words, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    assert "crashed" not in done.stderr
-    assert len(all_numbers(tmp_path / "out")) == 6
 
 
 def test_ctrl_c_leaves_a_folder_that_goes_on(tmp_path):

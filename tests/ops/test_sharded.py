@@ -19,6 +19,7 @@ def work(task, *arguments):
 
 
 processes = group_of(COUNT, work)
+pair = group_of(2, work)
 
 
 def meshes(shape):
@@ -481,14 +482,14 @@ def test_sizes_that_do_not_fit_are_refused_as_on_one_process(processes):
         assert tried > 50
 
 
-def compiled(name, width, options, sizes, axis):
+def compiled(name, width, options, sizes, axis, count=COUNT):
     """A compiled norm of a DTensor: how far off, how it is placed, how many graphs, and what they send."""
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
 
     axes = axis if isinstance(axis, tuple) else (axis,)
-    mesh, graphs, results = meshes((COUNT,) if len(axes) == 1 else (2, 2)), [], []
+    mesh, graphs, results = meshes((count,) if len(axes) == 1 else (2, 2)), [], []
     x = distribute_tensor(numbers(*sizes, dtype=torch.float64), mesh, [Shard(a) for a in axes]).requires_grad_()
 
     def keep(graph, _):
@@ -520,9 +521,12 @@ COMPILED = {  # forward and backward
 
 
 @pytest.mark.parametrize("case", COMPILED)
-def test_a_compiled_norm_is_one_graph_and_sends_as_little(case, processes):
+def test_a_compiled_norm_is_one_graph_and_sends_as_little(case, request):
+    """On four processes where what is sent depends on how many there are; each of them compiles."""
     *task, sent = COMPILED[case]
-    for off, kept, graphs in processes.ask("compiled", *task):
+    count = COUNT if case.startswith("neighbours") else 2
+    processes = request.getfixturevalue("processes" if count == COUNT else "pair")
+    for off, kept, graphs in processes.ask("compiled", *task, count):
         assert off < 1e-12
         assert kept
         assert graphs == sent

@@ -10,7 +10,7 @@ import torch
 
 # Forked from a process that has done nothing but import these: importing them again took each of them seconds.
 FRESH = "forkserver" if "forkserver" in torch.multiprocessing.get_all_start_methods() else "spawn"
-PRELOADED = ["pytest", "normkit.contract.subject", "torch.distributed.tensor"]
+PRELOADED = ["pytest", "normkit.contract.subject", "torch.distributed.tensor", "torch._dynamo.backends.common"]
 PATIENCE = 120  # seconds that one answer may take
 
 
