@@ -151,6 +151,25 @@ class Scored(torch.nn.Module):
         return type("Output", (), {"logits": logits, "loss": torch.nn.functional.cross_entropy(logits, labels)})
 
 
+class Plain(Scored):
+    """The same as a plain dictionary."""
+
+    def forward(self, inputs, labels):
+        output = super().forward(inputs, labels)
+        return {"loss": output.loss, "logits": output.logits}
+
+
+@pytest.mark.parametrize("kind", [Scored, Plain])
+def test_own_models_return_their_loss_as_an_attribute_or_a_key(kind):
+    model = kind(torch.nn.LayerNorm)
+    x, y = torch.randn(4, 4), torch.tensor([0, 1, 2, 0])
+    output = model(inputs=x, labels=y)
+    assert tasks.scores(output).shape == (4, 3)
+    assert tasks.own_loss(output) == torch.nn.functional.cross_entropy(tasks.scores(output), y)
+    with pytest.raises(ValueError, match="must return its loss, as 'loss', not dict"):
+        tasks.own_loss({"logits": x})
+
+
 @pytest.mark.parametrize("kind", ["pairs", "mappings"])
 def test_own_classifiers_show_their_accuracy(kind, tmp_path, monkeypatch):
     inputs = torch.randn(200, 4, generator=torch.Generator().manual_seed(1))

@@ -1,4 +1,4 @@
-"""Models that nobody here has written: what is refused is refused in a sentence, and nothing is passed over in silence."""
+"""Models that nobody here has written: refused in a sentence, and nothing is passed over in silence."""
 
 import pytest
 import torch

@@ -683,7 +683,7 @@ def test_a_loss_of_sigmoids_is_no_scaled_cross_entropy():
         return F.binary_cross_entropy_with_logits(scores, F.one_hot(y, 10).float())
 
     def batches(step):
-        x, y = points(step)
+        x, _ = points(step)
         return x, (x[:, :1].sum(1) * 3).long().clamp(-4, 4) + 4
 
     _, seen = train(mlp(outputs=10), batches, steps=120, lr=1e-2, loss=loss)

@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -352,8 +352,22 @@ def _pictures(source: str, settings: Settings, size: int | None, channels: int |
 
 
 def scores(output: Any) -> Tensor:
-    """Take the scores from what a model returns: Hugging Face wraps them."""
-    return output.logits if hasattr(output, "logits") else output
+    """Take the scores from what a model returns: Hugging Face wraps them, and a mapping has them by name."""
+    wrapped = part(output, "logits")
+    return output if wrapped is None else wrapped
+
+
+def part(output: Any, name: str) -> Any:
+    """Return a field of what a model returns, by key or attribute; None where there is none."""
+    return output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+
+
+def own_loss(output: Any) -> Tensor:
+    """Return the loss in what a model returns."""
+    value = output if isinstance(output, Tensor) and output.dim() == 0 else part(output, "loss")
+    if value is None:
+        raise ValueError(f"a model that is fed mappings must return its loss, as 'loss', not {type(output).__name__}")
+    return value
 
 
 def next_token(tokens: data.Tokens, build: Callable[[Variant, int], nn.Module]) -> Task:
@@ -427,7 +441,7 @@ def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Ta
 
     def loss(model: nn.Module, batch: Any) -> Tensor:
         if isinstance(batch, dict):
-            return model(**batch).loss
+            return own_loss(model(**batch))
         preds, target = scored(model, batch)
         return F.mse_loss(preds, target) if target.is_floating_point() else F.cross_entropy(preds, target)
 
