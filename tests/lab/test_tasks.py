@@ -151,6 +151,17 @@ class Scored(torch.nn.Module):
         return type("Output", (), {"logits": logits, "loss": torch.nn.functional.cross_entropy(logits, labels)})
 
 
+def test_a_model_that_takes_a_norm_is_built_as_it_is_with_its_own(monkeypatch):
+    rows = [(torch.randn(4), 0) for _ in range(20)]
+    own(monkeypatch, loader=rows, model=lambda norm=torch.nn.RMSNorm: small(norm))
+    build = tasks.load(settings(model="own:model", data="own:loader", batch=None)).build
+    assert any(isinstance(part, torch.nn.RMSNorm) for part in build(Variant("v", norm="original"), 1).modules())
+    own(monkeypatch, loader=rows, model=small)
+    build = tasks.load(settings(model="own:model", data="own:loader", batch=None)).build
+    with pytest.raises(ValueError, match="own:model takes a norm and has none by default: name some"):
+        build(Variant("v", norm="original"), 1)
+
+
 class Plain(Scored):
     """The same as a plain dictionary."""
 

@@ -259,13 +259,20 @@ def _own(name: str, settings: Settings) -> Task:
             return _build_with_norm(factory, name, variant, seed)
         variant.require_parts_of(name)
         torch.manual_seed(seed)
-        return factory(norm=fits.maker(variant.norm))
+        return _as_it_is(factory, name) if variant.norm == ORIGINAL else factory(norm=fits.maker(variant.norm))
 
     own = _own_data(settings, build)
     if own is not None:
         return own
     images = data.kind_of(settings.data) in (IMAGES, SIGNALS)
     return image_class(_images(settings), build) if images else next_token(_bytes(settings), build)
+
+
+def _as_it_is(factory: Callable[..., Any], name: str) -> nn.Module:
+    """Build a model that takes a norm with the one that it has by default."""
+    if inspect.signature(factory).parameters["norm"].default is inspect.Parameter.empty:
+        raise ValueError(f"{name} takes a norm and has none by default: name some, such as layernorm rmsnorm dyt")
+    return factory()
 
 
 def _takes_norm(factory: Callable[..., Any]) -> bool:
