@@ -1,5 +1,8 @@
 """Models that nobody here has written: refused in a sentence, and nothing is passed over in silence."""
 
+import sys
+import types
+
 import pytest
 import torch
 from torch import nn
@@ -72,3 +75,19 @@ def test_what_was_not_measured_is_empty_in_the_table():
     model = nn.Sequential(nn.Linear(8, 8), InFloat32(8)).bfloat16()
     model[1].float()
     assert "nan" not in str(nk.recognize(model))
+
+
+def test_a_model_with_a_reparametrized_layer_is_saved_and_loaded(tmp_path, monkeypatch):
+    """Each such layer has a class of its own, also in a model that is built anew of the same code."""
+
+    def build():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)), nn.LayerNorm(8))
+
+    monkeypatch.setitem(sys.modules, "strangers", types.SimpleNamespace(build=build))
+    model = build()
+    nk.swap(model, "dyt")
+    nk.save(model, tmp_path / "kept", original=build())
+    again, x = nk.load(f"strangers:build@{tmp_path / 'kept'}"), torch.randn(2, 8)
+    assert isinstance(again[1], nk.DyT)
+    torch.testing.assert_close(again(x), model.eval()(x))
