@@ -151,6 +151,36 @@ class Scored(torch.nn.Module):
         return type("Output", (), {"logits": logits, "loss": torch.nn.functional.cross_entropy(logits, labels)})
 
 
+def test_a_model_that_takes_a_norm_is_built_as_it_is_with_its_own(monkeypatch):
+    rows = [(torch.randn(4), 0) for _ in range(20)]
+    own(monkeypatch, loader=rows, model=lambda norm=torch.nn.RMSNorm: small(norm))
+    build = tasks.load(settings(model="own:model", data="own:loader", batch=None)).build
+    assert any(isinstance(part, torch.nn.RMSNorm) for part in build(Variant("v", norm="original"), 1).modules())
+    own(monkeypatch, loader=rows, model=small)
+    build = tasks.load(settings(model="own:model", data="own:loader", batch=None)).build
+    with pytest.raises(ValueError, match="own:model takes a norm and has none by default: name some"):
+        build(Variant("v", norm="original"), 1)
+
+
+class Plain(Scored):
+    """The same as a plain dictionary."""
+
+    def forward(self, inputs, labels):
+        output = super().forward(inputs, labels)
+        return {"loss": output.loss, "logits": output.logits}
+
+
+@pytest.mark.parametrize("kind", [Scored, Plain])
+def test_own_models_return_their_loss_as_an_attribute_or_a_key(kind):
+    model = kind(torch.nn.LayerNorm)
+    x, y = torch.randn(4, 4), torch.tensor([0, 1, 2, 0])
+    output = model(inputs=x, labels=y)
+    assert tasks.scores(output).shape == (4, 3)
+    assert tasks.own_loss(output) == torch.nn.functional.cross_entropy(tasks.scores(output), y)
+    with pytest.raises(ValueError, match="must return its loss, as 'loss', not dict"):
+        tasks.own_loss({"logits": x})
+
+
 @pytest.mark.parametrize("kind", ["pairs", "mappings"])
 def test_own_classifiers_show_their_accuracy(kind, tmp_path, monkeypatch):
     inputs = torch.randn(200, 4, generator=torch.Generator().manual_seed(1))

@@ -71,3 +71,12 @@ def test_a_word_that_is_no_model_is_refused(word, said):
 def test_a_folder_without_a_config_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"holds no config\.json"):
         models.load(str(tmp_path))
+
+
+def test_a_model_that_the_hub_cannot_give_is_refused_in_a_sentence(monkeypatch, capsys):
+    def fails(word, **_):
+        raise OSError("We couldn't connect to the hub.")
+
+    monkeypatch.setattr(library("transformers").AutoConfig, "from_pretrained", fails)
+    assert cli.main(["recognize", "hf:no-one/nothing"]) == 2
+    assert "model 'no-one/nothing' cannot be loaded: We couldn't connect" in capsys.readouterr().err

@@ -566,3 +566,146 @@ def test_what_is_just_enough_is_no_finding(rule, measure, least):
 
     assert told(0.9 * least)
     assert not told(least)
+
+
+def without_zero_grad(model, batches, steps=30):
+    optimizer = SGD(model.parameters(), lr=1e-3)
+    with nk.watch(model, optimizer, every=6) as seen:
+        for step in range(steps):
+            x, y = batches(step)
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    return seen
+
+
+def test_gradients_that_nothing_sets_to_zero():
+    finding = found_anywhere(without_zero_grad(mlp(), points), "kept-gradients")
+    assert "zero_grad" in finding.remedies[0].line
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_of_several_passes_are_no_kept_ones(to_none):
+    model = mlp()
+    optimizer = SGD(model.parameters(), lr=1e-3)
+    with nk.watch(model, optimizer, every=6) as seen:
+        for step in range(60):
+            x, y = points(step)
+            F.cross_entropy(model(x), y).backward()
+            if step % 2:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=to_none)
+    assert absent(seen, "kept-gradients")
+
+
+def found_anywhere(seen, rule):
+    """The one finding of a rule, which comes before all others."""
+    [finding] = seen.diagnosis().of(rule)
+    assert seen.diagnosis()[0].rule == rule
+    run_lines(finding, seen)
+    return finding
+
+
+def test_a_norm_whose_gain_stays_zero_comes_before_the_units_that_it_kills():
+    model = mlp(norm="layernorm")
+    nn.init.zeros_(model[4].weight)  # and the shift is zero too: no gradient comes through the ReLU behind
+    _, seen = train(model, points, steps=30)
+    assert found_anywhere(seen, "zero-output").where == ("4",)
+    assert seen.diagnosis().of("dead-units")[0].cause == "zero-output"
+
+
+def test_a_gain_that_starts_at_zero_and_moves_is_no_finding():
+    class Branch(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.norm = nn.Linear(8, 8), nn.BatchNorm1d(8)
+            nn.init.zeros_(self.norm.weight)
+
+        def forward(self, x):
+            return x + self.norm(self.layer(x))
+
+    _, seen = train(nn.Sequential(Branch(), Branch(), nn.Linear(8, 2)), points, steps=30)
+    assert absent(seen, "zero-output")
+
+
+def test_one_batch_that_is_far_larger_is_named_with_its_step():
+    def batches(step):
+        x, y = points(step)
+        return (x * 1e5 if step == 16 else x), y
+
+    _, seen = train(mlp(), batches, steps=40, make=SGD, lr=0.1)
+    assert "batch of step 17 " in found_anywhere(seen, "outlying-batch").evidence
+
+
+def test_a_decay_that_takes_all_weights_is_named_before_what_it_does():
+    def decayed(parameters, lr):
+        return SGD(parameters, lr=lr, weight_decay=10.0)
+
+    _, seen = train(mlp(), points, steps=60, make=decayed, lr=0.03)
+    found_anywhere(seen, "strong-decay")
+
+
+def test_the_large_feature_of_a_table_is_named_and_not_all_of_it_divided():
+    def batches(step):
+        x, y = points(step)
+        return torch.cat([x[:, :5], 1e5 * x[:, 5:6].abs(), x[:, 6:]], 1), y
+
+    _, seen = train(mlp(), batches, steps=30)
+    finding = found_anywhere(seen, "data-scale")
+    assert "feature 5 " in finding.evidence
+    assert "x.mean(0)" in finding.remedies[0].line
+
+
+def test_samples_that_are_all_the_same():
+    def batches(step):
+        x, y = points(step)
+        return points(0)[0][:1].expand_as(x), y
+
+    _, seen = train(mlp(), batches, steps=120)
+    found_anywhere(seen, "samples-alike")
+
+
+def test_a_momentum_of_zero_is_named():
+    model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32, momentum=0.0), nn.ReLU(), nn.Linear(32, 2))
+    nn.init.normal_(model[0].weight, std=3.0)
+    _, seen = train(model, points, steps=60)
+    assert found(seen, "running-statistics").title == "running statistics stand still"
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4])
+def test_units_that_a_small_batch_leaves_at_zero_are_not_called_dead(batch):
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
+    _, seen = train(model, lambda step: points(step, batch), steps=40, lr=1e-4)
+    assert absent(seen, "dead-units")
+
+
+def test_a_loss_of_sigmoids_is_no_scaled_cross_entropy():
+    def loss(scores, y):
+        return F.binary_cross_entropy_with_logits(scores, F.one_hot(y, 10).float())
+
+    def batches(step):
+        x, _ = points(step)
+        return x, (x[:, :1].sum(1) * 3).long().clamp(-4, 4) + 4
+
+    _, seen = train(mlp(outputs=10), batches, steps=120, lr=1e-2, loss=loss)
+    assert absent(seen, "scaled-loss")
+
+
+def test_a_hard_sample_in_a_loss_that_is_nearly_none_is_no_spike():
+    def batches(step):
+        x, y = points(step, 512)
+        return 4 * x.sign(), torch.cat([1 - y[:1], y[1:]]) if step == 59 else y
+
+    model = mlp(width=64)
+    train(model, batches, steps=55, lr=1e-2, watched=False)
+    losses, seen = train(model, batches, steps=100, lr=1e-4)
+    assert losses[59] > 10 * losses[58], "there is one"
+    assert absent(seen, "loss-spikes")
+    assert absent(seen, "gradient-spikes")
+
+
+def test_a_frozen_layer_of_a_model_that_was_trained_is_not_certain():
+    model = mlp()
+    train(model, points, steps=100, lr=1e-2, watched=False)
+    model[0].requires_grad_(False)
+    _, seen = train(model, points, steps=30)
+    assert found(seen, "frozen-layers").certainty == "possible"

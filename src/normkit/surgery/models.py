@@ -36,7 +36,8 @@ def timm_with(name: str) -> Any:
     timm = library("timm")
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), n=3)
-        raise ValueError(f"timm has no model {name!r}; nearest: {', '.join(near) or 'see timm.list_models()'}")
+        hint = f"nearest: {', '.join(near)}" if near else "timm.list_models() names all"
+        raise ValueError(f"timm has no model {name!r}; {hint}")
     return timm
 
 
@@ -44,11 +45,14 @@ def _transformers(word: str) -> nn.Module:
     transformers = library("transformers")
     if Path(word).is_dir() and not Path(word, "config.json").is_file():
         raise ValueError(f"{word} holds no config.json, so it is no model of transformers")
-    config = transformers.AutoConfig.from_pretrained(word)
-    named = getattr(transformers, (config.architectures or ["AutoModel"])[0], transformers.AutoModel)
-    if Path(word).is_dir() and not list(Path(word).glob("*.safetensors")):
-        return named.from_config(config) if named is transformers.AutoModel else named(config)
-    return named.from_pretrained(word, use_safetensors=True)
+    try:
+        config = transformers.AutoConfig.from_pretrained(word)
+        named = getattr(transformers, (config.architectures or ["AutoModel"])[0], transformers.AutoModel)
+        if Path(word).is_dir() and not list(Path(word).glob("*.safetensors")):
+            return named.from_config(config) if named is transformers.AutoModel else named(config)
+        return named.from_pretrained(word, use_safetensors=True)
+    except (OSError, ValueError) as error:  # neither there nor at hand without a connection, or damaged
+        raise ValueError(f"model {word!r} cannot be loaded: {error}") from error
 
 
 def import_object(source: str, role: str, hint: str = "") -> Any:

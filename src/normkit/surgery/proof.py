@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 
 from normkit.surgery.edits import comparison, edits_since, load_numbers, replay
 from normkit.surgery.flow import arguments, tensors_in
-from normkit.surgery.recognition.specimen import inputs_of, quiet
+from normkit.surgery.recognition.specimen import inputs_of, is_scripted, quiet
 
 DRAWS = 2
 CLOSE = 1e-9  # of the largest number, where weights are float64
@@ -76,6 +76,8 @@ def check_model(owner: str, model: nn.Module) -> None:
         raise TypeError(f"{owner}: model must be a torch.nn.Module, not {type(model).__name__}")
     if any(t.is_meta for t in (*model.parameters(), *model.buffers())):
         raise ValueError(f"{owner}: the model is on the meta device and holds no numbers")
+    if is_scripted(model):
+        raise ValueError(f"{owner}: the model is scripted; hand it in as it was before torch.jit")
 
 
 def ready(owner: str, model: nn.Module, example: Any) -> None:

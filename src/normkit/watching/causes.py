@@ -17,6 +17,11 @@ BLOWN = (
 )
 STEP = ("no-warm-up", "rate-too-high", "large-updates")
 FOLLOWS: Mapping[str, tuple[str, ...]] = {
+    "strong-decay": (*STEP, *BLOWN, "lost-gains", *STOPPED, *LOSS),
+    "zero-output": (*BLOWN, *STOPPED, *LOSS),
+    "kept-gradients": (*STEP, *BLOWN, "always-clipped", *STOPPED, *LOSS),
+    "outlying-batch": ("large-updates", "rate-too-high", *BLOWN, *STOPPED, *LOSS),
+    "samples-alike": (*BLOWN, *STOPPED, *LOSS),
     "data-scale": ("initial-scale", *STEP, *BLOWN, *STOPPED, *LOSS),
     "data-not-finite": (*BLOWN, *STOPPED, *LOSS),
     "loss-not-finite": ("not-a-number", "dead-units", *STOPPED, *LOSS),
@@ -45,7 +50,7 @@ FOLLOWS: Mapping[str, tuple[str, ...]] = {
     "frozen-layers": ("left-out", *LOSS),
     "gradient-spikes": ("loss-spikes", "loss-diverges"),
     "vanishing-gradient": ("stalled-weights", "rate-too-low", "loss-stands", "labels-apart"),
-    "eps-dominates": ("vanishing-gradient", "loss-stands"),
+    "eps-dominates": ("vanishing-gradient", "tokens-alike", "loss-stands"),
     "lost-gains": STOPPED,
     "running-statistics": ("labels-apart", "loss-stands"),
     "left-out": ("stalled-weights", "loss-stands"),

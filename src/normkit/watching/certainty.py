@@ -66,7 +66,7 @@ UNREAD = {
     LOSS: "no loss was read; seen.loss(loss) hands it over",
     "update": "no steps were seen; nk.watch(model, optimizer) sees them",
     "gradient": "no gradients were read",
-    "dead": "activations were not read",
+    "dead": "activations were not read, or fewer than 16 values of a channel",
     "entropy": "no scores were heard, as of kernels that are not torch's own",
 }
 """Why a number is missing, and what helps."""

@@ -76,6 +76,7 @@ def of(model: nn.Module, optimizers: Sequence[Optimizer], every: int) -> dict[st
         "kinds": {plain(site.name): site.what for site in site_list},
         "classes": {plain(site.name): type(site.module).__name__ for site in site_list},
         "attends": [plain(name) for name, m in model.named_modules() if attends(m)],
+        "resets": [plain(s.name) for s in site_list if hasattr(s.module, "reset_parameters")],
         "clips": can_clip(model),
         "eps": {plain(s.name): eps for s in site_list if (eps := eps_of(s.module)) is not None and s.what != BLOCK},
         "momenta": {plain(s.name): m for s in site_list if isinstance(m := getattr(s.module, "momentum", None), float)},

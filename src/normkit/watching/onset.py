@@ -1,8 +1,10 @@
-"""Where numbers first were not finite: data, output or gradient, looked at on every step by one sum each."""
+"""What each step tells: where numbers first were not finite, of data, output or gradient by a sum each; batches far
+larger than all before; gradients that nothing sets to zero."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Any
 
 import torch
@@ -13,9 +15,12 @@ from normkit.watching.sample import skipped
 from normkit.watching.signals import data
 from normkit.watching.signals.output import scores_in
 from normkit.watching.signals.signal import first_tensor
+from normkit.watching.store import BESIDE, LARGEST
 
 PLACES = {"data": "bad_data", "output": "bad_output", "gradient": "bad_gradient"}
 """What each place is called among the numbers."""
+NUMBERS = {**dict.fromkeys(PLACES.values(), LARGEST), "jump": LARGEST, "jump_step": BESIDE, "kept_gradients": LARGEST}
+MANY = 10  # batches before one that may be called far larger; steps in a row that keep their gradient
 WAITING = 4096  # sums that wait on their devices; of more the devices are waited for between two samples
 
 
@@ -27,6 +32,11 @@ class Onset:
         self.kept: list[tuple[int, str, Tensor]] = []
         self.calls: list[tuple[str, Tensor]] = []
         self.watched: nn.Parameter | None = None
+        self.last: tuple[Tensor | None, int] = None, 0  # its gradient at the last step, and how often that was written
+        self.kept_gradients = 0  # steps in a row
+        self.sums = 0  # of batches so far
+        self.largest = 0.0  # of them
+        self.jump = (0.0, 0.0)  # the largest ratio of one to all before, and its step
 
     def listen(self, model: nn.Module) -> Any:
         """Look at each call of the whole model; returns the handle of the hook."""
@@ -53,13 +63,14 @@ class Onset:
             self.watched = min(having, key=Tensor.numel) if having else None
         if self.watched is not None:
             self._add("gradient", self.watched.grad)
+            self._compare(self.watched.grad)
         self.kept += [(step, place, total) for place, total in self.calls]
         self.calls = []
         if len(self.kept) > WAITING:
             self.look()
 
     def look(self) -> Tensor:
-        """Return the first bad step of each place, 0 where there is none; here the device is waited for."""
+        """Return :data:`NUMBERS`, of each place the first bad step, 0 where there is none; the device is waited for."""
         kept, self.kept = self.kept, []
         if kept:
             device = kept[-1][2].device
@@ -67,4 +78,24 @@ class Onset:
             for (step, place, _), is_fine in zip(kept, fine, strict=True):
                 if not is_fine and not self.first[place]:
                     self.first[place] = step
-        return torch.tensor([float(self.first[place]) for place in PLACES])
+            sizes = torch.stack([total.double().to(device) for *_, total in kept]).abs().tolist()
+            self._follow([(step, size) for (step, place, _), size in zip(kept, sizes, strict=True) if place == "data"])
+        places = [float(self.first[place]) for place in PLACES]
+        return torch.tensor([*places, *self.jump, float(self.kept_gradients >= MANY)])
+
+    def _follow(self, sizes: list[tuple[int, float]]) -> None:
+        """Compare the sum of each batch with the largest of all before."""
+        for step, size in sizes:
+            if self.sums >= MANY and self.largest and math.isfinite(size):
+                self.jump = max(self.jump, (size / self.largest, float(step)))
+            self.sums += 1
+            self.largest = max(self.largest, size) if math.isfinite(size) else self.largest
+
+    def _compare(self, gradient: Tensor | None) -> None:
+        """Count the steps whose gradient is the last one's tensor, written to once: by the backward pass alone.
+
+        One that was set to zero in place is written to twice, and one that is set to None is another tensor.
+        """
+        now = gradient, gradient._version if gradient is not None else 0
+        again = gradient is not None and gradient is self.last[0] and now[1] == self.last[1] + 1
+        self.kept_gradients, self.last = self.kept_gradients + 1 if again else 0, now

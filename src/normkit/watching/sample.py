@@ -169,6 +169,7 @@ class Sample:
                 self.noise.called(0 if x is None else len(x))
                 if x is not None:
                     self._join((DATA, "data"), data.read(x), data.NUMBERS)
+                    self._join((DATA, "features"), data.features(x), data.FEATURES)
                 if scores is not None:
                     self.handles.append(self.outputs.listen(scores))
             except Exception as error:

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from normkit import check
-from normkit.watching import facts, sample, taps, trials, writers
+from normkit.watching import facts, onset, sample, taps, trials, writers
 from normkit.watching.batch import Batch
 from normkit.watching.diagnosis import Diagnosis, all_signs
 from normkit.watching.history import BAD, LOSS, PEAK, History
-from normkit.watching.onset import PLACES, Onset
+from normkit.watching.onset import Onset
 from normkit.watching.sample import FAMILIES, Row, Sample, skipped
 from normkit.watching.seen import Seen
 from normkit.watching.signals.parameters import Spectra, carried, unseen_rows
@@ -247,7 +247,7 @@ class Watch(Seen):
             return
         step, row = pending
         if self.optimizers:
-            row.add([(BAD, what) for what in PLACES.values()], [LARGEST] * len(PLACES), self.onset.look())
+            row.add([(BAD, what) for what in onset.NUMBERS], onset.NUMBERS.values(), self.onset.look())
         values = row.values()
         self.store.add(step, row.columns, row.words, values)
         if self.room is not None:

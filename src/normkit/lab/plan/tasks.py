@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -259,13 +259,20 @@ def _own(name: str, settings: Settings) -> Task:
             return _build_with_norm(factory, name, variant, seed)
         variant.require_parts_of(name)
         torch.manual_seed(seed)
-        return factory(norm=fits.maker(variant.norm))
+        return _as_it_is(factory, name) if variant.norm == ORIGINAL else factory(norm=fits.maker(variant.norm))
 
     own = _own_data(settings, build)
     if own is not None:
         return own
     images = data.kind_of(settings.data) in (IMAGES, SIGNALS)
     return image_class(_images(settings), build) if images else next_token(_bytes(settings), build)
+
+
+def _as_it_is(factory: Callable[..., Any], name: str) -> nn.Module:
+    """Build a model that takes a norm with the one that it has by default."""
+    if inspect.signature(factory).parameters["norm"].default is inspect.Parameter.empty:
+        raise ValueError(f"{name} takes a norm and has none by default: name some, such as layernorm rmsnorm dyt")
+    return factory()
 
 
 def _takes_norm(factory: Callable[..., Any]) -> bool:
@@ -352,8 +359,22 @@ def _pictures(source: str, settings: Settings, size: int | None, channels: int |
 
 
 def scores(output: Any) -> Tensor:
-    """Take the scores from what a model returns: Hugging Face wraps them."""
-    return output.logits if hasattr(output, "logits") else output
+    """Take the scores from what a model returns: Hugging Face wraps them, and a mapping has them by name."""
+    wrapped = part(output, "logits")
+    return output if wrapped is None else wrapped
+
+
+def part(output: Any, name: str) -> Any:
+    """Return a field of what a model returns, by key or attribute; None where there is none."""
+    return output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+
+
+def own_loss(output: Any) -> Tensor:
+    """Return the loss in what a model returns."""
+    value = output if isinstance(output, Tensor) and output.dim() == 0 else part(output, "loss")
+    if value is None:
+        raise ValueError(f"a model that is fed mappings must return its loss, as 'loss', not {type(output).__name__}")
+    return value
 
 
 def next_token(tokens: data.Tokens, build: Callable[[Variant, int], nn.Module]) -> Task:
@@ -427,7 +448,7 @@ def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Ta
 
     def loss(model: nn.Module, batch: Any) -> Tensor:
         if isinstance(batch, dict):
-            return model(**batch).loss
+            return own_loss(model(**batch))
         preds, target = scored(model, batch)
         return F.mse_loss(preds, target) if target.is_floating_point() else F.cross_entropy(preds, target)
 

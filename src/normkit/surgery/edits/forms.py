@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations as class_of
 
 from normkit import catalog
 from normkit.norm import Norm
@@ -56,7 +57,9 @@ def words_of(old: nn.Module, new: nn.Module) -> tuple[str, Words] | None:
 
 def _alike(old: nn.Module, new: nn.Module) -> bool:
     """Whether two modules are of one class, with children and tensors of the same names, and were built alike."""
-    if type(old) is not type(new) or [n for n, _ in old.named_children()] != [n for n, _ in new.named_children()]:
+    if class_of(old) is not class_of(new) or [n for n, _ in old.named_children()] != [
+        n for n, _ in new.named_children()
+    ]:
         return False
     if old._parameters.keys() != new._parameters.keys() or old._buffers.keys() != new._buffers.keys():
         return False

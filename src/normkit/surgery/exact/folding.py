@@ -177,16 +177,17 @@ def _sites(model: nn.Module, example: Any, where: Where) -> tuple[dict[str, Fold
     """The norms that may be folded, and those that may not, with the reason."""
     sites: dict[str, Foldable] = {}
     left: dict[str, Change] = {}
+    shapes = inputs_of(model, example)
     for name, part in model.named_modules():
         if takes_batch_statistics(part) and selects(where, name, part):
-            _enter(sites, left, name, type(part).__name__, _batch, part)
+            _enter(sites, left, name, type(part).__name__, _batch, part, len(shapes.get(name, ())))
     done = [*sites, *left]
 
     def others(name: str, part: nn.Module) -> bool:
         return not any(name == other or name.startswith(f"{other}.") for other in done)
 
     known: set[int] = set()
-    for name, match in sized_table(model, inputs_of(model, example), others).items():
+    for name, match in sized_table(model, shapes, others).items():
         part = model.get_submodule(name)
         if id(part) in known or not selects(where, name, part):
             continue
@@ -195,7 +196,7 @@ def _sites(model: nn.Module, example: Any, where: Where) -> tuple[dict[str, Fold
             left[name] = Change(name, match.kind, why_not=f"not recognized: {match.why_not}")
         else:
             was = norm_words(match)
-            _enter(sites, left, name, was, _recognized, part, match)
+            _enter(sites, left, name, was, _recognized, part, match, len(shapes.get(name, ())))
     return sites, left
 
 
@@ -216,7 +217,7 @@ def _enter(
         sites[name] = site
 
 
-def _batch(name: str, norm: nn.Module) -> Foldable | None:
+def _batch(name: str, norm: nn.Module, axes: int) -> Foldable | None:
     """A batch norm of torch, of the library, or derived from torch's, with the layers that act on what it gives."""
     refusal = specimen.refusal(norm)
     if refusal is not None:
@@ -228,9 +229,8 @@ def _batch(name: str, norm: nn.Module) -> Foldable | None:
         if rest or not isinstance(norm, Norm) or getattr(norm, "weight", None) is None:
             raise
         carried = {own: own for own in ("weight", "bias") if getattr(norm, own, None) is not None}
-        return _gain(
-            name, Match(type(norm).__name__, norm.card.name, dict(norm.arguments), carried=carried), norm, _axis(norm)
-        )
+        match = Match(type(norm).__name__, norm.card.name, dict(norm.arguments), carried=carried)
+        return _gain(name, match, norm, _axis(norm), axes)
     layers = [norm.get_submodule(layer) for layer in rest]
     left = nn.Identity() if not layers else layers[0] if len(layers) == 1 else nn.Sequential(*layers)
     return Foldable(name, type(norm).__name__, _axis(norm), scale, offset, left.eval(), False, "gone")
@@ -242,7 +242,7 @@ def _axis(norm: Any) -> int:
     return -1 if last or getattr(norm, "channels_last", False) else 1
 
 
-def _recognized(name: str, norm: nn.Module, match: Match) -> Foldable | None:
+def _recognized(name: str, norm: nn.Module, match: Match, axes: int) -> Foldable | None:
     """A norm that was recognized: a scale and shift in evaluation, or one whose gain and shift are."""
     if match.module is None or not match.sized:
         raise Stays("its width is not known")
@@ -253,11 +253,11 @@ def _recognized(name: str, norm: nn.Module, match: Match) -> Foldable | None:
         return Foldable(name, type(norm).__name__, _axis(own), scale, offset, left.eval(), False, "gone")
     if match.behind:
         raise Stays(f"it has its {match.behind[0]} behind the norm")
-    return _gain(name, match, norm, _axis(own))
+    return _gain(name, match, norm, _axis(own), axes)
 
 
 @torch.no_grad()
-def _gain(name: str, match: Match, norm: nn.Module, axis: int) -> Foldable | None:
+def _gain(name: str, match: Match, norm: nn.Module, axis: int, axes: int) -> Foldable | None:
     """Gain and shift of a norm, and the norm without; None where there is nothing to fold."""
     begun = specimen.tensors(catalog.find(match.name).create(**match.kwargs))  # type: ignore[arg-type]
     learned = {ours: theirs for ours, theirs in match.carried.items() if ours in ("weight", "bias")}
@@ -268,14 +268,15 @@ def _gain(name: str, match: Match, norm: nn.Module, axis: int) -> Foldable | Non
     if all(torch.equal(t, specimen.tensors(norm)[n]) for n, t in theirs.items()):
         return None
     with specimen.quiet():
-        scale, offset = _between(bare, norm, theirs[next(iter(learned.values()))].numel(), axis)
+        scale, offset = _between(bare, norm, theirs[next(iter(learned.values()))].numel(), axis, axes)
     return Foldable(name, norm_words(match), axis, scale, offset, bare, True, "without gain and shift")
 
 
-def _between(bare: nn.Module, norm: nn.Module, count: int, axis: int) -> tuple[Tensor, Tensor]:
-    """The scale and the shift of each channel that make of one norm's result the other's."""
+def _between(bare: nn.Module, norm: nn.Module, count: int, axis: int, axes: int) -> tuple[Tensor, Tensor]:
+    """The scale and the shift of each channel that make of one norm's result the other's, of inputs with ``axes``."""
     first = next(iter(specimen.tensors(norm).values()))
-    shape = (64, count) if axis == -1 else (8, count, 4, 4)
+    space = (4,) * ((axes or 4) - 2)
+    shape = (64, *space, count) if axis == -1 else (64, count, *space)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(first.device)
     plain, whole = (specimen.first(copy.deepcopy(m).double()(x)).double().movedim(axis, -1) for m in (bare, norm))
     n, y = plain.flatten(0, -2), whole.flatten(0, -2)

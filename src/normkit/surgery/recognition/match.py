@@ -97,11 +97,16 @@ class Recognized(Mapping[str, Match]):
         for name, match in self._sites.items():
             whole = match.error.get("float32", math.nan)
             half = max((match.error[str(h)[6:]] for h in HALVES if str(h)[6:] in match.error), default=math.nan)
-            apart = (f"{whole:.0e}", f"{half:.0e}") if match else ("", "")
+            apart = _rounded(whole), _rounded(half)
             rows.append((name, match.kind, str(match).partition(": ")[2], *apart, match.how))
         return "\n".join([*aligned(rows), f"{len(self.found)} recognized, {len(self.rest)} not"])
 
     __repr__ = __str__
+
+
+def _rounded(error: float) -> str:
+    """Write a difference; nothing where none was measured."""
+    return "" if math.isnan(error) else f"{error:.0e}"
 
 
 class Followed(nn.Module):

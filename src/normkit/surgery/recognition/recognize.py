@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from normkit.surgery.recognition import specimen
+from normkit.surgery.recognition import functional, specimen
 from normkit.surgery.recognition.match import Followed, Match, Recognized, again  # noqa: F401  pickles name it here
 from normkit.surgery.recognition.search import examine
 from normkit.surgery.recognition.specimen import inputs_of
@@ -119,6 +119,9 @@ def _sites(model: nn.Module, widths: Mapping[str, int], where: Where, prove: boo
                 return
             if _looks_so(module):
                 findings[name] = match
+        elif selects(where, name, module) and (functions := functional.norms(module)):
+            why_not = f"its forward calls {' and '.join(functions)} itself, where a module can be exchanged"
+            findings[name] = Match(specimen.kind(module), why_not=why_not)
         for child, part in module.named_children():
             look(f"{name}.{child}" if name else child, part)
 
@@ -139,6 +142,6 @@ def _may_be(module: nn.Module) -> bool:
 
 def _looks_so(module: nn.Module) -> bool:
     """Whether somebody would call it a norm: to say why it was not recognized."""
-    return "norm" in type(module).__name__.lower() and not any(
-        "norm" in type(c).__name__.lower() for c in module.children()
+    return "norm" in specimen.kind(module).lower() and not any(
+        "norm" in specimen.kind(c).lower() for c in module.children()
     )

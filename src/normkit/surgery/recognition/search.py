@@ -40,7 +40,7 @@ class Nearest(NamedTuple):
 
 def examine(module: nn.Module, width: int | None = None, prove: bool = False) -> Match:
     """Return what a module is, or why it is nothing that the catalogue has; ``prove`` probes what was probed before."""
-    kind, why_not = type(module).__name__, specimen.refusal(module)
+    kind, why_not = specimen.kind(module), specimen.refusal(module)
     if why_not is not None:
         return Match(kind, why_not=why_not)
     try:

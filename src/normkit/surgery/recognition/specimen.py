@@ -25,6 +25,7 @@ HOOKS = (
 )
 Refusals = tuple[tuple[Callable[[Any], Any], str], ...]
 OF_A_PART: Refusals = (
+    (lambda part: is_scripted(part), "is scripted: hand in the model as it was before torch.jit"),
     (lambda part: any(getattr(part, hooks, None) for hooks in HOOKS), "has hooks, which may change what it computes"),
     (lambda part: {"forward", "__call__"} & vars(part).keys(), "has a forward of its own, put on the instance"),
 )
@@ -55,6 +56,16 @@ def quiet() -> Iterator[None]:
                 torch.set_default_dtype(usual)
                 random.setstate(python)
                 numpy.random.set_state(numbers)
+
+
+def is_scripted(module: nn.Module) -> bool:
+    """Whether ``torch.jit`` made it, from a module whose code it hides."""
+    return isinstance(module, torch.jit.ScriptModule)
+
+
+def kind(module: nn.Module) -> str:
+    """The name of its class, of a scripted one that of the class it was."""
+    return module.original_name if is_scripted(module) else type(module).__name__  # type: ignore[return-value]
 
 
 def refusal(module: nn.Module) -> str | None:
@@ -186,7 +197,8 @@ def inputs_of(model: nn.Module, example: Any) -> dict[str, tuple[int, ...]]:
             if inputs and torch.is_tensor(inputs[0]):
                 shapes.setdefault(name, tuple(inputs[0].shape))
 
-        part.register_forward_pre_hook(note)
+        if not is_scripted(part):
+            part.register_forward_pre_hook(note)
     with quiet(), torch.no_grad():
         if isinstance(example, Mapping):
             twin(**example)

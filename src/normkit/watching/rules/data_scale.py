@@ -12,6 +12,9 @@ LARGE, SMALL = 5.0, 0.005
 """Root mean square. Layers are drawn for inputs of size one: pixels in [0, 1] have about a half, those up to 255 a
 hundred. A tenth of a percent is no input for a bias that moves by a thousandth."""
 
+APART = 20.0  # of the largest feature over the median one: a single scale then fits only one of them
+EACH = "x = (x - x.mean(0)) / x.std(0).clamp(min=1e-6)  # each feature, by numbers of all training data"
+
 
 def find(history: History) -> Iterator[Finding]:
     """Look at the first tensor that the model is called with, unless it is words."""
@@ -21,15 +24,26 @@ def find(history: History) -> Iterator[Finding]:
     first = next((kind for name, kind in kinds.items() if kind in ("layer", "norm") or name in single), "")
     if not math.isfinite(size) or SMALL <= size <= LARGE or size == 0 or first == "norm":
         return
+    uneven, one = _uneven(history), f"x = (x - {number(mean)}) / {number(max(spread, 1e-12))}"
     yield Finding(
         "the data are not normalized",
         3.8,
         (DATA,),
-        f"what the model is fed has a mean of {number(mean)} and a standard deviation of {number(spread)}; its first "
-        "layer is drawn for 0 and 1, and no norm stands before it.",
+        f"what the model is fed has a mean of {number(mean)} and a standard deviation of {number(spread)}{uneven}; its "
+        "first layer is drawn for 0 and 1, and no norm stands before it.",
         since=history.steps[0],
         leads="outputs as many times too large, units that die in the first steps, and a rate that fits no layer",
         otherwise=f"a size of {SMALL:g} to {LARGE:g}, or a norm that takes it away",
         margin=max(size / LARGE, SMALL / size),
-        remedies=(Remedy("normalized data", f"x = (x - {number(mean)}) / {number(max(spread, 1e-12))}"),),
+        remedies=(Remedy("normalized data", EACH if uneven else one),),
+    )
+
+
+def _uneven(history: History) -> str:
+    """Name the feature that is the large one; nothing where all are alike, or what is fed is no table."""
+    largest, which, usual = (late_median(history.series(DATA, f"data_{w}")) for w in ("largest", "feature", "usual"))
+    return (
+        f", by feature {which:.0f} of size {number(largest)}, where {number(usual)} is the median"
+        if largest > APART * usual
+        else ""
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from normkit.watching.finding import Finding, Remedy
@@ -29,6 +30,7 @@ def find(history: History) -> Iterator[Finding]:
             f"{len(frozen)} of {len(frozen) + len(trained)} matrices have requires_grad=False: "
             f"{', '.join(name for name in names[:4])}{fresh}.",
             leads="layers that stay as they are",
+            margin=math.inf if at_random else 1.0,  # somebody may well tune most of a trained model
             otherwise="layers that require a gradient, or most of a trained model frozen",
             remedies=(
                 Remedy(

@@ -9,7 +9,8 @@ import numpy as np
 from normkit.watching import proposals
 from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
-from normkit.watching.history import History
+from normkit.watching.history import LOSS, PEAK, History
+from normkit.watching.rules import loss_stands
 
 BEFORE = 5  # samples that a sample is compared with
 RATIO = 10.0
@@ -27,7 +28,8 @@ def find(history: History) -> Iterator[Finding]:
     usual = np.array([np.sort(whole[i - BEFORE : i])[-2] for i in range(BEFORE, len(whole))])
     with np.errstate(invalid="ignore"):  # infinite over infinite, of a run that has diverged, is told by another rule
         ratio = whole[BEFORE:] / np.maximum(usual, 1e-30)
-    high = [i for i in range(len(ratio)) if np.isfinite(ratio[i]) and ratio[i] > RATIO]
+    peaks, little = history.series(LOSS, PEAK)[BEFORE:], loss_stands.little(history)
+    high = [i for i in range(len(ratio)) if np.isfinite(ratio[i]) and ratio[i] > RATIO and not peaks[i] < little]
     if not high:
         return
     worst = max(high, key=lambda i: ratio[i])

@@ -9,6 +9,7 @@ import numpy as np
 from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import LOSS, PEAK, History
+from normkit.watching.rules import loss_stands
 
 BEFORE = 5  # samples that a sample is compared with
 RATIO = 3.0  # over the second largest of them, which one spike before does not move
@@ -24,7 +25,12 @@ def find(history: History) -> Iterator[Finding]:
         return
     usual = np.array([np.sort(series[i - BEFORE : i])[-2] for i in range(BEFORE, len(series))])
     jump = peaks[BEFORE:] - usual
-    high = (peaks[BEFORE:] > RATIO * usual) & (jump > HEIGHT * abs(series[0])) & np.isfinite(jump)
+    high = (
+        (peaks[BEFORE:] > loss_stands.little(history))
+        & (peaks[BEFORE:] > RATIO * usual)
+        & (jump > HEIGHT * abs(series[0]))
+        & np.isfinite(jump)
+    )
     if not high.any():
         return
     worst = int(np.argmax(np.where(high, jump, 0)))

@@ -17,6 +17,7 @@ FALLEN = 0.05
 """Of the first loss: healthy trainings of 40 steps were at more than twice as much."""
 NEAR, FLAT = 0.04, 0.03
 """Of the logarithm of the number of classes, and of the loss between the last quarter and the one before."""
+LITTLE = 0.1  # of what equal probabilities give
 NEEDS = Needs("the loss falls", (LOSS,), FEWEST, STEPS)
 
 
@@ -51,6 +52,12 @@ def guessing(history: History) -> float | None:
     """Return the cross entropy of equal probabilities over the outputs of the last matrix, if they are several."""
     matrices = [shape for shape in history.facts["shapes"].values() if len(shape) > 1]
     return math.log(matrices[-1][0]) if matrices and matrices[-1][0] > 1 else None
+
+
+def little(history: History) -> float:
+    """Return the loss below which a cross entropy is nearly none, 0 of another loss: few samples make it."""
+    classes = history.series(LOSS, "classes")
+    return LITTLE * math.log(np.nanmax(classes)) if (classes > 1).any() else 0.0
 
 
 def _is_flat(series: Array) -> bool:

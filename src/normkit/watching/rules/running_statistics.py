@@ -39,6 +39,9 @@ def find(history: History) -> Iterator[Finding]:
     order = sorted(layers, key=lambda name: -abs(math.log(layers[name])))
     if not order:
         return
+    if momenta.get(order[0]) == 0:
+        yield _that_stand(order)
+        return
     ratio = layers[order[0]]
     text = f"{number(ratio)} times the batch's" if ratio > 1 else f"the {number(1 / ratio)}th part of the batch's"
     yield Finding(
@@ -54,6 +57,21 @@ def find(history: History) -> Iterator[Finding]:
         remedies=(
             Remedy("recalibrate", "nk.recalibrate(model, batches)"),
             proposals.swapped(history, "groupnorm"),
+        ),
+    )
+
+
+def _that_stand(names: list[str]) -> Finding:
+    return Finding(
+        "running statistics stand still",
+        3.0,
+        tuple(names),
+        f"the momentum of {names[0]} is 0, so that no batch moves its averages; {len(names)} norms are so.",
+        leads="a model that is right in training and wrong in evaluation",
+        otherwise="a momentum of 0.1 or so, or of None",
+        remedies=(
+            Remedy("a momentum", '[setattr(m, "momentum", 0.1) for m in model.modules() if hasattr(m, "running_var")]'),
+            Remedy("recalibrate", "nk.recalibrate(model, batches)"),
         ),
     )
 

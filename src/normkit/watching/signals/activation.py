@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from normkit.watching.signals.signal import Call, Signal, others, share_of, some, strided, vector
-from normkit.watching.store import BESIDE, LARGEST, LEAST, MEAN
+from normkit.watching.store import BESIDE, LARGEST, LEAST, MEAN, MISSING
 
 ENTRIES = 2**16  # of which the kurtosis is taken: its error is then a few percent
 TINY = 1e-30
+VALUES = 16  # of a channel that is to be dead: a live ReLU is zero in half of them, behind dropout in more
 
 
 def read(call: Call) -> Tensor | None:
     """Return mean, root mean square, the largest size with its channel and token, kurtosis and the share of dead.
 
-    A dead channel is zero for all samples and places.
+    A dead channel is zero for all samples and places, if they are many.
     """
     if call.y is None or call.y.dim() < 2:
         return None
@@ -27,7 +29,12 @@ def read(call: Call) -> Tensor | None:
     token = column.argmax() % column.shape[1]
     spread = (power - mean.square()).clamp(min=TINY)
     kurtosis = (strided(y, ENTRIES) - mean).square().square().mean() / spread.square()
-    return vector(mean, power.sqrt(), largest, channel, token, kurtosis, share_of(peaks == 0))
+    return vector(mean, power.sqrt(), largest, channel, token, kurtosis, dead_share(peaks, y))
+
+
+def dead_share(peaks: Tensor, y: Tensor) -> Tensor:
+    """Return the share of channels whose largest size is zero; missing where that is of few values each."""
+    return share_of(peaks == 0) if y.numel() >= VALUES * peaks.numel() else torch.tensor(MISSING, device=y.device)
 
 
 SIGNAL = Signal(

@@ -1,15 +1,18 @@
-"""What a model is fed: mean and deviation of its first tensor, where that is floating."""
+"""What a model is fed: mean and deviation of its first tensor, where that is floating, and how its features differ."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from normkit.watching.signals.signal import moments, some, tensors_in, vector
-from normkit.watching.store import MEAN
+from normkit.watching.store import BESIDE, LARGEST, MEAN, MISSING
 
 NUMBERS = {"data_mean": MEAN, "data_deviation": MEAN}
+FEATURES = {"data_varies": LARGEST, "data_largest": LARGEST, "data_feature": BESIDE, "data_usual": MEAN}
+FEW = 4  # samples, and features: of fewer nothing is said
 
 
 def read(x: Tensor) -> Tensor | None:
@@ -18,6 +21,22 @@ def read(x: Tensor) -> Tensor | None:
         return None
     mean, variance = moments(some(x).reshape(-1), [0])
     return vector(mean, variance.sqrt())
+
+
+def features(x: Tensor) -> Tensor | None:
+    """Return whether samples differ, and of a table the size of the largest feature, which it is, and the median size.
+
+    >>> features(torch.tensor([[1.0, 2.0, 3.0, 80.0]] * 4)).tolist()
+    [0.0, 80.0, 3.0, 2.0]
+    """
+    if x.dim() < 2 or len(x) < FEW or not x.numel():
+        return None
+    x = some(x)
+    varies = (x != x[:1]).any()
+    if x.dim() != 2 or x.shape[1] < FEW:
+        return vector(varies, *torch.full((3,), MISSING, device=x.device))
+    largest, which = (sizes := x.square().mean(0).sqrt()).max(0)
+    return vector(varies, largest, which, sizes.median())
 
 
 def first_input(args: Any, kwargs: Any) -> Tensor | None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from normkit.watching.signals.signal import LAYER, Call, Place, Signal, others, share_of, some
+from normkit.watching.signals.activation import dead_share
+from normkit.watching.signals.signal import LAYER, Call, Place, Signal, others, some
 from normkit.watching.store import LEAST
 
 
 def read(call: Call) -> Tensor | None:
-    """Return the share of channels of the input that are always zero."""
+    """Return the share of channels of the input that are always zero; missing where a batch is small."""
     if call.x is None or call.x.dim() < 2:
         return None
     x = some(call.x)
-    return share_of(x.abs().amax(others(x, call.axis)) == 0)[None]
+    return dead_share(x.abs().amax(others(x, call.axis)), x)[None]
 
 
 def fits(place: Place) -> bool:

@@ -17,6 +17,7 @@ from normkit.watching.store import MEAN, MISSING
 
 NUMBERS = dict.fromkeys(("cross_entropy", "accuracy", "classes", "loss_scale", "softmax_twice", "rescaled"), MEAN)
 FITS = 0.2  # of the gradient's length that may be left over: smoothed labels leave a tenth
+BALANCED = 0.05  # of the length of a gradient, the sum over classes: that of a softmax has none, of sigmoids it has
 ALONG = 0.999  # the cosine from which on a parameter's gradient is that of the bias which the output begins with
 TINY = 1e-30
 
@@ -75,7 +76,8 @@ class Outputs:
         def take(gradient: Tensor) -> None:
             with torch.no_grad():
                 slope = rows_of_scores(gradient).float()
-                self.target = _of(kept, slope, gradient.numel() / gradient.shape[-1])
+                exact = gradient.dtype != torch.float16  # which loses small slopes, and with them the balance
+                self.target = _of(kept, slope, gradient.numel() / gradient.shape[-1], exact)
                 self.read.append(self.target.read)
                 self.sums.append(gradient.detach().float().flatten(0, -2).sum(0))
 
@@ -108,7 +110,7 @@ def rows_of_scores(x: Tensor) -> Tensor:
     return rows_of(x, -1, max(MOST // x.shape[-1], 1))
 
 
-def _of(z: Tensor, slope: Tensor, count: float) -> Target:
+def _of(z: Tensor, slope: Tensor, count: float, exact: bool = True) -> Target:
     """Return the targets, and loss, accuracy, classes, scale and whether a softmax stands upon one, of (rows, classes).
 
     A target's slope alone is below 0, or rounds to 0 where its probability rounds to 1. Of sure rows without any slope
@@ -134,7 +136,8 @@ def _of(z: Tensor, slope: Tensor, count: float) -> Target:
     accuracy = ((z.argmax(1, keepdim=True) == target) * live).sum() / rows
     classes = torch.tensor(float(z.shape[1]), device=z.device)
     numbers = vector(loss, accuracy, classes, factor * count * live.mean(), twice)
-    known = ((rest < FITS) | twice) & (sloped.sum() > 0)
+    balanced = slope.sum(1).norm() <= BALANCED * slope.norm() if exact else torch.ones_like(twice)
+    known = (((rest < FITS) & balanced) | twice) & (sloped.sum() > 0)
     return Target(target[:, 0], live[:, 0] > 0.5, torch.where(known, numbers, MISSING))
 
 
