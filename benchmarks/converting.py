@@ -24,7 +24,7 @@ from fusing import PIXELS, ROUNDS, WORDS, raced, wide
 from normkit.bench import report as machine
 from normkit.optional import library
 from normkit.surgery.edits.changes import Report
-from normkit.surgery.proof import called, difference
+from normkit.surgery.proof import call_model, difference
 
 LAYERS, TOKENS = 2, 128
 CLOSE = 1e-4  # how far logits may be apart, of the largest
@@ -133,15 +133,15 @@ def became(report: Report, to: str) -> str:
 def row(family: str, to: str) -> tuple[list[str], str]:
     """Convert one model: the cells of its line, and what was missed."""
     before, given = made(family), example(family)
-    wanted = called(before, given)
+    wanted = call_model(before, given)
     told = [family, FAMILIES[family][0], to]
     try:
         report = nk.convert(copy.deepcopy(before), to, given)
     except ValueError as error:
         why = str(error).removeprefix("convert: ")
         return [*told, "", "", "", "", why], "" if family in REFUSED else f"{family} to {to} is refused"
-    apart = difference(wanted, called(report.model, given))
-    old, [[low, middle, high]] = raced([before, report.model], functools.partial(called, example=given), "cpu")
+    apart = difference(wanted, call_model(report.model, given))
+    old, [[low, middle, high]] = raced([before, report.model], functools.partial(call_model, example=given), "cpu")
     numbers = [f"{apart:.0e}", f"{1e3 * old:.1f}", f"{middle:.2f} ({low:.2f}-{high:.2f})"]
     missed = f"{family} to {to} is not refused" if family in REFUSED else ""
     if apart > CLOSE:

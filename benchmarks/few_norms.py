@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import normkit as nk
-from normkit.lab.report.quant import FewBits, predicted
+from normkit.lab.report.quant import FewBits, rank_correlation
 from normkit.lab.report.words import with_interval
 from normkit.optional import library
 
@@ -51,7 +51,7 @@ def table(found: list[FewBits]) -> str:
         lines.append(f"| {variant} | {about} | {' | '.join(values)} |")
     for name, words in (("kurtosis", "rank correlation with kurtosis"), ("outliers", "with outlier channels")):
         columns = [[one for one in found if (one.method, one.bits) == (m, b)] for m in METHODS for b in BITS]
-        ranks = [predicted(column, name) for column in columns]
+        ranks = [rank_correlation(column, name) for column in columns]
         lines.append(f"| {words} | | | | {' | '.join('' if r is None else f'{r:+.2f}' for r in ranks)} |")
     return "\n".join(lines) + "\n"
 

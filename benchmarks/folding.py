@@ -20,7 +20,7 @@ from torch import nn
 import normkit as nk
 from normkit.bench import report as machine
 from normkit.optional import library
-from normkit.surgery.proof import called, describe_error, difference
+from normkit.surgery.proof import call_model, describe_error, difference
 from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
 
 TRIED = 12  # models a family, of which the one with the fewest parameters is taken
@@ -72,7 +72,7 @@ def seconds(*models: nn.Module, x: torch.Tensor) -> list[float]:
     for _ in range(ROUNDS):
         for model, seen in zip(models, times, strict=True):
             start = time.process_time()
-            called(model, x)
+            call_model(model, x)
             seen.append(time.process_time() - start)
     return [statistics.median(seen) for seen in times]
 
@@ -84,7 +84,7 @@ def example(model: Any) -> torch.Tensor:
     if not config.get("fixed_input_size") and own > PIXELS:
         x = torch.randn(1, channels, PIXELS, PIXELS)
         try:
-            called(model, x)
+            call_model(model, x)
             return x
         except Exception:  # windows of its own size do not fit
             pass
@@ -98,12 +98,12 @@ def row(family: str, name: str) -> list[str]:
     before = copy.deepcopy(model)
     try:
         x = example(model)
-        wanted = called(model, x)
+        wanted = call_model(model, x)
         report = nk.fold(model, x)
     except Exception as error:  # what does not run, and what is refused
         return [family, name, f"{norms}", "0", "", "", "", describe_error(error)]
     left = sum(takes_batch_statistics(part) for part in model.modules())
-    apart = difference(wanted, called(model, x))
+    apart = difference(wanted, call_model(model, x))
     old, new = seconds(before, model, x=x)
     reasons: dict[str, int] = {}
     for change in report:

@@ -29,7 +29,7 @@ from normkit.surgery.edits.changes import Report
 from normkit.surgery.exact.racing import MOST as MOST_TURNS
 from normkit.surgery.exact.racing import SECONDS as LIMIT
 from normkit.surgery.flow import tensors_in
-from normkit.surgery.proof import called, difference
+from normkit.surgery.proof import call_model, difference
 
 ROUNDS, MOST, SECONDS = 7, 49, 3.0  # turns about: at least, at most, and for how long
 WORDS, LONGEST, PIXELS = 512, 512, 224
@@ -165,9 +165,9 @@ def measured(
     """Fuse one model: what became of its norms, how far results are apart, time, and what is and could be gained."""
     before, given = made(family, device, dtype).train(training), example(family, size, device, dtype)
     report = nk.fuse(twin(before), given, training=training)
-    apart = difference(called(before.eval(), given), called(report.model.eval(), given))
+    apart = difference(call_model(before.eval(), given), call_model(report.model.eval(), given))
     rivals = [model.train(training) for model in (before, report.model, without(before, report))]
-    run = functools.partial(step, given=given) if training else functools.partial(called, example=given)
+    run = functools.partial(step, given=given) if training else functools.partial(call_model, example=given)
     old, ratios = raced(rivals, run, device)
     kinds = [sum(word in (change.became or "") for change in report) for word in ("addition", "turn")]
     what = f"{len(report.done)} of {len(report)}, {kinds[0]} + {kinds[1]}"

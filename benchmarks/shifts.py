@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 import normkit as nk
-from normkit.lab.plan.findings import LEVEL, Interval, holm, interval, paired
+from normkit.lab.plan.findings import LEVEL, Interval, compare_pairs, holm, interval
 from normkit.lab.report.shift import points
 
 HERE = Path(__file__).parent / "results"
@@ -120,7 +120,7 @@ def orders(found: dict[tuple[str, str, str], Cell]) -> dict[tuple[str, str, str]
     compared = {}
     for stream in STREAMS:
         keys = [key for key in found if key[1] == stream and key[2] in ("eata", "sar")]
-        pairs = [paired(found[key].after, found[key[0], stream, "tent"].after) for key in keys]
+        pairs = [compare_pairs(found[key].after, found[key[0], stream, "tent"].after) for key in keys]
         corrected = holm(p for _, p in pairs)
         compared |= {key: (over, p) for key, (over, _), p in zip(keys, pairs, corrected, strict=True)}
     return compared

@@ -35,7 +35,7 @@ from normkit.choice import parsed
 from normkit.claims import pages, shelf
 from normkit.files import replace_file
 from normkit.lab.plan.data import images_of, signals_of, text_of
-from normkit.lab.plan.models import permuted, same_start
+from normkit.lab.plan.models import permute_outputs, same_start
 from normkit.lab.plan.optimizers import optimizer_for, usual_rate
 from normkit.transformer import Encoder
 
@@ -270,7 +270,7 @@ def train(arm: Arm, trials: Sequence[Trial], seeds: Sequence[int]) -> Tensor:
     """Train a network for each trial and seed: what each is worth (trials, seeds), infinity where it diverged."""
     models = [same_start(network(arm), seed, arm.placement) for seed in seeds]
     if arm.twin:
-        models = [permuted(model, seed) for model, seed in zip(models, seeds, strict=True)]
+        models = [permute_outputs(model, seed) for model, seed in zip(models, seeds, strict=True)]
     weights, count = Weights(arm, models, trials), len(trials)
     buffers = {name: value.repeat(count, *[1] * (value.dim() - 1)) for name, value in weights.buffers.items()}
     scores = vmap(lambda w, b, x: functional_call(models[0], (w, b), (x,)), in_dims=(0, 0, 0))

@@ -29,7 +29,7 @@ def run_list(options: argparse.Namespace, standing: Callable[[list[Card]], list[
     if standing is not None and not (cards := standing(cards)):
         raise ValueError(f"none of the methods that {options.pattern!r} names fits {options.fits!r}")
     if options.json:
-        say(json.dumps([described(card) for card in cards], indent=2))
+        say(json.dumps([describe(card) for card in cards], indent=2))
         return 0
     width = max(len(card.name) for card in cards)
     for place, members in reference.rooms(cards).items():
@@ -127,7 +127,7 @@ def _is_of(name: str, pattern: str) -> bool:
     return any(fnmatch.fnmatch(catalog.plain("".join(words[at:])), target) for at in starts)
 
 
-def described(card: Card) -> dict[str, Any]:
+def describe(card: Card) -> dict[str, Any]:
     """Return what is known of a method, as plain values."""
     return {
         "name": card.name,
@@ -167,11 +167,11 @@ def run_show(options: argparse.Namespace, claimed: Callable[[str], str]) -> int:
     if options.json:
         state = {entry.name: {"shape": entry.shape, "kind": entry.kind} for entry in reference.state(card)}
         beside = {"explanation": reference.explanation(card), "state": state, "claims": claimed(card.name)}
-        say(json.dumps({**described(card), **beside}, indent=2))
+        say(json.dumps({**describe(card), **beside}, indent=2))
     else:
         if brought:
             say(f"{options.name} is {card.name} with {reference.write(brought)}\n")
-        parts = [*sections(card), ("Claims", indented(claimed(card.name)))]
+        parts = [*sections(card), ("Claims", indent(claimed(card.name)))]
         say("\n\n".join(f"{title}\n{body}" if title else body for title, body in parts if body))
     return 0
 
@@ -180,23 +180,23 @@ def sections(card: Card) -> list[tuple[str, str]]:
     """Return title and text of every part of the description; an empty text is left out."""
     return [
         ("", f"{card.name}: {card.summary}\n{reference.folder(card)}, {reference.form(card)} {card.entry.__name__}"),
-        ("", explained(card)),
-        ("Use", indented(reference.usage(card))),
-        ("Arguments", indented("\n".join(table(argument_rows(card))))),
-        ("Takes the arguments of", indented("\n".join(table(reference.forms(card))))),
-        ("Other names", indented("\n".join(table(reference.aliases(card))))),
-        ("Axes", indented("\n".join(axes_lines(card)))),
-        ("Step", indented("\n".join(reference.drawn_step(card) if card.kind.name == "optimizer" else []))),
-        ("State", indented("\n".join(state_lines(card)))),
-        ("Replaces", indented(", ".join(card.replaces))),
-        ("Unchanged by", indented(", ".join(card.invariant))),
-        ("Paper", indented(card.paper)),
-        ("Evidence", indented(reference.evidence(card))),
-        ("Does not keep", indented("\n".join(f"{line}: {reason}" for line, reason in reference.exemptions(card)))),
+        ("", explain(card)),
+        ("Use", indent(reference.usage(card))),
+        ("Arguments", indent("\n".join(table(argument_rows(card))))),
+        ("Takes the arguments of", indent("\n".join(table(reference.forms(card))))),
+        ("Other names", indent("\n".join(table(reference.aliases(card))))),
+        ("Axes", indent("\n".join(axes_lines(card)))),
+        ("Step", indent("\n".join(reference.drawn_step(card) if card.kind.name == "optimizer" else []))),
+        ("State", indent("\n".join(state_lines(card)))),
+        ("Replaces", indent(", ".join(card.replaces))),
+        ("Unchanged by", indent(", ".join(card.invariant))),
+        ("Paper", indent(card.paper)),
+        ("Evidence", indent(reference.evidence(card))),
+        ("Does not keep", indent("\n".join(f"{line}: {reason}" for line, reason in reference.exemptions(card)))),
     ]
 
 
-def explained(card: Card) -> str:
+def explain(card: Card) -> str:
     """The docstring as a terminal shows it: single quotes of code, and the paper's line left to its own part."""
     paragraphs = reference.explanation(card).replace("``", "`").split("\n\n")
     return "\n\n".join(text for text in paragraphs if not cites(" ".join(text.split()), card.paper))
@@ -252,6 +252,6 @@ def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False) or [""]
 
 
-def indented(text: str) -> str:
+def indent(text: str) -> str:
     """Set a text off by two columns."""
     return textwrap.indent(text, "  ")

@@ -23,7 +23,7 @@ FUZZED = KERNELS / "fuzzed.json"  # what `python -m tests.fuzz --record` wrote d
 
 def examine() -> dict[str, str | int]:
     """Return label and finding, in the order that they are printed."""
-    return {**machine(), **cpu_kernels(), **gpu_kernels(), **fuzzed(), "compiler for torch.compile": compiler()}
+    return {**machine(), **cpu_kernels(), **gpu_kernels(), **fuzz_calls(), "compiler for torch.compile": compiler()}
 
 
 def machine() -> dict[str, str | int]:
@@ -95,7 +95,7 @@ def gpu_kernels() -> dict[str, str]:
     }
 
 
-def fuzzed() -> dict[str, str]:
+def fuzz_calls() -> dict[str, str]:
     """Return, for each instruction set, on how many random calls the kernels were held to float64, and where."""
     known = json.loads(FUZZED.read_text()) if FUZZED.exists() else {}
     return {f"fuzzed, {name}": "; ".join(_describe_runs(known.get(name, {}))) or "never" for name in kernels.SETS}

@@ -306,7 +306,7 @@ def _ran(model: nn.Module, inputs: Sequence[Any], parameters: Sequence[nn.Parame
         for m in model.modules()
         if isinstance(m._parameters.get("weight"), nn.Parameter)
     ]
-    with hooked(hooks), trial(model):
+    with remove_after(hooks), trial(model):
         outputs = [o for o in tensors_in(model(*inputs)) if o.requires_grad]
         cosines = _cosines(outputs, parameters)
     last = [makers[id(o)]._parameters["weight"] for o in outputs if id(o) in makers]
@@ -356,7 +356,7 @@ def mode(model: nn.Module, training: bool | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def hooked(hooks: Sequence[Any]) -> Iterator[None]:
+def remove_after(hooks: Sequence[Any]) -> Iterator[None]:
     """Remove hooks in the end.
 
     >>> layer = nn.ReLU()

@@ -250,8 +250,8 @@ def test_a_quick_race_has_one_size_and_one_layout_of_each(monkeypatch):
     ]
     monkeypatch.setattr(bench, "line_up", lambda options: [])
     monkeypatch.setattr(bench, "measure", lambda lined_up, rounds, compile, *rest: {"asked": (rounds, compile)})
-    assert bench.measured(asked.parse_args(["--quick"]), None)["asked"] == (5, False)
-    assert bench.measured(asked.parse_args([]), None)["asked"] == (15, True)
+    assert bench.measure_all(asked.parse_args(["--quick"]), None)["asked"] == (5, False)
+    assert bench.measure_all(asked.parse_args([]), None)["asked"] == (15, True)
 
 
 def test_of_a_room_the_modules_race_and_its_functions_do_not():

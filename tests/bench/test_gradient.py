@@ -26,7 +26,7 @@ def test_states_are_what_the_papers_promise():
     numbers = dict.fromkeys(("sinkgd", "muon", "grams"), 0)
     for name in numbers:
         parts = gradient.line_up(name, model)[f"normkit {name}"]
-        gradient.stepped(parts)()
+        gradient.step_of(parts)()
         numbers[name] = gradient.state_bytes(parts)
     inside = sum(p.numel() for p in gradient.hidden_matrices(model))
     everything = sum(p.numel() for p in model.parameters())
@@ -38,8 +38,8 @@ def test_states_are_what_the_papers_promise():
 
 
 def test_an_optimizer_is_given_what_it_needs_besides_a_rate():
-    assert gradient.needed("lawn") == {"free_steps": 1}
-    assert gradient.needed("muon") == {}
+    assert gradient.needs_of("lawn") == {"free_steps": 1}
+    assert gradient.needs_of("muon") == {}
     lawn = gradient.line_up("lawn", gradient.with_gradients(1, 8, 11))["normkit lawn"]
     assert [part.param_groups[0]["lr"] for part in lawn] == [gradient.RATE]
 

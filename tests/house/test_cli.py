@@ -142,9 +142,9 @@ def test_doctor_says_which_instruction_sets_were_fuzzed_where(monkeypatch, tmp_p
     now = {"cases": 70000, "date": "2027-01-31", "sources": doctor.sources()}
     record = {"avx2": {"Xeon": now, "EPYC": {**now, "sources": "of before"}}, "avx512": {"EPYC": now}}
     monkeypatch.setattr(doctor, "FUZZED", tmp_path / "fuzzed.json")
-    assert set(doctor.fuzzed().values()) == {"never"}
+    assert set(doctor.fuzz_calls().values()) == {"never"}
     doctor.FUZZED.write_text(json.dumps(record))
-    assert doctor.fuzzed() == {
+    assert doctor.fuzz_calls() == {
         "fuzzed, baseline": "never",
         "fuzzed, avx2": "70,000 cases on Xeon, 2027-01-31; 70,000 cases on EPYC, 2027-01-31, of other sources",
         "fuzzed, avx512": "70,000 cases on EPYC, 2027-01-31",

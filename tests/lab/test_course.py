@@ -55,7 +55,7 @@ def test_rounds_that_are_none_are_not_read(row, folder):
 
 
 def test_a_comparison_is_locked_in_a_folder_of_folders_that_are_not_there_yet(tmp_path):
-    with course.locked(str(tmp_path / "runs" / "one")):
+    with course.lock_folder(str(tmp_path / "runs" / "one")):
         assert (tmp_path / "runs" / "one").is_dir()
 
 

@@ -16,7 +16,7 @@ from helpers import all_numbers
 
 from normkit import cli
 from normkit.lab import course, logs, request
-from normkit.lab.files import Damaged, Folder, sealed
+from normkit.lab.files import Damaged, Folder, seal
 from normkit.lab.plan import plan
 from normkit.lab.report import page as report
 from normkit.lab.report import times
@@ -285,7 +285,7 @@ FUZZED = [kind for kind in KINDS if kind not in (*EMPTY, "report")]
 @pytest.mark.parametrize("kind", FUZZED)
 def test_no_flip_or_cut_of_a_file_is_read_as_something_else(kind, halfway):
     if kind == "speed":
-        halfway.speed.write_text(sealed(json.loads(halfway.speed.read_text())))
+        halfway.speed.write_text(seal(json.loads(halfway.speed.read_text())))
     path, draw = KINDS[kind](halfway), random.Random(0)
     whole, right = path.read_bytes(), content_of(kind, KINDS[kind](halfway), halfway)
     assert right

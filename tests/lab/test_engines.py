@@ -130,7 +130,7 @@ def scripted(root, *script):
 
 
 def test_a_run_that_is_lost_over_and_over_has_crashed(tmp_path):
-    lost = engines.lost("power cut")
+    lost = engines.crash_result("power cut")
     folder, plan, engine, seen, conduct = scripted(tmp_path, lost, lost, lost)
     name = run().name
     folder.log(name).write_text('{"event": "start", "variant": "rmsnorm", "lr": 0.01, "seed": 1}\n{"event": "st')
@@ -139,8 +139,8 @@ def test_a_run_that_is_lost_over_and_over_has_crashed(tmp_path):
     assert [end["status"] for end in seen if end] == ["interrupted", "interrupted", "crashed"]
     assert results[name]["error"] == "power cut, 3 times"
     assert logs.read(folder.log(name)).whole
-    assert runs.ended(folder, plan)[name]["error"] == "power cut, 3 times"
-    assert runs.ended(folder, plan, retry=True) == {}
+    assert runs.read_results(folder, plan)[name]["error"] == "power cut, 3 times"
+    assert runs.read_results(folder, plan, retry=True) == {}
 
 
 def test_a_folder_that_cannot_be_written_stops_everything(tmp_path):

@@ -99,7 +99,7 @@ def test_what_is_known_goes_to_other_processes(examined):
     exchanges.exchange(Net(), "dyt", "my:Net")
     variant = Variant("dyt", norm="dyt")
     assert exchanges.layers(exchanges.exchange(Net(), "dyt", "my:Net"), variant, "my:Net") == {"norm": "2 norms"}
-    packed = handed.packed([])
+    packed = handed.pack([])
     exchanges.forget()
     handed.unpack(packed)
     before = len(examined)
@@ -151,7 +151,7 @@ def _unpacked():
 
 def test_a_worker_unpacks_what_imports_a_torchvision_of_another_torch(monkeypatch):
     monkeypatch.setattr(handed, "_things", {"model": Needs()})
-    packed = handed.packed(["model"])
+    packed = handed.pack(["model"])
     monkeypatch.setattr(handed, "_things", {})
     monkeypatch.setattr(Needs, "loads", False)
     monkeypatch.setattr(Needs, "tries", 0)

@@ -95,10 +95,10 @@ def test_p_counts_every_exchange_within_seeds_and_draws_some_of_many():
     apart = [abs(sum(s * d for s, d in zip(signs, after - before, strict=True))) for signs in SIGNS]
     exact = np.mean(np.array(apart) >= abs((after - before).sum()) - 1e-12)
     assert 0.004 < exact < 0.5
-    assert factor.permuted(before, after) == pytest.approx(exact)
+    assert factor.permutation_test(before, after) == pytest.approx(exact)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(factor, "EXACT", 0)
-        assert factor.permuted(before, after) == pytest.approx(exact, abs=0.01)
+        assert factor.permutation_test(before, after) == pytest.approx(exact, abs=0.01)
 
 
 SIGNS = list(itertools.product((1, -1), repeat=10))
@@ -112,7 +112,7 @@ def test_p_counts_every_deal_where_exchanges_are_too_few():
         abs(both[list(deal)].mean() - np.delete(both, deal).mean()) for deal in itertools.combinations(range(10), 5)
     ]
     exact = np.mean(np.array(deals) >= abs(before.mean() - after.mean()) - 1e-12)
-    assert factor.permuted(before, after) == pytest.approx(exact)
+    assert factor.permutation_test(before, after) == pytest.approx(exact)
 
 
 def test_luck_that_a_seed_brings_to_both_gaps_hides_nothing():
@@ -120,8 +120,8 @@ def test_luck_that_a_seed_brings_to_both_gaps_hides_nothing():
     chance = np.random.default_rng(5)
     own = chance.normal(0, 0.1, 8)
     before, after = own + chance.normal(0, 0.002, 8), own + 0.01 + chance.normal(0, 0.002, 8)
-    assert factor.permuted(before, after) == 2 / 2**8
-    assert factor.permuted(before[:5], after[:5]) > 0.05
+    assert factor.permutation_test(before, after) == 2 / 2**8
+    assert factor.permutation_test(before[:5], after[:5]) > 0.05
 
 
 def test_three_seeds_are_never_enough_and_two_are_not_tested():

@@ -15,7 +15,7 @@ from normkit.lab.plan.findings import Interval
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
 from normkit.lab.report import page, quant
-from normkit.lab.report.quant import FewBits, predicted
+from normkit.lab.report.quant import FewBits, rank_correlation
 from normkit.lab.training import quantized
 from normkit.quant.kivi import kivi
 from normkit.surgery.quantizing import caching
@@ -149,9 +149,9 @@ def test_a_sign_predicts_by_the_order_of_variants():
         return FewBits(name, "nearest", 2, *[Interval(growth, 0.0, 3)] * 3, None, 0.0, kurtosis, 0.1)
 
     many = [one("a", 1.1, 3.0), one("b", 1.3, 9.0), one("c", 1.2, 4.0), one("d", 1.5, 8.0)]
-    assert predicted(many, "kurtosis") == pytest.approx(0.8)
-    assert predicted(many, "outliers") is None
-    assert predicted(many[:3], "kurtosis") is None
+    assert rank_correlation(many, "kurtosis") == pytest.approx(0.8)
+    assert rank_correlation(many, "outliers") is None
+    assert rank_correlation(many[:3], "kurtosis") is None
 
 
 REFUSED = [

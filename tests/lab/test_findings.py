@@ -43,7 +43,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says():
 
 def test_the_paired_test_is_scipys_over_the_seeds_in_common():
     a, b = {1: 2.0, 2: 2.3, 3: 2.1, 4: 2.2, 9: 7.0}, {4: 2.25, 3: 2.2, 2: 2.31, 1: 2.1, 8: 0.0}
-    difference, p = findings.paired(a, b)
+    difference, p = findings.compare_pairs(a, b)
     expected = stats.ttest_rel([2.0, 2.3, 2.1, 2.2], [2.1, 2.31, 2.2, 2.25])
     assert p == pytest.approx(expected.pvalue)
     assert difference.mean == pytest.approx(-0.065)
@@ -123,7 +123,7 @@ def test_without_the_correction_they_would_not_be():
     false = 0
     for _ in range(200):
         drawn = [losses(random.normal, 5, np.zeros(5), 0.01) for _ in range(7)]
-        false += any(findings.paired(variant, drawn[0])[1] < LEVEL for variant in drawn[1:])
+        false += any(findings.compare_pairs(variant, drawn[0])[1] < LEVEL for variant in drawn[1:])
     assert false > stats.binom.ppf(0.999, 200, LEVEL)
 
 
@@ -192,7 +192,7 @@ def test_the_smallest_difference_that_is_stated_is_found_four_times_in_five(seed
         spread += findings.least(random.normal(0, noise, seeds)) ** 2 / 300
     zero = dict.fromkeys(range(seeds), 0.0)
     drawn = random.normal(math.sqrt(spread), noise, (600, seeds))
-    seen = sum(findings.paired(dict(enumerate(row)), zero)[1] <= LEVEL for row in drawn)
+    seen = sum(findings.compare_pairs(dict(enumerate(row)), zero)[1] <= LEVEL for row in drawn)
     assert 0.72 < seen / 600 < 0.93
 
 
@@ -269,8 +269,8 @@ def test_looking_often_keeps_false_findings_at_one_comparison_of_twenty(variants
 
 def test_the_looks_spend_no_more_than_the_level():
     for most in (3, 4, 5, 24, 30, 200):
-        assert sum(findings.spent(most).values()) == pytest.approx(LEVEL)
-        assert [*findings.spent(most)] == findings.looks(most)
+        assert sum(findings.levels(most).values()) == pytest.approx(LEVEL)
+        assert [*findings.levels(most)] == findings.looks(most)
 
 
 def placed(values, **given):
@@ -334,5 +334,5 @@ def test_so_many_seeds_decide_four_times_in_five_if_the_difference_is_the_one_th
         base = dict(enumerate(np.full(needed, 1.0)))
         other = dict(enumerate(1.0 + random.normal(mean, deviation, needed)))
         equal = findings.equivalence(other, base, margin) <= LEVEL
-        decided += equal or findings.paired(other, base)[1] <= LEVEL
+        decided += equal or findings.compare_pairs(other, base)[1] <= LEVEL
     assert 0.72 <= decided / 400 <= 0.92, (needed, decided)

@@ -67,7 +67,7 @@ def test_a_table_becomes_a_density_that_can_be_loaded(tmp_path, capsys):
 
 
 def test_the_normal_law_and_the_parts_are_as_they_say():
-    data = table.checked("rows", rows(4000))
+    data = table.require_numbers("rows", rows(4000))
     parts = training.split(data)
     assert [len(part) for part in parts] == [3200, 400, 400]
     together = torch.cat(list(parts)).sort(0).values
@@ -79,7 +79,7 @@ def test_the_normal_law_and_the_parts_are_as_they_say():
 def test_the_normal_law_of_columns_of_any_scale_is_that_of_scipy(scales):
     stats = pytest.importorskip("scipy.stats")
     drawn = np.random.default_rng(1).normal(size=(500, 3)) @ np.array([[1, 0.5, -0.2], [0, 1, 0.3], [0, 0, 1]])
-    data = table.checked("rows", drawn * scales)
+    data = table.require_numbers("rows", drawn * scales)
     parts = training.split(data)
     train, test = (part.double().numpy() / scales for part in (parts.train, parts.test))
     law = stats.multivariate_normal(train.mean(0), np.cov(train.T))
@@ -90,13 +90,13 @@ def test_the_normal_law_of_columns_of_any_scale_is_that_of_scipy(scales):
 def test_the_normal_law_takes_a_pixel_that_never_changes():
     values = np.random.default_rng(0).normal(size=(60, 1, 2, 2))
     values[:, 0, 0, 0] = 3.0
-    data = table.checked("images", values)
+    data = table.require_numbers("images", values)
     assert training.normal_bits(training.split(data), data).isfinite().all()
 
 
 def test_even_bytes_cost_eight_bits_and_come_back_as_bytes(tmp_path):
     values = np.random.default_rng(0).integers(0, 256, (200, 1, 2, 2), dtype=np.uint8)
-    data = table.checked("images", values)
+    data = table.require_numbers("images", values)
     parts = training.split(data)
     assert float(parts.train.min()) >= 0
     assert float(parts.train.max()) < 1
@@ -176,7 +176,7 @@ def test_a_flow_is_named_with_arguments_and_a_column_of_few_values_is_told(tmp_p
 
 
 def test_a_sample_beyond_the_range_of_bytes_is_written_as_the_nearest_byte(tmp_path):
-    data = table.checked("images", np.zeros((20, 1, 2, 2), dtype=np.uint8))
+    data = table.require_numbers("images", np.zeros((20, 1, 2, 2), dtype=np.uint8))
     drawn = torch.tensor([-0.3, 0.5, 1.0, 1.7]).view(1, 1, 2, 2)
     best = SimpleNamespace(flow=SimpleNamespace(sample=lambda count: drawn))
     run._write_samples(tmp_path, data, best, 1)
@@ -227,7 +227,7 @@ def test_a_column_that_numbers_the_rows_is_warned_of(tmp_path, capsys):
 
 
 def test_a_run_ends_where_it_has_long_been_best():
-    data = table.checked("rows", rows(60))
+    data = table.require_numbers("rows", rows(60))
     how = {"steps": 400, "lr": 0.05, "hidden": 16, "depth": 2}
     whole = training.fit(data, "spline-coupling", **how)
     ended = training.fit(data, "spline-coupling", patience=50, **how)

@@ -172,17 +172,17 @@ def stop_at(run, name, train, *rest):
 
 def test_names_of_what_is_added_are_made_of_what_varies():
     first = cross(placement=["pre-norm", "post-norm"])
-    again = growth.joined(first, cross(norm=["dyt"], placement=["pre-norm", "post-norm"]), crossed=True)
+    again = growth.join_variants(first, cross(norm=["dyt"], placement=["pre-norm", "post-norm"]), crossed=True)
     assert [v.name for v in again] == ["pre-norm", "post-norm", "pre-norm+dyt", "post-norm+dyt"]
-    assert growth.joined(first, cross(norm=["layernorm"]), crossed=True) == first
+    assert growth.join_variants(first, cross(norm=["layernorm"]), crossed=True) == first
     with pytest.raises(ValueError, match="another variant 'a': norm 'dyt' there, 'rmsnorm' here"):
-        growth.joined([Variant("a", norm="dyt")], [Variant("a", norm="rmsnorm")], crossed=False)
+        growth.join_variants([Variant("a", norm="dyt")], [Variant("a", norm="rmsnorm")], crossed=False)
 
 
 def test_variants_that_are_there_cannot_be_left_out_or_change():
     old = Plan(Settings(), (Variant("a"), Variant("b", norm="dyt")), "a").described()
     new = Plan(Settings(), (Variant("a", norm="rmsnorm"),), "a").described()
-    assert growth.barred(old, new) == [
+    assert growth.obstacles(old, new) == [
         "variant 'a': norm 'layernorm' there, 'rmsnorm' here",
         "variant 'b': there, but not here",
     ]
@@ -199,7 +199,7 @@ def test_a_folder_of_before_grows(tmp_path):
     old = Plan(Settings(), (Variant("a"),), "a").described()
     del old["settings"]["margin"], old["variants"][0]["loss"]
     new = Plan(Settings(seeds=7), (Variant("a"), Variant("b", norm="dyt")), "a").described()
-    assert growth.barred(old, new) == []
+    assert growth.obstacles(old, new) == []
     assert growth.additions(old, new) == ["added: b", "seeds: 7 instead of 5"]
     assert Folder(tmp_path).plan.name == "plan.json"
 

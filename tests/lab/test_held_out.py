@@ -366,7 +366,7 @@ def test_a_run_that_is_stopped_and_resumed_trains_on_nothing_held_out(workers, t
     module = type(sys)("noted")
     module.model, module.train = Noting, loader(shuffle=True, num_workers=workers)
     monkeypatch.setitem(sys.modules, "noted", module)
-    tasks.loaded.cache_clear()
+    tasks.load_task.cache_clear()
     given = {"model": "noted:model", "data": "noted:train", "batch": None, "steps": 30}
     whole = trained(tmp_path / "whole", run(steps=30), **given)
     steps = itertools.count(1)
@@ -385,7 +385,7 @@ def test_a_run_whose_data_have_changed_is_not_resumed(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "changing", module)
     given = {"model": "changing:model", "data": "changing:train", "batch": None, "steps": 30}
     for first in (0, 100):
-        tasks.loaded.cache_clear()
+        tasks.load_task.cache_clear()
         module.train = loader(TensorDataset(first + NUMBERS[:, None].float(), NUMBERS // 8))
         steps = itertools.count(1)
         end = trained(tmp_path, run(steps=30), stop=lambda steps=steps: next(steps) == 13, **given)[-1]

@@ -271,9 +271,9 @@ def test_a_stream_has_no_parts_to_take(tmp_path):
 def test_the_ladder_a_plan_had_before_there_were_ladders_is_its_only_rung():
     old = {"settings": {"model": "decoder", "data": "python-docs", "seeds": 3}, "variants": []}
     new = {"settings": {**vars(Settings()), "model": "decoder", "seeds": 3, "ladder": [1.0, 2.0]}, "variants": []}
-    assert growth.barred({**old, "baseline": "a"}, {**new, "baseline": "a"}) == []
+    assert growth.obstacles({**old, "baseline": "a"}, {**new, "baseline": "a"}) == []
     new["settings"]["ladder"] = [2.0, 4.0]
-    assert growth.barred(old, new)[0] == "ladder: None there, [2.0, 4.0] here"
+    assert growth.obstacles(old, new)[0] == "ladder: None there, [2.0, 4.0] here"
 
 
 def test_a_torn_log_of_a_rung_is_known_by_its_name(there):

@@ -36,6 +36,6 @@ def test_the_same_command_takes_its_runs_for_ended(folder):
     there = json.loads((folder / "plan.json").read_text())
     variants = tuple(Variant(**variant) for variant in there["variants"])
     plan = Plan(Settings(**there["settings"]), variants, there["baseline"])
-    results = runs.ended(runs.open_folder(plan, folder, []), plan)
+    results = runs.read_results(runs.open_folder(plan, folder, []), plan)
     assert len(results) == 10
     assert runs.ready(plan, results) == []

@@ -47,7 +47,7 @@ def network():
 
 @pytest.mark.parametrize("split", ["even", "dirichlet:0.5", "classes:2", "looks:0.5"])
 def test_every_sample_is_of_one_client_or_of_the_server(split):
-    made, batches = clients.divided(PICTURES, 5, split, 1)
+    made, batches = clients.divide(PICTURES, 5, split, 1)
     server = torch.cat([images for images, _ in batches])
     parts = [client.data.images for client in made]
     assert sum(client.count for client in made) == 171  # of 200, 20 are held out, and 9 are the server's
@@ -55,25 +55,25 @@ def test_every_sample_is_of_one_client_or_of_the_server(split):
     assert len(torch.cat([*parts, server]).flatten(1).unique(dim=0)) == 179
     for client in made:
         assert torch.equal(client.classes, torch.bincount(client.data.labels, minlength=4).double() / client.count)
-    again, other = (clients.divided(PICTURES, 5, split, seed)[0] for seed in (1, 2))
+    again, other = (clients.divide(PICTURES, 5, split, seed)[0] for seed in (1, 2))
     assert all(torch.equal(a.data.images, b.data.images) for a, b in zip(made, again, strict=True))
     assert not all(torch.equal(a.data.images, b.data.images) for a, b in zip(made, other, strict=True))
 
 
 def test_splits_are_what_they_say():
-    few, _ = clients.divided(PICTURES, 4, "classes:1", 1)
+    few, _ = clients.divide(PICTURES, 4, "classes:1", 1)
     assert all((client.classes > 0).sum() <= 2 for client in few)  # a piece may reach over an end
-    uneven = [float(c.classes.max()) for c in clients.divided(PICTURES, 4, "dirichlet:0.1", 1)[0]]
-    alike = [float(c.classes.max()) for c in clients.divided(PICTURES, 4, "dirichlet:1000", 1)[0]]
+    uneven = [float(c.classes.max()) for c in clients.divide(PICTURES, 4, "dirichlet:0.1", 1)[0]]
+    alike = [float(c.classes.max()) for c in clients.divide(PICTURES, 4, "dirichlet:1000", 1)[0]]
     assert max(alike) < 0.35 < 0.6 < max(uneven)
-    looks, _ = clients.divided(PICTURES, 2, "looks:0.5", 1)
+    looks, _ = clients.divide(PICTURES, 2, "looks:0.5", 1)
     (x, y), plain = looks[0].train(1, 1), looks[0].data.train(1, 1)[0]
     gain = (x - x.mean()).norm() / (plain - plain.mean()).norm()
     torch.testing.assert_close(x, gain * plain + (x - gain * plain).mean())
     assert abs(gain - 1) > 0.01
     assert len(y) == 8
     text = data.Tokens(torch.arange(1000), 2, 8, 2, "mine")
-    parts, _ = clients.divided(text, 3, "even", 1)
+    parts, _ = clients.divide(text, 3, "even", 1)
     assert parts[1].data.tokens[0] == parts[0].data.tokens[-1] + 1
 
 
@@ -97,13 +97,13 @@ def test_a_split_that_cannot_be_is_refused(split, wanted):
 def test_data_that_cannot_be_divided_are_refused():
     text = data.Tokens(torch.arange(1000), 2, 8, 2, "mine")
     with pytest.raises(ValueError, match="take --split even"):
-        clients.divided(text, 3, "dirichlet:1", 1)
+        clients.divide(text, 3, "dirichlet:1", 1)
     with pytest.raises(ValueError, match="by sample"):
-        clients.divided(object(), 3, "even", 1)
+        clients.divide(object(), 3, "even", 1)
     with pytest.raises(ValueError, match="too few"):
-        clients.divided(PICTURES, 150, "even", 1)
+        clients.divide(PICTURES, 150, "even", 1)
     with pytest.raises(ValueError, match="--clients 1000000:"):  # at once: no division is drawn
-        clients.divided(PICTURES, 10**6, "dirichlet:1", 1)
+        clients.divide(PICTURES, 10**6, "dirichlet:1", 1)
 
 
 OWNED = [run("fedbn"), *(run(aggregation=name) for name in ("fedld", "fedadam", "fedprox:mu=0.5", "scaffold"))]

@@ -179,8 +179,8 @@ def test_interrupted_runs_have_not_ended_and_crashed_ones_may_be_tried_again(tmp
     for status in ("done", "interrupted", "crashed"):
         folder.log(status).write_text(json.dumps({"event": "end", "status": status}) + "\n")
     folder.log("cut").write_text('{"event": "start"}\n{"event": "st')
-    assert set(runs.ended(folder, plan())) == {"done", "crashed"}
-    assert set(runs.ended(folder, plan(), retry=True)) == {"done"}
+    assert set(runs.read_results(folder, plan())) == {"done", "crashed"}
+    assert set(runs.read_results(folder, plan(), retry=True)) == {"done"}
 
 
 def test_variants_are_read_from_yaml(tmp_path):

@@ -60,7 +60,7 @@ CASES = {
     "cube.npy: columns are asked for, and it holds no table": lambda: fitting(score="cube.npy"),
     "strings.npy: it must hold numbers": lambda: table.read("strings.npy"),
     "cube.npy: it must be a table": lambda: table.read("cube.npy"),
-    "images must hold finite numbers": lambda: table.checked("it", np.full((20, 1, 2, 2), np.nan)),
+    "images must hold finite numbers": lambda: table.require_numbers("it", np.full((20, 1, 2, 2), np.nan)),
     "text.npy: it must be an array": lambda: table.read("text.npy"),
     "two.npz: it must hold one array": lambda: table.read("two.npz"),
     "rerank: text.csv must be .npy or .parquet": lambda: rerank.table("text.csv"),

@@ -13,7 +13,7 @@ from normkit.lab import notebook
 from normkit.lab.plan.plan import Plan
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
-from normkit.lab.screen import Screen, clock, describe_end, searched, side_by_side
+from normkit.lab.screen import Screen, clock, describe_end, search_budget, side_by_side
 from normkit.lab.training import runs
 
 
@@ -107,10 +107,10 @@ def test_a_run_that_was_lost_is_said_to_go_on():
 
 
 def test_the_budget_of_the_search_is_said():
-    assert searched(settings()) == "3 to 5 learning rates tried"
-    assert searched(settings(trials=2, search=0.5)) == "2 learning rates tried for 50% of that"
-    assert searched(settings(lrs=(0.1, 0.2), trials=5)) == "2 learning rates tried"
-    assert searched(settings(trials=1)) == searched(settings(lrs=(0.1,))) == "no search"
+    assert search_budget(settings()) == "3 to 5 learning rates tried"
+    assert search_budget(settings(trials=2, search=0.5)) == "2 learning rates tried for 50% of that"
+    assert search_budget(settings(lrs=(0.1, 0.2), trials=5)) == "2 learning rates tried"
+    assert search_budget(settings(trials=1)) == search_budget(settings(lrs=(0.1,))) == "no search"
 
 
 def test_durations():

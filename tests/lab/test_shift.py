@@ -224,7 +224,7 @@ def test_the_guard_is_right_where_it_speaks_no_later_than_the_collapse(lost, spo
     monkeypatch.setattr(shifted, "collapse", lambda hits, own: lost)
     monkeypatch.setattr(shifted, "alarm", lambda logits, mine, batches: spoke)
     logits, labels, _ = shifted._answers(net().eval(), batches(x, y))
-    row = shifted._adapted(net().eval(), "tent", batches(x, y), logits, labels, batches(x, y))
+    row = shifted._adapt(net().eval(), "tent", batches(x, y), logits, labels, batches(x, y))
     assert (row["lost"], row["spoke"], row["guard_right"]) == (lost, spoke, right)
 
 
@@ -247,7 +247,7 @@ def test_a_row_has_the_accuracy_on_clean_data_without_learning_from_them():
     order = y.argsort(stable=True)
     shown, clean = batches(x, y), batches(x[order], y[order])  # from one class at a time tent learns wrong answers
     logits, labels, _ = shifted._answers(model.eval(), shown)
-    row = shifted._adapted(model, "tent:lr=0.5", shown, logits, labels, clean)
+    row = shifted._adapt(model, "tent:lr=0.5", shown, logits, labels, clean)
     moved = nk.adapt(model, method="tent", lr=0.5, inplace=False)
     for b, _ in shown:
         moved(b)

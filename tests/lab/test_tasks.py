@@ -118,7 +118,7 @@ def own(monkeypatch, **parts):
     module = type(sys)("own")
     vars(module).update(parts)
     monkeypatch.setitem(sys.modules, "own", module)
-    tasks.loaded.cache_clear()
+    tasks.load_task.cache_clear()
 
 
 def small(norm):

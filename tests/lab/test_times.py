@@ -43,7 +43,7 @@ def test_a_run_and_a_call_tell_their_parts(result):
         assert parts[clock.TRAINING] == pytest.approx(end["seconds"], abs=0.05, rel=0.1)
     (call,) = times.calls(folder.root)
     assert set(call["parts"]) == {clock.START, clock.RECOGNITION, clock.RUNS, clock.RACE, clock.REPORT}
-    own = times.added(logs.read(path).end["parts"] for path in folder.logs())
+    own = times.add_up(logs.read(path).end["parts"] for path in folder.logs())
     assert sum(own.values()) < call["parts"][clock.RUNS]
 
 
@@ -62,4 +62,4 @@ def test_a_file_that_cannot_be_read_tells_nothing(result):
     path = Folder(result[0].folder).times
     path.write_text('[{"parts": 3}]')
     assert times.calls(result[0].folder) == []
-    assert "All calls" not in dict(times.spent(result[0].comparison))
+    assert "All calls" not in dict(times.time_shares(result[0].comparison))

@@ -15,7 +15,7 @@ from normkit.optional import library
 from normkit.surgery.edits import adding, turning
 from normkit.surgery.edits.source import Source
 from normkit.surgery.exact import fusing, racing
-from normkit.surgery.proof import called, difference
+from normkit.surgery.proof import call_model, difference
 
 HALVED = racing.Outcome(1.0, 0.5, True)
 
@@ -223,7 +223,7 @@ def test_models_of_transformers_give_the_same_with_less(family, fast):
     assert {c.why_not for c in report if not c.became} <= {None}
     fused = {re.sub(r"^.*?\.0\.", "", c.site): c.became.split()[-3] for c in report if " with " in c.became}
     assert fused == wanted
-    assert difference(called(before, given), called(net, given)) < 3e-6
+    assert difference(call_model(before, given), call_model(net, given)) < 3e-6
     assert list(net.state_dict()) == list(state)
     assert all(torch.equal(t, state[name]) for name, t in net.state_dict().items())
     net.load_state_dict(state)

@@ -61,7 +61,7 @@ def test_a_changed_model_of_transformers_is_opened_as_what_it_is_or_not_at_all(t
 def test_what_fuse_makes_is_saved_as_before_and_what_was_not_changed_too(tmp_path):
     model = gpt2()
     wanted = logits(model)
-    nk.surgery.edits.replaced("fuse", model, {"transformer.ln_f": nk.LayerNorm(32)}, True)
+    nk.surgery.edits.replace_parts("fuse", model, {"transformer.ln_f": nk.LayerNorm(32)}, True)
     model.save_pretrained(tmp_path / "fused")
     again = library("transformers").AutoModelForCausalLM.from_pretrained(tmp_path / "fused")
     torch.testing.assert_close(logits(again.eval()), wanted)

@@ -34,7 +34,7 @@ class Clock:
         return call
 
     def race(self, old, new, **how):
-        return racing._raced([self.rival(old), self.rival(new)], DEVICE, 1, **how)
+        return racing._race([self.rival(old), self.rival(new)], DEVICE, 1, **how)
 
 
 def share(monkeypatch, ratio, noise, **how):
@@ -69,7 +69,7 @@ def test_nothing_is_gained_by_a_place_in_a_rhythm(rhythm, monkeypatch):
     def call():
         clock.now += next(places)
 
-    assert not racing._raced([call, call], DEVICE, 1, 1.0).faster
+    assert not racing._race([call, call], DEVICE, 1, 1.0).faster
 
 
 def test_seconds_are_medians_of_turns(monkeypatch):
@@ -79,7 +79,7 @@ def test_seconds_are_medians_of_turns(monkeypatch):
     def old():
         clock.now += next(spikes, 1.0)
 
-    assert racing._raced([old, clock.rival(0.5)], DEVICE, 1) == (1.0, 0.5, True)
+    assert racing._race([old, clock.rival(0.5)], DEVICE, 1) == (1.0, 0.5, True)
 
 
 def test_odds_are_fair():
@@ -119,7 +119,7 @@ def test_a_race_that_stays_open_ends(seconds, most, monkeypatch):
         clock.calls += 1
         clock.now += seconds * next(turns)
 
-    assert not racing._raced([clock.rival(seconds), new], DEVICE, 1).faster
+    assert not racing._race([clock.rival(seconds), new], DEVICE, 1).faster
     assert most / 2 < clock.calls / 2 - 1 <= most
 
 
@@ -135,7 +135,7 @@ def test_what_is_nearly_sure_at_the_end_has_not_won(sure, faster, monkeypatch):
     def new():
         clock.now += 0.5e-3 if next(turns) else 2e-3
 
-    assert racing._raced([clock.rival(1e-3), new], DEVICE, 1, 1.0, sure).faster is faster
+    assert racing._race([clock.rival(1e-3), new], DEVICE, 1, 1.0, sure).faster is faster
 
 
 def test_one_thread_is_timed_by_the_processor(monkeypatch):
@@ -184,7 +184,7 @@ def test_each_kind_of_site_is_raced_once(other, monkeypatch):
 def test_both_ways_of_a_turn_that_race_compute_the_same(moved, monkeypatch):
     found = []
     monkeypatch.setattr(racing, "_call", lambda way, pair, training: found.append(way(*pair)))
-    monkeypatch.setattr(racing, "_raced", lambda ways, device: None)
+    monkeypatch.setattr(racing, "_race", lambda ways, device: None)
 
     def by(q, k, cos, sin):
         def turned(x):

@@ -53,7 +53,7 @@ def test_a_pre_norm_decoder_can_be_rotated_and_stays_as_it_was():
 
 
 def test_a_rotation_that_is_left_out_somewhere_is_no_yes(monkeypatch):
-    monkeypatch.setattr(readying, "_written", lambda name, layer, turn: layer)
+    monkeypatch.setattr(readying, "_rotate_writer", lambda name, layer, turn: layer)
     found = nk.ready(decoder(), "rotation", TOKENS)
     assert not found
     assert found[-1].difference > 1e-3

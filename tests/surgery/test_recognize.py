@@ -63,7 +63,7 @@ def test_batches_go_to_where_a_model_is():
 def test_a_module_is_probed_on_one_thread(monkeypatch):
     """Several would wait for one another at each small call, for seconds where other processes take the cores."""
     counts, before = [], torch.get_num_threads()
-    monkeypatch.setattr(search, "_explained", lambda *_: counts.append(torch.get_num_threads()) or Match("Rms"))
+    monkeypatch.setattr(search, "_explain", lambda *_: counts.append(torch.get_num_threads()) or Match("Rms"))
     torch.set_num_threads(3)
     try:
         nk.recognize(norms_in_other_words.TRUE["ByEinsum"][0](), prove=True)

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as xml
 import pytest
 
 from normkit import cli
-from normkit.text.match import Candidate, Match
+from normkit.text.match import Answer, Candidate
 from normkit.text.measures.evaluation import evaluate
 from normkit.text.measures.picture import picture
 
@@ -41,7 +41,7 @@ def test_the_page_shows_what_is_printed_and_drawn(tmp_path, monkeypatch, capsys)
 
 def test_a_picture_has_a_cell_for_each_pair_darker_the_more_often():
     said = [("a", "b"), ("a", "b"), ("b", "<c>"), ("c", "c"), (None, "a"), ("a", None)]
-    matches = [Match("x", id, 1.0, (Candidate(id, 1.0, ()),) if id else ()) for _, id in said]
+    matches = [Answer("x", id, 1.0, (Candidate(id, 1.0, ()),) if id else ()) for _, id in said]
     drawn = xml.fromstring(picture(evaluate(matches, [gold for gold, _ in said]), {"a": "A & B"}))
     boxes = drawn.findall(".//{*}rect")
     tips = {box.find("{*}title").text: float(box.get("fill-opacity")) for box in boxes}

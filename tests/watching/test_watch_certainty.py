@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from trainings import mlp, points, train
 
 import normkit as nk
-from normkit.watching.causes import ordered
+from normkit.watching.causes import by_cause
 from normkit.watching.certainty import CERTAIN, LIKELY, POSSIBLE
 from normkit.watching.finding import Finding
 
@@ -42,9 +42,9 @@ def test_the_surest_comes_first_and_a_cause_is_as_sure_as_its_effects():
         return Finding(rule, weight, ("0",), "", rule=rule, certainty=certainty)
 
     grave, sure = made("massive-activations", 9.0, POSSIBLE), made("small-batch", 1.0, CERTAIN)
-    assert [f.rule for f in ordered([grave, sure])] == ["small-batch", "massive-activations"]
+    assert [f.rule for f in by_cause([grave, sure])] == ["small-batch", "massive-activations"]
     cause, effect = made("large-updates", 5.0, POSSIBLE), made("tokens-alike", 2.0, CERTAIN)
-    assert [f.rule for f in ordered([sure, effect, cause])] == ["large-updates", "tokens-alike", "small-batch"]
+    assert [f.rule for f in by_cause([sure, effect, cause])] == ["large-updates", "tokens-alike", "small-batch"]
 
 
 def regression(hand_over, steps=60):

@@ -12,7 +12,7 @@ import normkit as nk
 from normkit.cli import main
 from normkit.lab.plan import models
 from normkit.lab.plan.variants import Variant
-from normkit.watching.diagnosis import all_rules, joined
+from normkit.watching.diagnosis import all_rules, join_titles
 
 SHAPE = (1, 8, 8)
 
@@ -66,7 +66,7 @@ def test_nothing_is_found_in_a_healthy_training(name):
             losses.append(loss.item())
     found = seen.diagnosis()
     assert sum(losses[-8:]) / 8 < 0.95 * losses[0], "it goes well"
-    assert joined(found) == "nothing found"
+    assert join_titles(found) == "nothing found"
     assert found.notes == ()
 
 

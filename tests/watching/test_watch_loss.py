@@ -10,7 +10,7 @@ from trainings import decoder, language, mlp, points
 
 import normkit as nk
 from normkit.watching import load
-from normkit.watching.causes import FOLLOWS, ordered
+from normkit.watching.causes import FOLLOWS, by_cause
 from normkit.watching.diagnosis import all_rules, diagnose
 from normkit.watching.finding import Finding
 from normkit.watching.history import LOSS, PEAK, History
@@ -189,13 +189,13 @@ def test_effects_stand_behind_the_cause_that_is_first_in_the_chain():
         finding("rate-too-high", 3.0, 5),
         finding("no-gradient", 3.2),
     ]
-    order = ordered(found)
+    order = by_cause(found)
     assert [one.rule for one in order] == ["rate-too-high", "dead-units", "no-gradient", "loss-stands", "left-out"]
     assert [one.cause for one in order] == ["", *["rate-too-high"] * 3, ""]
 
 
 def test_what_came_before_is_no_effect():
-    order = ordered(
+    order = by_cause(
         [finding("rate-too-high", 6.0, 5), finding("dead-units", 4.0, 5), finding("saturated-function", 9.0, 1)]
     )
     assert not any(one.cause for one in order)

@@ -108,11 +108,11 @@ def run(options: argparse.Namespace) -> int:
     for file in filter(None, [options.json, options.csv]):
         if not file.parent.is_dir():
             raise ValueError(f"{file}: there is no folder {file.parent}")
-    study = studied(options)
+    study = find_study(options)
     if study is None and not options.forward:
         make_node()
     with threads(1) if options.cpu_time else contextlib.nullcontext():
-        record = measured(options, study)
+        record = measure_all(options, study)
     if options.json:
         keep(options.json, record)
     if options.csv:
@@ -130,7 +130,7 @@ def make_node() -> None:
             print(f"It cannot be built: {why}", file=sys.stderr)
 
 
-def measured(options: argparse.Namespace, study: ModuleType | None) -> dict[str, Any]:
+def measure_all(options: argparse.Namespace, study: ModuleType | None) -> dict[str, Any]:
     """Return everything that the options ask for, with the machine and the clock that it was measured by."""
     clock = time.process_time if options.cpu_time else time.perf_counter
     where = {**report.machine(), "clock": clock.__name__}
@@ -151,7 +151,7 @@ def keep(file: Path, record: dict[str, Any]) -> None:
     files.replace_file(file, json.dumps(record, indent=1) + "\n")
 
 
-def studied(options: argparse.Namespace) -> ModuleType | None:
+def find_study(options: argparse.Namespace) -> ModuleType | None:
     """Return the module that measures a room in its own way, or None where single methods race.
 
     It is the one of the room's name, for rooms whose methods say little alone. It has ``measure``, which takes the

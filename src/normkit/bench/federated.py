@@ -46,7 +46,7 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
         ]
         sent = updates[0].state
         calls = {
-            READ: functools.partial(passed, updates),
+            READ: functools.partial(pass_over, updates),
             OURS: functools.partial(average, updates, sent),
             ROUND: functools.partial(whole, updates, sent),
         }
@@ -59,7 +59,7 @@ def whole(updates: list[Update], sent: State) -> dict[str, Tensor]:
     return average(accept(dict(enumerate(updates)), sent, MOST)[0], sent)
 
 
-def passed(updates: list[Update]) -> dict[str, Tensor]:
+def pass_over(updates: list[Update]) -> dict[str, Tensor]:
     """Read every state, and write a new one as large."""
     for update in updates:
         for value in update.state.values():

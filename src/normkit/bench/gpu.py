@@ -354,7 +354,7 @@ def device_seconds(calls: Mapping[str, tuple[Call, Any]], inputs: list[Tensor], 
     copies = itertools.cycle([torch.empty_like(x) for _ in sets])
 
     def replayed(run: Call, *more: Any) -> float:
-        return _replayed(lambda: [run(*more, one) for one in sets], rounds) / count
+        return _replay_seconds(lambda: [run(*more, one) for one in sets], rounds) / count
 
     seconds = {"copy": replayed(lambda one: next(copies).copy_(one[0].detach()))}
     for name, (call, around) in calls.items():
@@ -374,7 +374,7 @@ def _step(call: Call, inputs: list[Tensor]) -> None:
     torch.autograd.grad(y, inputs, inputs[0].detach() if torch.is_tensor(y) else [inputs[0].detach()] * len(y))
 
 
-def _replayed(work: Callable[[], Any], rounds: int) -> float:
+def _replay_seconds(work: Callable[[], Any], rounds: int) -> float:
     """Seconds of the device for the work, captured in a CUDA graph: the median of replays."""
     beside = torch.cuda.Stream()
     beside.wait_stream(torch.cuda.current_stream())

@@ -93,7 +93,7 @@ def with_gradients(layers: int, width: int, vocab: int) -> nn.Module:
 def race(name: str, model: nn.Module, size: str, repeats: int, clock: timing.Clock) -> list[dict[str, Any]]:
     """Hold one race, and return a row for each optimizer that ran; the first is the yardstick."""
     entrants = line_up(name, model)
-    times = timing.race({key: Entrant(stepped(own)) for key, own in entrants.items()}, repeats, clock)
+    times = timing.race({key: Entrant(step_of(own)) for key, own in entrants.items()}, repeats, clock)
     first = next(iter(times.values())).median
     missing = name in THEIRS and importlib.util.find_spec(LIBRARY) is None
     absent = {LIBRARY: f"it is not installed; pip install {LIBRARY} brings it"} if missing else {}
@@ -119,7 +119,7 @@ def race(name: str, model: nn.Module, size: str, repeats: int, clock: timing.Clo
 
 def line_up(name: str, model: nn.Module) -> dict[str, list[torch.optim.Optimizer]]:
     """The optimizers of a race, each in its parts."""
-    own = [catalog.create(name, param_groups(model, name), lr=RATE, **needed(name))]
+    own = [catalog.create(name, param_groups(model, name), lr=RATE, **needs_of(name))]
     optimizers = {OF_MATRICES.get(name, YARDSTICK): yardstick(name, model), f"normkit {name}": own}
     if name == "muon":
         optimizers["normkit muon, gram=False"] = [catalog.create(name, param_groups(model, name), lr=RATE, gram=False)]
@@ -128,7 +128,7 @@ def line_up(name: str, model: nn.Module) -> dict[str, list[torch.optim.Optimizer
     return optimizers | {key: [build(model, lr=RATE)] for key, build in rivals(name).items()}
 
 
-def needed(name: str) -> dict[str, Any]:
+def needs_of(name: str) -> dict[str, Any]:
     """What an optimizer must be given besides its rate, as its card's example has it."""
     card = catalog.card(name)
     takes = card.signature.parameters
@@ -229,7 +229,7 @@ def yardstick(name: str, model: nn.Module) -> list[torch.optim.Optimizer]:
     return [torch.optim.Muon(matrices, lr=RATE), torch.optim.AdamW(rest, lr=RATE, foreach=True)]
 
 
-def stepped(parts: Sequence[torch.optim.Optimizer]) -> Step:
+def step_of(parts: Sequence[torch.optim.Optimizer]) -> Step:
     """The call to time."""
 
     def step() -> None:

@@ -80,7 +80,7 @@ HIDDEN: dict[str, Callable[[Size], int]] = {"gpt2": lambda size: 4 * size.dim, "
 def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
     """Race the decoders of every size and type, telling on stderr how far they are."""
     sizes = [
-        sized(size, cases.VOCAB if options.vocab is None else options.vocab)
+        read_size(size, cases.VOCAB if options.vocab is None else options.vocab)
         for size in (cases.sizes(options.sizes) if options.sizes else SIZES)
     ]
     placements = dict.fromkeys((YARDSTICK, *(options.names or PLACEMENTS)))
@@ -95,7 +95,7 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
     return {"rows": rows, "failed": {}}
 
 
-def sized(size: tuple[int, ...], vocab: int) -> Size:
+def read_size(size: tuple[int, ...], vocab: int) -> Size:
     """Read batch, length and width."""
     if len(size) != 3:
         raise ValueError(f"--sizes: a decoder's size is batch x length x width, such as 4x512x768, not {size}")

@@ -21,7 +21,7 @@ from torch.nn.utils import parametrizations
 
 from normkit import catalog, weight
 from normkit.bench import cases, report, timing
-from normkit.bench.residual import own, sized
+from normkit.bench.residual import own, read_size
 from normkit.bench.timing import Entrant
 from normkit.kinds import PARAMETRIZATION
 
@@ -107,7 +107,7 @@ def images(size: tuple[int, ...]) -> tuple[str, nn.Module | None, Tensor, Tensor
 
 def tokens(size: tuple[int, ...], vocab: int) -> tuple[str, nn.Module, Tensor, Tensor]:
     """A decoder as Llama's, tokens and those that come next."""
-    whole = sized(size, vocab)
+    whole = read_size(size, vocab)
     torch.manual_seed(0)
     rows = torch.randint(vocab, (whole.batch, whole.length + 1), generator=torch.Generator().manual_seed(0))
     return "decoder", own("llama", whole, "pre-norm"), rows[:, :-1], rows[:, 1:]

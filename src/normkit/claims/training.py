@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.claims.kinds import Bound, Measured, Trained, above, below
-from normkit.lab.plan.models import permuted, same_start
+from normkit.lab.plan.models import permute_outputs, same_start
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 SEARCH = (1000, 1001, 1002)  # seeds, of which no verdict is
@@ -26,7 +26,7 @@ Scores = Callable[[Any, Sequence[int], Sequence[float]], list[float]]
 def started(model: nn.Module, seed: int, permute: bool) -> nn.Module:
     """Return a model with the start of a seed, or with other numbers of the same law."""
     model = same_start(model, seed)
-    return permuted(model, seed) if permute else model
+    return permute_outputs(model, seed) if permute else model
 
 
 def together(

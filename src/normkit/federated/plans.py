@@ -7,13 +7,13 @@ from typing import Any
 
 from normkit import check
 from normkit.families import Family
-from normkit.federated.rounds import Plan
+from normkit.federated.rounds import Strategy
 from normkit.federated.strategies.fedlaw import learned as learned
 
 PLANS = Family("strategy", "PLAN", "federated/strategies")
 
 
-def plan(method: str, local: Collection[str], options: Mapping[str, Any]) -> Plan:
+def plan(method: str, local: Collection[str], options: Mapping[str, Any]) -> Strategy:
     """Return what a method declares, if it is given what it needs."""
     declaration = declared("strategy", "method", method, options)
     missing = [name for name in declaration.needs if name not in options]
@@ -25,7 +25,7 @@ def plan(method: str, local: Collection[str], options: Mapping[str, Any]) -> Pla
     return declaration
 
 
-def declared(owner: str, name: str, method: str, options: Collection[str]) -> Plan:
+def declared(owner: str, name: str, method: str, options: Collection[str]) -> Strategy:
     """Return what a method declares; options that it does not take are refused."""
     whole = [strategy for strategy, declaration in PLANS.items() if method in declaration.parts]
     if method not in PLANS and whole:

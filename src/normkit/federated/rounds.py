@@ -273,7 +273,7 @@ class Local(NamedTuple):
     ended: Callable[..., tuple[dict[str, Tensor], dict[str, Mapping[str, Tensor]]]] | None = None
 
 
-class Plan(NamedTuple):
+class Strategy(NamedTuple):
     """What a method declares.
 
     combine: how the clients' states are put together; parts: the methods of the catalogue that it is made of.
@@ -305,3 +305,6 @@ class Plan(NamedTuple):
         """Put the clients' states together."""
         more = {"memory": memory} if self.remembers else {}
         return self.combine(updates, sent, **more, **options)
+
+
+Plan = Strategy  # the name of before, by which packages make theirs

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from normkit.gradient._parts import LINEAR, example_inputs
-from normkit.parameters import Roles, holders, hooked, tensors_in, trial
+from normkit.parameters import Roles, holders, remove_after, tensors_in, trial
 
 INPUT, OUTPUT = "input gain", "output gain"
 MAPS = {*LINEAR, "conv1d", "conv2d", "conv3d", "multi_head_attention_forward"}
@@ -32,7 +32,7 @@ class Readers(TorchFunctionMode):
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Note what norms return."""
-        with hooked([norm.register_forward_hook(self._note) for norm in self.norms]), self:
+        with remove_after([norm.register_forward_hook(self._note) for norm in self.norms]), self:
             yield
 
     def _note(self, norm: nn.Module, args: Any, output: Any) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.inference.lineas import LinEAS
-from normkit.parameters import hooked
+from normkit.parameters import remove_after
 
 
 @contextlib.contextmanager
@@ -79,5 +79,5 @@ def _hook(model: nn.Module, functions: Mapping[str, Any]) -> Iterator[None]:
         layers[name].register_forward_hook(lambda _, __, y, function=function: function(y))
         for name, function in functions.items()
     ]
-    with hooked(handles):
+    with remove_after(handles):
         yield

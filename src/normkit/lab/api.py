@@ -95,7 +95,7 @@ compare.__signature__ = signature()  # type: ignore[attr-defined]
 
 
 def _run(arguments: Mapping[str, Any]) -> Result:
-    tasks.loaded.cache_clear()  # by name alone, what another cell handed in could be taken for this
+    tasks.load_task.cache_clear()  # by name alone, what another cell handed in could be taken for this
     try:
         with in_python(), without_prints(), keep_chances():
             options = options_of(arguments)
@@ -104,7 +104,7 @@ def _run(arguments: Mapping[str, Any]) -> Result:
         say(f"\nstopped; the same call goes on from {arguments.get('out', OPTIONS['out'].default)}", file=sys.stderr)
         raise
     finally:
-        tasks.loaded.cache_clear()
+        tasks.load_task.cache_clear()
     if crashes := course.crashes(results):
         say(f"{crashes}; the same call with retry=True runs them again", file=sys.stderr)
     return Result(options.out)
@@ -167,7 +167,7 @@ def _require_a_way_to_workers(options: argparse.Namespace) -> None:
         return
     for name in ("a method of yours", *HANDED):
         try:
-            handed.packed([getattr(options, name, "")])
+            handed.pack([getattr(options, name, "")])
         except Exception as error:  # each thing that cannot be pickled has its own way to refuse
             if options.engine not in (None, "local"):
                 raise ValueError(f"{name} cannot be sent to other processes: {error}; take engine='here'") from error

@@ -66,12 +66,12 @@ def compare(options: Any, command: list[str]) -> Results:
         OF_A_RUN.read()
         largest = runs.check(plan)
     clock.give(START, RECOGNITION, OF_A_RUN.read().get(RECOGNITION, 0.0))
-    with together.leaving(), locked(options.out):
+    with together.leaving(), lock_folder(options.out):
         with together.in_turn(plan.settings.device):
             tell_additions(plan, options)
             folder = runs.open_folder(plan, options.out, command, options.fresh and is_first())
         runs.require_space(folder, largest, plan.settings.workers)
-        results = runs.ended(folder, plan, options.retry)
+        results = runs.read_results(folder, plan, options.retry)
         before = len(results)
         with clock.part(RUNS), closing(engines.make(plan.settings, options.out)) as engine:
             train(plan, folder, results, engine)
@@ -88,11 +88,11 @@ def compare(options: Any, command: list[str]) -> Results:
 
 def keep_times(folder: Any, parts: Mapping[str, float], workers: int) -> None:
     """Add to a comparison's file where the time of this call went."""
-    from normkit.lab.files import replace_file, sealed
+    from normkit.lab.files import replace_file, seal
     from normkit.lab.report import times
 
     calls = [*times.calls(folder.root), {"parts": parts, "workers": max(1, workers)}]
-    replace_file(folder.times, sealed({"calls": calls}))
+    replace_file(folder.times, seal({"calls": calls}))
 
 
 def tell_additions(plan: Plan, options: Any) -> None:
@@ -147,7 +147,7 @@ def time_steps(plan: Plan, folder: Any) -> None:
         say(f"steps could not be timed: {error}", file=sys.stderr)
 
 
-def locked(root: str) -> Any:
+def lock_folder(root: str) -> Any:
     """Keep a second comparison out of the folder."""
     from contextlib import nullcontext
 

@@ -22,12 +22,12 @@ class Damaged(ValueError):
     """A file does not hold what was written into it."""
 
 
-def sealed(content: Mapping[str, Any], indent: int | None = None) -> str:
+def seal(content: Mapping[str, Any], indent: int | None = None) -> str:
     """Return content as JSON with a seal, a hash of it, by which it is known not to be what was written."""
     return json.dumps({**content, "seal": _seal(content)}, indent=indent) + "\n"
 
 
-def unsealed(text: bytes | str) -> Any:
+def unseal(text: bytes | str) -> Any:
     """Return the content of JSON without its seal, which must fit; files of before there were seals have none."""
     content = json.loads(text.decode() if isinstance(text, bytes) else text)
     if isinstance(content, dict) and "seal" in content and content.pop("seal") != _seal(content):

@@ -91,7 +91,7 @@ def read(path: Path) -> Read:
     if not read.end or broken or torn:
         return read
     before = hashlib.sha256(raw[: -len(lines[-1]) - 1])
-    return read._replace(whole=read.end.get("seal") in (None, sealed(before, read.end)))
+    return read._replace(whole=read.end.get("seal") in (None, seal_of(before, read.end)))
 
 
 def event_of(line: bytes | str) -> dict[str, Any] | None:
@@ -111,7 +111,7 @@ def event_of(line: bytes | str) -> dict[str, Any] | None:
     return event if all(isinstance(event.get(name), kind) for name, kind in fields.items()) else None
 
 
-def sealed(before: Any, end: Mapping[str, Any]) -> str:
+def seal_of(before: Any, end: Mapping[str, Any]) -> str:
     """Return the seal of a log: the hash of what stands before its end, and of the end but for the seal."""
     digest = before.copy()
     digest.update(json.dumps({key: value for key, value in end.items() if key != "seal"}).encode())
@@ -169,7 +169,7 @@ class Log:
     def end(self, status: str, **values: Any) -> dict[str, Any]:
         """Append the last line, with its seal, wait until the disk has it all, and close."""
         entry = {"event": END, "status": status, **values}
-        written = self.write(**entry, seal=sealed(self.digest, entry))
+        written = self.write(**entry, seal=seal_of(self.digest, entry))
         self.settle()
         self.close()
         return written

@@ -28,7 +28,7 @@ from normkit.lab.plan.settings import (
     Settings,
     another_folder,
     paces,
-    typed,
+    spell,
 )
 from normkit.lab.plan.variants import FEDBN, ORIGINAL, SLOTS, TWIN, Variant, lets_leak, unique
 
@@ -52,7 +52,7 @@ def plan_from(options: Any) -> Plan:
     require_wholes(request, options)
     before = variants_of(saved, options.out) if saved else []
     variants = tuple(before) if before and not names_variants(options) else variants_from(options)
-    variants = growth.joined(before, variants, crossed=not options.variants)
+    variants = growth.join_variants(before, variants, crossed=not options.variants)
     names = [v.name for v in variants]
     baseline = baseline_of(options, saved, names, before)
     variants = with_twin(variants, baseline) if options.twin else variants
@@ -68,9 +68,9 @@ def baseline_of(options: Any, saved: Any, names: Sequence[str], before: Sequence
     saved_baseline = saved["baseline"] if saved else names[0]
     baseline = options.baseline or saved_baseline
     if baseline != saved_baseline and any(variant.start != "own" for variant in before):
-        raise ValueError(f"{typed('baseline')}: the control that is there is of {saved_baseline}; {another_folder()}")
+        raise ValueError(f"{spell('baseline')}: the control that is there is of {saved_baseline}; {another_folder()}")
     if baseline not in names:
-        raise ValueError(f"{typed('baseline')} {baseline!r} is none of the variants: {', '.join(names)}")
+        raise ValueError(f"{spell('baseline')} {baseline!r} is none of the variants: {', '.join(names)}")
     return baseline
 
 
@@ -78,29 +78,29 @@ def require_wholes(request: Any, options: Any) -> None:
     """Refuse what is typed of a ladder, or of a later test, where there is none."""
     of = request.ladder_of
     if of and not options.ladder:
-        raise ValueError(f"{typed('ladder_of')} {of} is of a ladder: give {typed('ladder')} as well, such as 1,2,4")
+        raise ValueError(f"{spell('ladder_of')} {of} is of a ladder: give {spell('ladder')} as well, such as 1,2,4")
     for first, *more in LATER_OF:
         for name in more:
             if getattr(request, name) and not getattr(options, first):
-                raise ValueError(f"{typed(name)} is of {typed(first)}: give {typed(first)} as well")
+                raise ValueError(f"{spell(name)} is of {spell(first)}: give {spell(first)} as well")
 
 
 def require_federated(options: Any, is_federated: bool) -> None:
     """Refuse what is of many owners of data alone, where there is one, and what they cannot have."""
-    federated = typed("federated")
+    federated = spell("federated")
     if not (options.federated or is_federated):
         of_many = [name for name, one in OWN.items() if one.group == MANY] + ["aggregation"]
         names = [name for name in of_many if getattr(options, name) not in (None, False)]
         if options.metric in (measures.CLIENTS, measures.WORST):
             names.append("metric")
         if names:
-            raise ValueError(f"{typed(names[0])} is of many owners of data: give {federated}")
+            raise ValueError(f"{spell(names[0])} is of many owners of data: give {federated}")
         return
     for name in ("train", "sharded"):
         if getattr(options, name):
-            raise ValueError(f"{federated} and {typed(name)} exclude each other")
+            raise ValueError(f"{federated} and {spell(name)} exclude each other")
     if options.precision == "fp16":
-        raise ValueError(f"{federated} and {typed('precision')} fp16 exclude each other: clients share no loss scale")
+        raise ValueError(f"{federated} and {spell('precision')} fp16 exclude each other: clients share no loss scale")
     if together.is_spread():
         raise ValueError(f"{federated} trains each run in one process: start it without torchrun")
 
@@ -164,7 +164,7 @@ def require_no_code(kept: Mapping[str, Any], root: Path) -> None:
         if names_code(kept.get(name) or ""):
             raise ValueError(
                 f"{root / 'plan.json'} names code to import, {name} {kept[name]!r}; if you know where it comes from, "
-                f"give {typed(name)} {kept[name]} here as well, or {typed('trust')}"
+                f"give {spell(name)} {kept[name]} here as well, or {spell('trust')}"
             )
 
 
@@ -206,7 +206,7 @@ def variants_from(options: Any) -> tuple[Variant, ...]:
 
     slots = {key: getattr(options, key) for key in SLOTS if getattr(options, key)}
     if options.variants and slots:
-        raise ValueError(f"{typed('variants')} and {typed(next(iter(slots)))} exclude each other")
+        raise ValueError(f"{spell('variants')} and {spell(next(iter(slots)))} exclude each other")
     asked = read_variants(options.variants) if options.variants else variants.cross(**_with_norms(slots, options))
     for variant in asked:  # all names before anything is imported to look at what they fit
         variant.check()
@@ -228,7 +228,7 @@ def _with_norms(slots: dict[str, Any], options: Any) -> dict[str, Any]:
 def require_owners(variant: Variant, options: Any) -> None:
     """Refuse a norm of many owners of data where there is one."""
     if variant.norm == FEDBN and not options.federated:
-        raise ValueError(f"{typed('norm')} {FEDBN} is of many owners of data: give {typed('federated')}")
+        raise ValueError(f"{spell('norm')} {FEDBN} is of many owners of data: give {spell('federated')}")
 
 
 def read_variants(source: Any) -> tuple[Variant, ...]:
@@ -236,9 +236,9 @@ def read_variants(source: Any) -> tuple[Variant, ...]:
     from normkit.lab.plan import variants
 
     if not isinstance(source, str):
-        return variants.listed(source)
+        return variants.variants_of(source)
     if not Path(source).is_file():
-        raise ValueError(f"{typed('variants')}: there is no file {source!r}")
+        raise ValueError(f"{spell('variants')}: there is no file {source!r}")
     return variants.read_variants(Path(source))
 
 
@@ -251,7 +251,7 @@ def require_place(variant: Variant, model: builtin.Model | None, options: Any) -
         fits.require(catalog.find(variant.norm), model.place, bool(options.allow_leak), lets_leak())
     if variant.flow != Variant.flow and (options.train or not model or model.takes != builtin.SAMPLES):
         what = options.train or options.model
-        raise ValueError(f"{typed('flow')} {variant.flow}: {what!r} is no density; leave it out")
+        raise ValueError(f"{spell('flow')} {variant.flow}: {what!r} is no density; leave it out")
 
 
 def settings_from(options: Any, variants: int) -> Settings:
@@ -283,7 +283,7 @@ def settings_from(options: Any, variants: int) -> Settings:
         **paces(steps or 100),
     )
     later.require(settings)
-    return ladder.checked(settings)
+    return ladder.require_ladder(settings)
 
 
 def require_values(options: Any) -> None:
@@ -291,7 +291,7 @@ def require_values(options: Any) -> None:
     from normkit.lab.plan import clients
 
     if options.steps and options.seconds:
-        raise ValueError(f"{typed('steps')} and {typed('seconds')} exclude each other")
+        raise ValueError(f"{spell('steps')} and {spell('seconds')} exclude each other")
     for name, one in OWN.items():
         if getattr(options, name) is not None:
             one.require(getattr(options, name))
@@ -323,16 +323,16 @@ def require_fit(options: Any) -> None:
     """Refuse what a training loop of the user's own has itself, or does not take."""
     from normkit.lab.training import own
 
-    train = typed("train")
+    train = spell("train")
     for name in ("data", "val", "batch", "decay"):
         if getattr(options, name) is not None:
-            raise ValueError(f"{typed(name)} and {train} exclude each other: the training loop has its own {name}")
+            raise ValueError(f"{spell(name)} and {train} exclude each other: the training loop has its own {name}")
     if options.model != Settings.model:
-        raise ValueError(f"{typed('model')} and {train} exclude each other: the training loop makes its own model")
+        raise ValueError(f"{spell('model')} and {train} exclude each other: the training loop makes its own model")
     arguments = own.takes(own.import_function(options.train))
     for name in ("steps", "seconds", "lr"):
         if getattr(options, name) is not None and name not in arguments:
-            raise ValueError(f"{typed(name)}: {in_words(options.train)!r} has no argument {name!r} to be given it by")
+            raise ValueError(f"{spell(name)}: {in_words(options.train)!r} has no argument {name!r} to be given it by")
 
 
 def rates(options: Any) -> tuple[float, ...] | None:
@@ -353,7 +353,7 @@ def direction(options: Any) -> bool:
     """Return whether more of the measure is better."""
     if options.metric is None and options.metric_direction is not None:
         raise ValueError(
-            f"{typed('metric_direction')} is of a measure of your own; name it with {typed('metric')} module:function"
+            f"{spell('metric_direction')} is of a measure of your own; name it with {spell('metric')} module:function"
         )
     if options.train and options.metric not in (None, measures.LOSS, measures.ACCURACY):
         return measures.is_named_higher(options.metric, options.metric_direction)
@@ -365,7 +365,7 @@ def device_for(name: str) -> str:
     import torch
 
     if name == "cuda" and not torch.cuda.is_available():
-        device = typed("device")
+        device = spell("device")
         raise ValueError(f"{device} cuda: torch sees no GPU here; leave it out, or give {device} cpu")
     return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -382,7 +382,7 @@ def places(options: Any, device: str, variants: int) -> tuple[int, int]:
     spread = together.is_spread()
     if options.sharded and not spread:
         raise ValueError(
-            f"{typed('sharded')} spreads a model over processes; start them with: torchrun --nproc-per-node 2 -m "
+            f"{spell('sharded')} spreads a model over processes; start them with: torchrun --nproc-per-node 2 -m "
             "normkit.cli ..."
         )
     room = torch.cuda.device_count() if device == "cuda" else cores

@@ -77,7 +77,7 @@ class Result:
     @property
     def adapted(self) -> list[Adapted]:
         """What adapters made of shifted streams, by variant, stream and adapter; empty without ``shift``."""
-        return shift.adapted(self.comparison)
+        return shift.adapters_of(self.comparison)
 
     @property
     def quantized(self) -> list[FewBits]:
@@ -88,7 +88,7 @@ class Result:
         """Return a picture of the report as a figure of plotly, by a part of its title; the first by default."""
         import plotly.graph_objects
 
-        return plotly.graph_objects.Figure(exports.coloured(exports.picture(self.comparison, title)["figure"]))
+        return plotly.graph_objects.Figure(exports.paint(exports.picture(self.comparison, title)["figure"]))
 
     def draw(self, title: str | None = None) -> Any:
         """Return the same picture as a figure of matplotlib: ``result.draw().savefig("loss.pdf")``."""

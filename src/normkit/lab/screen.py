@@ -18,7 +18,7 @@ from normkit.lab.plan.plan import NAME, SEARCH_SEED, Plan, Run
 from normkit.lab.plan.settings import Settings
 from normkit.lab.training import runs
 from normkit.safe import safe
-from normkit.watching.finding import listed
+from normkit.watching.finding import list_names
 
 PAINTS = {logs.DONE: "green", logs.DIVERGED: "red", logs.CRASHED: "red", logs.INTERRUPTED: "yellow"}
 
@@ -42,14 +42,16 @@ class Screen:
         length = f"{number_of(settings.steps, unit)} a run, " if settings.steps else ""
         length = f"{settings.seconds:g} s a run, " if settings.seconds else length
         if settings.ladder:
-            length += f"a ladder of {listed([ladder.called(vars(settings), rung) for rung in settings.ladder])}, "
+            length += (
+                f"a ladder of {list_names([ladder.name_rung(vars(settings), rung) for rung in settings.ladder])}, "
+            )
         length = f"{among(settings)}, {length}" if settings.federated else length
         what = f"of {in_words(settings.model)} on {in_words(settings.data)}"
         if settings.train:
             what = f"trained by {in_words(settings.train)}"
         sentence = (
             f"{number_of(len(plan.variants), 'variant')} {what}: {length}"
-            f"{searched(settings)}, {number_of(settings.seeds, 'seed')}; "
+            f"{search_budget(settings)}, {number_of(settings.seeds, 'seed')}; "
             f"{side_by_side(settings)} on {settings.device}"
         )
         self.console.print(safe(sentence, "terminal"), soft_wrap=True)
@@ -98,7 +100,7 @@ class Screen:
             speed = event["tokens"] / event["seconds"] if event.get("seconds") else 0
             bar = ProgressBar(total=1.0, completed=share, width=28)
             rate = f"{speed:,.0f} {event['unit']}/s" if speed else ""
-            table.add_row(*map(Text, titled(run)), bar, f"{share:4.0%}", loss, rate)
+            table.add_row(*map(Text, title_of(run)), bar, f"{share:4.0%}", loss, rate)
         return Group(table, Text(self._summary(), style="dim"))
 
     def _read(self, name: str) -> tuple[Run, dict[str, Any]]:
@@ -143,7 +145,7 @@ def side_by_side(settings: Settings) -> str:
     return "one after the other" if alone else f"{settings.workers} side by side"
 
 
-def searched(settings: Settings) -> str:
+def search_budget(settings: Settings) -> str:
     """Say which budget each variant has for the search of its learning rate."""
     least = len(settings.lrs) if settings.lrs is not None else min(runs.FIRST + 1, settings.trials)
     most = least if settings.lrs is not None else settings.trials
@@ -163,7 +165,7 @@ def share_of(run: Run, event: dict[str, Any]) -> float:
     return min(1.0, event["step"] / run.steps if run.steps else event["seconds"] / (run.seconds or math.inf))
 
 
-def titled(run: Run) -> tuple[str, str]:
+def title_of(run: Run) -> tuple[str, str]:
     """Name a run in words."""
     rate = f"lr {run.lr:g}, " if run.lr else ""
     rate += "" if run.decay is None else f"decay {run.decay:g}, "
@@ -175,7 +177,7 @@ def describe_end(run: Run, result: dict[str, Any]) -> Any:
     """Tell in a line how a run ended, as a text of rich."""
     from rich.text import Text
 
-    name, which = titled(run)
+    name, which = title_of(run)
     status = result["status"]
     more = str(result.get("error") or "")
     if status == logs.DONE:

@@ -17,7 +17,7 @@ Figure = dict[str, Any]
 SHARED = ("base.html", "grid.html")
 
 
-def rendered(template: str, pictures: list[dict[str, Any]], content: Mapping[str, Any]) -> str:
+def render(template: str, pictures: list[dict[str, Any]], content: Mapping[str, Any]) -> str:
     """Return a page: a template that extends ``base.html``, filled in."""
     from jinja2 import DictLoader, Environment, StrictUndefined
     from markupsafe import Markup

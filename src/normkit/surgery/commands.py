@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from normkit.safe import say
 from normkit.surgery import models, proof, saving
-from normkit.surgery.edits import replaced
+from normkit.surgery.edits import replace_parts
 from normkit.surgery.edits.changes import Report
 from normkit.surgery.exact.converting import TARGETS, convert
 from normkit.surgery.exact.folding import fold
@@ -181,13 +181,13 @@ def add_recognized(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="print the sites as JSON, with what was tried")
     command.add_argument("--check", action="store_true", help="put what was found in their places; compare outputs")
     command.add_argument("--prove", action="store_true", help="probe all, whatever was probed before")
-    command.set_defaults(run=recognized)
+    command.set_defaults(run=run_recognize)
 
 
 def run(options: argparse.Namespace) -> int:
     """Change a model; 1 where nothing was changed, or where what was written gives other numbers."""
     if getattr(options, "method", None):
-        return _streamed(options)
+        return _adapt_stream(options)
     if options.check and not options.out:
         raise ValueError("--check reads what was written: name a folder with -o")
     if options.out:
@@ -214,7 +214,7 @@ def _example_for(verb: Verb, model: nn.Module, options: argparse.Namespace) -> A
     return example(model, options.input) if verb.example or options.check else None
 
 
-def _streamed(options: argparse.Namespace) -> int:
+def _adapt_stream(options: argparse.Namespace) -> int:
     """Adapt a model to a stream, and print what that did."""
     if not options.data or options.out or options.where:
         raise ValueError("adapt: --method goes over --data, and takes no -o and no --where; nk.adapt returns the model")
@@ -234,7 +234,7 @@ def _nothing(options: argparse.Namespace, model: nn.Module, x: Any) -> str:
     return VERBS[options.command].nothing.format(names=", ".join(names)) if names else NOTHING
 
 
-def recognized(options: argparse.Namespace) -> int:
+def run_recognize(options: argparse.Namespace) -> int:
     """Print every norm of a model; 1 where one looks like a norm and is not recognized, or is not what was said."""
     model = saving.load(options.model)
     needs_example = options.check or options.input is not None
@@ -252,7 +252,7 @@ def _stands(model: nn.Module, sites: Recognized, x: Any) -> int:
     """Put what was found in the places of a copy, and compare; 1 where results are others."""
     twin = copy.deepcopy(model).eval()
     known = {name: match.module for name, match in sites.found.items() if match.sized and match.module is not None}
-    changed = replaced("recognize", twin, copy.deepcopy(known), inplace=False)
+    changed = replace_parts("recognize", twin, copy.deepcopy(known), inplace=False)
     try:
         apart = proof.prove(model.eval(), changed.eval(), x)
     except Exception as error:

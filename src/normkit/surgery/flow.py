@@ -178,7 +178,7 @@ class Graph:
                 if all(call is not other for other, _ in readers):
                     readers.append((call, marks))
             else:
-                readers += self.readers(user, moved(user, node, marks, self.model))
+                readers += self.readers(user, move_marks(user, node, marks, self.model))
         return readers
 
     def source(self, node: fx.Node) -> tuple[Call, fx.Node]:
@@ -328,7 +328,7 @@ def word_of(target: Any) -> str:
     return name.partition(".")[0]
 
 
-def moved(node: fx.Node, source: fx.Node, marks: Tensor, model: nn.Module) -> Tensor:
+def move_marks(node: fx.Node, source: fx.Node, marks: Tensor, model: nn.Module) -> Tensor:
     """The marks behind one step, if it moves numbers and does not change them."""
     name = word(node, model)
     if name in KEEPS:
@@ -358,7 +358,7 @@ def _numbers(count: int) -> Tensor:
     return 1 + torch.rand(count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def marked(node: fx.Node, axis: int) -> Tensor:
+def mark_channels(node: fx.Node, axis: int) -> Tensor:
     """A tensor of a result's shape with a number of its own for each channel."""
     shape = node.meta["val"].shape
     return _numbers(shape[axis]).view([-1 if a == axis % len(shape) else 1 for a in range(len(shape))]).expand(shape)

@@ -66,7 +66,7 @@ def save_pretrained(self: Any, save_directory: str, *args: Any, **kwargs: Any) -
     replace_file(place / saving.ORIGINAL / "config.json", json.dumps(config, indent=1))
     replace_file(place / "config.json", json.dumps(_foreign_config(config), indent=1))
     replace_file(place / saving.PARTS, json.dumps(_description(self), indent=1))
-    replace_file(place / seals.SEALS, seals.sealed(place))
+    replace_file(place / seals.SEALS, seals.seal_lines(place))
     return answer
 
 

@@ -51,7 +51,7 @@ def _examples(example: Any) -> list[Any]:
     return [example, *(fresh(example, 100 * draw) for draw in range(1, DRAWS))]
 
 
-def called(model: nn.Module, example: Any) -> list[Tensor]:
+def call_model(model: nn.Module, example: Any) -> list[Tensor]:
     """The tensors of real numbers that a model returns."""
     args, named = arguments(example)
     with torch.no_grad():
@@ -87,7 +87,7 @@ def ready(owner: str, model: nn.Module, example: Any) -> None:
         raise ValueError(f"{owner}: the model is in train mode; call model.eval() first")
     try:
         with quiet():
-            called(copy.deepcopy(model), example)
+            call_model(copy.deepcopy(model), example)
     except Exception as error:
         raise ValueError(f"{owner}: the model does not take the example: {describe_error(error)}") from error
 
@@ -128,7 +128,7 @@ def prove(before: nn.Module, after: nn.Module, example: Any) -> float:
         apart = difference(*exact)
         if apart > CLOSE:
             own = next((t.dtype for t in before.parameters() if t.is_floating_point()), torch.float32)
-            rounded = called(_in(before, own), _cast(x, own))
+            rounded = call_model(_in(before, own), _cast(x, own))
             if not apart <= ROUNDING * difference(exact[0], rounded) and not _rounds(before, after, x, exact):
                 raise Unequal(f"results differ by {apart:.1e} of the largest number")
         worst = max(worst, apart)
@@ -159,7 +159,7 @@ def prove_edits(before: nn.Module, after: nn.Module, example: Any) -> None:
         raise Unequal(f"its edits give results that differ by {apart:.1e} of the largest number")
 
 
-def doubled(model: nn.Module, example: Any) -> tuple[nn.Module, Any]:
+def in_double(model: nn.Module, example: Any) -> tuple[nn.Module, Any]:
     """Return a copy of a model, and an example, in float64."""
     return _in(model, torch.float64), _cast(example, torch.float64)
 
@@ -169,13 +169,13 @@ def exact(before: nn.Module, after: nn.Module, example: Any) -> float:
     worst = 0.0
     for x in _cast(_examples(example), torch.float64):
         with quiet(), _Doubled():
-            worst = max(worst, difference(*(called(_in(model, torch.float64), x) for model in (before, after))))
+            worst = max(worst, difference(*(call_model(_in(model, torch.float64), x) for model in (before, after))))
     return worst
 
 
 def apart(one: nn.Module, other: nn.Module, example: Any) -> float:
     """How far two models are apart on an example and a fresh input like it."""
-    return max(difference(called(one, x), called(other, x)) for x in (example, fresh(example, 1)))
+    return max(difference(call_model(one, x), call_model(other, x)) for x in (example, fresh(example, 1)))
 
 
 def difference(others: list[Tensor], got: list[Tensor]) -> float:
@@ -217,10 +217,10 @@ def _exact(model: nn.Module, example: Any) -> list[Tensor]:
     """What a model returns in float64, as far as its operations know that."""
     wide, x = _in(model, torch.float64), _cast(example, torch.float64)
     try:
-        return called(wide, x)
+        return call_model(wide, x)
     except RuntimeError:
         with _Single():
-            return called(_in(model, torch.float64), x)
+            return call_model(_in(model, torch.float64), x)
 
 
 class _Doubled(TorchDispatchMode):
@@ -241,7 +241,9 @@ def _rounds(before: nn.Module, after: nn.Module, example: Any, exact: list[list[
     """
     try:
         with _Doubled():
-            true, same = (called(_in(model, torch.float64), _cast(example, torch.float64)) for model in (before, after))
+            true, same = (
+                call_model(_in(model, torch.float64), _cast(example, torch.float64)) for model in (before, after)
+            )
     except Exception:  # a model that holds float32 elsewhere, which does not mix with float64
         return False
     was, now = (difference(true, results) for results in exact)

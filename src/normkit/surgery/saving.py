@@ -15,7 +15,7 @@ from normkit.files import folder_beside
 from normkit.optional import at_hand, library
 from normkit.surgery import models, proof
 from normkit.surgery.edits import Edit, bits, edits_between, guard, load_numbers, of_words, replay
-from normkit.surgery.seals import SEALS, check_seals, sealed
+from normkit.surgery.seals import SEALS, check_seals, seal_lines
 
 WEIGHTS, PARTS = "model.safetensors", "normkit.json"
 # Of a model that its library would open as what it was: weights under a name, and a configuration at a place, where
@@ -41,7 +41,7 @@ def save(old: nn.Module, new: nn.Module, folder: str, *, same: bool = False) -> 
         _safetensors().save_file(_state(new), beside / weights, metadata={"format": "pt"})
         if edits or not own:
             (beside / PARTS).write_text(json.dumps({"edits": edits}, indent=1))
-        (beside / SEALS).write_text(sealed(beside))
+        (beside / SEALS).write_text(seal_lines(beside))
         new_folder(folder)  # which another process may have written meanwhile
     return place
 
@@ -141,19 +141,19 @@ def _weights(folder: str) -> list[Path]:
     return [own if own.is_file() else Path(folder, WEIGHTS)]
 
 
-def _configured(folder: str) -> Path:
+def _config_path(folder: str) -> Path:
     """Where the configuration lies as the library has it."""
     return Path(folder, ORIGINAL) if Path(folder, ORIGINAL, "config.json").is_file() else Path(folder)
 
 
 def _of_timm(folder: str) -> bool:
-    config = _configured(folder) / "config.json"
+    config = _config_path(folder) / "config.json"
     return config.is_file() and "architecture" in json.loads(config.read_text())
 
 
 def _build_from_config(folder: str) -> nn.Module:
     """The model that a folder's configuration describes, without its weights."""
-    place = _configured(folder)
+    place = _config_path(folder)
     if not (place / "config.json").is_file():
         raise ValueError(f"{folder} holds no config.json: name what builds the model, module:factory@{folder}")
     if _of_timm(folder):
@@ -184,7 +184,7 @@ def rebuilt(model: nn.Module, folder: str) -> nn.Module:
     model = replay(model, edits, state)
     shared = _complete_ties(model, state)
     load_numbers(model, state, shared)
-    if _configured(folder) != Path(folder):
+    if _config_path(folder) != Path(folder):
         guard(model)
     return model.eval()
 

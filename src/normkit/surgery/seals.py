@@ -10,7 +10,7 @@ SEALED = ("*.safetensors", "*.safetensors.index.json", "*config.json", "original
 AT_ONCE = 1 << 20
 
 
-def sealed(folder: Path) -> str:
+def seal_lines(folder: Path) -> str:
     """Return the lines of a folder's checksums: of weights, configuration, and what says what is where."""
     files = sorted({file for pattern in SEALED for file in folder.glob(pattern)})
     return "".join(f"{_checksum(file)}  {file.relative_to(folder).as_posix()}\n" for file in files)

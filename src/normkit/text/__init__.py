@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from normkit.text.candidates.dense import Dense as Dense
     from normkit.text.candidates.ngrams import NGrams as NGrams
     from normkit.text.decide.threshold import Threshold as Threshold
+    from normkit.text.match import Answer as Answer
     from normkit.text.match import Candidate as Candidate
-    from normkit.text.match import Match as Match
     from normkit.text.measures.evaluation import Evaluation as Evaluation
     from normkit.text.normalizer import Normalizer as Normalizer
     from normkit.text.rescore.cross_encoder import CrossEncoder as CrossEncoder
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 HERE = {  # imported at the first look, so that help needs no torch
     "Aliases": "candidates.aliases",
+    "Answer": "match",
     "Candidate": "match",
     "CrossEncoder": "rescore.cross_encoder",
     "Dense": "candidates.dense",

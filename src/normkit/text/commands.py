@@ -23,7 +23,7 @@ from normkit.columns import number_of
 from normkit.safe import say
 
 if TYPE_CHECKING:
-    from normkit.text.match import Match
+    from normkit.text.match import Answer
     from normkit.text.measures.evaluation import Evaluation
     from normkit.text.normalizer import Normalizer
 
@@ -371,7 +371,7 @@ def reviewed(path: Path) -> list[tuple[str, str]]:
     return [(id.strip(), text) for id, text in pairs if id.strip()]
 
 
-def review(norm: Normalizer, matches: Sequence[Match]) -> list[dict[str, Any]]:
+def review(norm: Normalizer, matches: Sequence[Answer]) -> list[dict[str, Any]]:
     """Return a row for each different text that is unsure or was taken for none, the most frequent first."""
     from collections import Counter
 
@@ -385,7 +385,7 @@ def review(norm: Normalizer, matches: Sequence[Match]) -> list[dict[str, Any]]:
     return rows
 
 
-def _proposed(norm: Normalizer, match: Match) -> dict[str, Any]:
+def _proposed(norm: Normalizer, match: Answer) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for place in range(2):
         one = match.candidates[place] if place < len(match.candidates) else None
@@ -396,7 +396,7 @@ def _proposed(norm: Normalizer, match: Match) -> dict[str, Any]:
     return row
 
 
-def summary(norm: Normalizer, matches: Sequence[Match], rows: Sequence[Mapping[str, Any]]) -> str:
+def summary(norm: Normalizer, matches: Sequence[Answer], rows: Sequence[Mapping[str, Any]]) -> str:
     """Say how many cells were mapped, and how many different texts should be looked at."""
     empty = sum(norm.is_empty(match.text) for match in matches)
     mapped = sum(match.id is not None for match in matches)

@@ -20,7 +20,7 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class Answer:
     """What a text was taken for: ``id`` is None where nothing fits; the candidates are there all the same, best first.
 
     ``score`` is that of the best candidate, whether it was taken or not; 0 where there is none.
@@ -32,14 +32,16 @@ class Match:
     candidates: tuple[Candidate, ...] = ()
 
 
+Match = Answer  # the name of before, which pickles and scripts have
+
 NIL = "[NIL]"
 """What stands for "none of them" where that is a candidate."""
 
 Decide = Callable[[Sequence[float]], int | None] | NilDecision
 
 
-def rank(text: str, ids: Sequence[str], scores: np.ndarray, by: Sequence[tuple[str, ...]], decide: Decide) -> Match:
-    """Return the match of candidates that are given in the order of the vocabulary, which breaks ties.
+def rank(text: str, ids: Sequence[str], scores: np.ndarray, by: Sequence[tuple[str, ...]], decide: Decide) -> Answer:
+    """Return the answer of candidates that are given in the order of the vocabulary, which breaks ties.
 
     Where none of them is a candidate, the last score is of that.
     """
@@ -49,18 +51,18 @@ def rank(text: str, ids: Sequence[str], scores: np.ndarray, by: Sequence[tuple[s
     candidates = tuple(Candidate(ids[at], float(scores[at]), by[at]) for at in order)
     place = decide([one.score for one in candidates])
     if place is None:
-        return Match(text, None, candidates[0].score if candidates else 0.0, candidates)
+        return Answer(text, None, candidates[0].score if candidates else 0.0, candidates)
     if not 0 <= place < len(candidates):
         raise ValueError(f"decide must return None or a place below {len(candidates)}, not {place!r}")
-    return Match(text, candidates[place].id, candidates[place].score, candidates)
+    return Answer(text, candidates[place].id, candidates[place].score, candidates)
 
 
 def _of_chances(
     text: str, ids: Sequence[str], scores: np.ndarray, by: Sequence[tuple[str, ...]], decide: NilDecision
-) -> Match:
+) -> Answer:
     entries = [*ids, NIL] if decide.nil and len(scores) else ids
     chances = decide.ranked(entries, scores.tolist())
     whose = dict(zip(ids, by, strict=True))
     candidates = tuple(Candidate(id, chance, whose[id]) for id, chance in chances if id in whose)
     first = chances[0][0] if chances else None
-    return Match(text, first if first in whose else None, candidates[0].score if candidates else 0.0, candidates)
+    return Answer(text, first if first in whose else None, candidates[0].score if candidates else 0.0, candidates)

@@ -21,7 +21,7 @@ from normkit.text.candidates.ngrams import NGrams
 from normkit.text.decide.fusion import Fusion
 from normkit.text.decide.nil_decision import NilDecision
 from normkit.text.decide.threshold import Threshold
-from normkit.text.match import NIL, Decide, Match, rank
+from normkit.text.match import NIL, Answer, Decide, rank
 from normkit.text.measures.evaluation import KS, Evaluation, Gold, evaluate
 from normkit.text.rescore.spelling import Spelling
 from normkit.text.rewrite.fold import fold
@@ -148,13 +148,13 @@ class Normalizer:
         self._place = {key: place for place, key in enumerate(names)}
         self.names, self.fusion, self.tuned, self.nothing = names, None, None, set()
 
-    def __call__(self, text: str) -> Match:
+    def __call__(self, text: str) -> Answer:
         """Return what one text was taken for."""
         if isinstance(text, Iterable) and not isinstance(text, str | bytes):
             raise TypeError(f"Normalizer: one text is wanted, not {type(text).__name__}; normalize takes several")
         return self.normalize([text])[0]
 
-    def normalize(self, texts: str | Iterable[str | None], progress: Progress | None = None) -> list[Match]:
+    def normalize(self, texts: str | Iterable[str | None], progress: Progress | None = None) -> list[Answer]:
         """Return a match for each text, in order; None and NaN are taken for none.
 
         ``progress(done, all)`` gets the number of different texts that are done.
@@ -162,7 +162,7 @@ class Normalizer:
         mentions = _texts(texts)
         self._fit()
         distinct = list(dict.fromkeys(mentions))
-        matches: dict[str, Match] = {}
+        matches: dict[str, Answer] = {}
         for start in range(0, len(distinct), AT_ONCE):
             some = distinct[start : start + AT_ONCE]
             for text, own in zip(some, self.proposed(some), strict=True):
@@ -234,7 +234,7 @@ class Normalizer:
         matches = self.normalize(texts, progress)
         return frames.with_columns(frame, {f"{column}_{key}": own for key, own in self.columns(matches).items()})
 
-    def columns(self, matches: Sequence[Match]) -> dict[str, list[Any]]:
+    def columns(self, matches: Sequence[Answer]) -> dict[str, list[Any]]:
         """Return ids, first names and scores of matches, as columns of a table."""
         names = self._fit()
         ids = [match.id for match in matches]
@@ -285,7 +285,7 @@ class Normalizer:
         self.nothing = nothing.difference(self._plain([name for _, name in pairs])).union(self._plain(list(none)))
         return self
 
-    def doubt(self, match: Match, margin: float = 0.15, lead: float = 0.05) -> str:
+    def doubt(self, match: Answer, margin: float = 0.15, lead: float = 0.05) -> str:
         """Return why a person should look at a match, or nothing: no entry, near the threshold, or two fit alike.
 
         Where it is tuned, also what has a chance of being right below 0.8.

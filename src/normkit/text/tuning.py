@@ -13,7 +13,7 @@ from normkit import check
 from normkit.columns import number_of
 from normkit.text.decide.fusion import Fusion
 from normkit.text.decide.threshold import AIMS, Threshold, best_threshold
-from normkit.text.match import Match, rank
+from normkit.text.match import Answer, rank
 from normkit.text.measures.evaluation import Evaluation, Gold, as_ids, evaluate
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _fit(known: Mentions, which: np.ndarray, folds: int, seed: int, aim: str) ->
     return known.fit(which), known.threshold(fused, which, aim)
 
 
-def _matches(norm: Normalizer, known: Mentions, fused: Sequence[np.ndarray], least: np.ndarray) -> list[Match]:
+def _matches(norm: Normalizer, known: Mentions, fused: Sequence[np.ndarray], least: np.ndarray) -> list[Answer]:
     """What was said of each mention by those that had not seen it."""
     own: Any = norm.decide
     deciders = [Threshold(float(one)) if isinstance(own, Threshold) else own for one in least]

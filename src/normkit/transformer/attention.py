@@ -196,46 +196,52 @@ class Attention(nn.Module):
         keys_of: int | None = None,
     ):
         super().__init__()
-        self.heads = check.size(self, "heads", heads)
-        self._size_heads(dim, kv_heads, head_dim)
+        self._size_heads(dim, heads, kv_heads, head_dim)
         self.window = _size_or(None, self, "window", window)
         self.keys_of = _size_or(None, self, "keys_of", keys_of, least=0)
-        self.rotary = check.choice(self, "rotary", rotary, PAIRINGS)
-        self.norm_over = check.choice(self, "norm_over", norm_over, ("head", "width"))
         choice = find_core(self, "core", core)
         kind: Core = choice.card.entry
         self.cut = self._cut(kind)
         self._check_core(kind, crossed)
         widths = self._widths(kind)
-        for name, width in widths.items():
-            self.add_module(name, make_linear(self, linear, dim, width, bias))
-        self.output = make_linear(self, linear, widths["query"], dim, bias if output_bias is None else output_bias)
-        self.rotary_dim = self._even(rotary_dim)
-        self._add_norms(dict.fromkeys(norms, norm) | ({} if value_norm is None else {"value": value_norm}), widths)
+        self._add_maps(linear, dim, widths, (bias, bias if output_bias is None else output_bias))
+        self._set_rotary(rotary, rotary_dim)
+        self._add_norms(norm_over, dict.fromkeys(norms, norm), value_norm, widths)
         self.head_scale = nn.Parameter(torch.ones(self.heads)) if head_scale else None
         self.causal = bool(causal)
-        placement = {argument: place[what] for argument, what in kind.place.items()} if place is not None else {}
-        self.core = self._build_core(kind, placement | {**choice.arguments, **(core_options or {})})
+        self.core = self._build_core(kind, {**choice.arguments, **(core_options or {})}, place)
 
-    def _size_heads(self, dim: int, kv_heads: int | None, head_dim: int | None) -> None:
-        """Take the heads of keys and values, and the features of a head, which the heads of queries give by default."""
+    def _size_heads(self, dim: int, heads: int, kv_heads: int | None, head_dim: int | None) -> None:
+        """Take the heads, and the features of one; by default keys have as many, and all share the width out."""
+        self.heads = check.size(self, "heads", heads)
         self.kv_heads = _size_or(self.heads, self, "kv_heads", kv_heads)
         check.divides(self, "kv_heads", self.kv_heads, "heads", self.heads)
         if head_dim is None:
             check.divides(self, "heads", self.heads, "dim", dim)
         self.head_dim = _size_or(dim // self.heads, self, "head_dim", head_dim)
 
-    def _even(self, rotary_dim: int | None) -> int | None:
-        size = _size_or(None, self, "rotary_dim", rotary_dim, most=self.cut["query"])
+    def _set_rotary(self, rotary: str, size: int | None) -> None:
+        """Take which features of a head are turned as pairs."""
+        self.rotary = check.choice(self, "rotary", rotary, PAIRINGS)
+        self.rotary_dim = _size_or(None, self, "rotary_dim", size, most=self.cut["query"])
         if size is not None and size % 2:
-            raise ValueError(f"Attention: rotary_dim must be even, since features turn in pairs, not {rotary_dim}")
-        return size
+            raise ValueError(f"Attention: rotary_dim must be even, since features turn in pairs, not {size}")
 
-    def _add_norms(self, norms: Mapping[str, NormName], widths: Mapping[str, int]) -> None:
+    def _add_maps(self, linear: LinearName, dim: int, widths: Mapping[str, int], bias: tuple[bool, bool]) -> None:
+        """Add the linear maps into the core, and the one out of it."""
+        for name, width in widths.items():
+            self.add_module(name, make_linear(self, linear, dim, width, bias[0]))
+        self.output = make_linear(self, linear, widths["query"], dim, bias[1])
+
+    def _add_norms(
+        self, over: str, norms: dict[str, NormName], value_norm: NormName | None, widths: Mapping[str, int]
+    ) -> None:
         """Add the norms of what is projected, over each head or the full width."""
+        self.norm_over = check.choice(self, "norm_over", over, ("head", "width"))
+        norms = norms if value_norm is None else {**norms, "value": value_norm}
         self.norms = tuple(name for name in norms if name in widths)
         for name in self.norms:
-            size = (self.cut if self.norm_over == "head" else widths)[name]
+            size = (self.cut if over == "head" else widths)[name]
             self.add_module(f"{name}_norm", make_norm(self, norms[name], size))
 
     def _check_core(self, kind: Core, crossed: bool) -> None:
@@ -260,8 +266,10 @@ class Attention(nn.Module):
         """How many features of a query's head positions turn."""
         return self.cut["query"] if self.rotary_dim is None else self.rotary_dim
 
-    def _build_core(self, kind: Core, options: Mapping[str, Any]) -> AttentionCore:
+    def _build_core(self, kind: Core, options: Mapping[str, Any], place: Mapping[str, int] | None) -> AttentionCore:
         """Build the core. With a window, a mask says what is earlier; else the core does."""
+        if place is not None:
+            options = {argument: place[what] for argument, what in kind.place.items()} | dict(options)
         for option in options:
             require(kind, takes(option), repr(option))
         causal = self.causal and self.window is None

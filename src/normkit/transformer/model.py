@@ -91,11 +91,7 @@ class Transformer(nn.Module):
         self.embedding = None if vocab is None else nn.Embedding(check.size(self, "vocab", vocab), dim)
         self._add_positions(positions, frequencies)
         self._add_ends(functools.partial(make_norm, self, norm, dim), embedding_norm, final_norm)
-        if layer_inputs is not None:
-            rows = None if vocab is None else vocab if layer_vocab is None else layer_vocab
-            self.layer_inputs = LayerInputs(dim, depth, layer_inputs, rows, norm=norm)
-        elif layer_vocab is not None:
-            raise ValueError(f"{type(self).__name__}: layer_vocab={layer_vocab} is of layer_inputs, which are None")
+        self._add_layer_inputs(layer_inputs, layer_vocab, norm)
         self._start(std, scale_outputs)
 
     def _build_layers(
@@ -185,6 +181,14 @@ class Transformer(nn.Module):
         return check.size(self, "length", self.length)
 
     @torch.no_grad()
+    def _add_layer_inputs(self, width: int | None, vocab: int | None, norm: NormName) -> None:
+        """Add what gives every layer an input of its own; its tokens are by default those of the embedding."""
+        if width is not None:
+            own = None if self.embedding is None else self.embedding.num_embeddings if vocab is None else vocab
+            self.layer_inputs = LayerInputs(self.dim, len(self.layers), width, own, norm=norm)
+        elif vocab is not None:
+            raise ValueError(f"{type(self).__name__}: layer_vocab={vocab} is of layer_inputs, which are None")
+
     def _start(self, std: float | None, scale_outputs: bool) -> None:
         """Draw the embeddings, and the matrices if asked to."""
         own = getattr(self, "layer_inputs", None)

@@ -30,7 +30,7 @@ class Batch:
     def call(self, model: torch.nn.Module) -> Any:
         """Call a model on a copy of the batch."""
         with torch.autocast(self.device, dtype=self.autocast, enabled=self.autocast is not None):
-            return model(*_copied(self.args), **_copied(self.kwargs))
+            return model(*_copy(self.args), **_copy(self.kwargs))
 
     def loss(self, output: Any) -> Tensor | None:
         """Return the loss of what a model gives, its own or the cross entropy of the target; None if unknown."""
@@ -51,7 +51,7 @@ def copy_call(args: Any, kwargs: Any) -> Batch | None:
         return None
     device = tensors[0].device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-    return Batch(_copied(args), _copied(kwargs), device, dtype)
+    return Batch(_copy(args), _copy(kwargs), device, dtype)
 
 
 def _is_plain(value: Any) -> bool:
@@ -62,5 +62,5 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, PLAIN) or (type(value) is Tensor)
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     return tree_map_only(Tensor, lambda x: x.detach().clone(), value)

@@ -67,7 +67,7 @@ STEPS = (
 )  # a step ends with these: what is seen in its forward pass came before
 
 
-def ordered(findings: Iterable[Finding]) -> list[Finding]:
+def by_cause(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings, the surest first and of those the gravest, each with its effects right behind it.
 
     A cause is as sure as the surest of its effects, and as grave as the gravest, where that is more.

@@ -17,7 +17,7 @@ from normkit import check
 from normkit.columns import aligned, number_of
 from normkit.surgery.statistics.batch_statistics import feed
 from normkit.watching import health
-from normkit.watching.causes import ordered
+from normkit.watching.causes import by_cause
 from normkit.watching.diagnosis import Diagnosis
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
@@ -134,7 +134,7 @@ def checkup(
     largest = max((float(s[0]) for s in history.of("largest").values() if len(s) and s[0] == s[0]), default=math.nan)
     extra = [*_gap(train, evaluation, history.steps[-1]), *_overflow(largest), *_rate(rate, limit)]
     diagnosis = watch.diagnosis()
-    mend = Diagnosis(tuple(ordered([*diagnosis, *extra])), diagnosis.seen, diagnosis.notes)
+    mend = Diagnosis(tuple(by_cause([*diagnosis, *extra])), diagnosis.seen, diagnosis.notes)
     noise = str(watch.noise_scale()) if history.names("one_square") else ""
     steps = history.steps[-1]
     return Checkup(history, mend, limit, highest, own, steps, losses, train, evaluation, largest, without, noise)

@@ -96,7 +96,7 @@ def curvature(
     top, steps = check.size("curvature", "top", top), check.size("curvature", "steps", steps)
     draws = check.size("curvature", "draws", draws)
     batches = batches_for("curvature", batches)
-    own, parameters = _copied(model)
+    own, parameters = _copy_model(model)
     size = sum(p.numel() for p in parameters.values())
     if not top < size:
         raise ValueError(f"curvature: top must be less than the {size} trained parameters, not {top}")
@@ -125,7 +125,7 @@ def _forward(model: nn.Module, at: Mapping[str, Tensor], batch: Any) -> Any:
     return functional_call(model, dict(at), (batch[0] if isinstance(batch, tuple | list) else batch,))
 
 
-def _copied(model: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:
+def _copy_model(model: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:
     """A copy in eval mode, in float32 at least, and the parameters that are trained."""
     own = copy.deepcopy(model).eval()
     own = own.float() if any(p.dtype in (torch.float16, torch.bfloat16) for p in own.parameters()) else own

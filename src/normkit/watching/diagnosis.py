@@ -10,7 +10,7 @@ from typing import Any
 
 from normkit.columns import number_of
 from normkit.families import Family
-from normkit.watching.causes import ordered
+from normkit.watching.causes import by_cause
 from normkit.watching.certainty import certainty, unknown
 from normkit.watching.finding import Finding
 from normkit.watching.history import History
@@ -118,7 +118,7 @@ def diagnose(history: History, asked: Mapping[str, Rule] | None = None) -> Diagn
         except Exception as error:
             notes.append(f"rule {name} could not judge: {type(error).__name__}: {error}")
     needs = [needs for rule in rules.values() if (needs := beside(rule, "NEEDS")) is not None]
-    return Diagnosis(tuple(ordered(findings)), span(history), tuple(notes), tuple(unknown(history, needs)))
+    return Diagnosis(tuple(by_cause(findings)), span(history), tuple(notes), tuple(unknown(history, needs)))
 
 
 def span(history: History) -> str:
@@ -136,7 +136,7 @@ def span(history: History) -> str:
     return f"{len(history.steps)} samples of {layers}, steps {history.steps[0]} to {history.steps[-1]}"
 
 
-def joined(findings: Iterable[Finding]) -> str:
+def join_titles(findings: Iterable[Finding]) -> str:
     """Name findings in one line.
 
     >>> joined([]), joined([Finding("units are dead", 1.0, ("0",), "")])

@@ -11,7 +11,7 @@ import numpy as np
 
 from normkit.files import beside, replace_file
 from normkit.optional import library
-from normkit.page import Figure, figure, rendered
+from normkit.page import Figure, figure, render
 from normkit.watching.finding import Finding
 
 STATIC = (".png", ".svg", ".pdf")
@@ -54,7 +54,7 @@ class Drawn:
         title, subtitle = self.heading()
         findings, notes = self.findings()
         content = {"title": title, "subtitle": subtitle, "findings": findings, "notes": notes}
-        return rendered(files(__package__).joinpath("page.html").read_text(encoding="utf-8"), self.pictures(), content)
+        return render(files(__package__).joinpath("page.html").read_text(encoding="utf-8"), self.pictures(), content)
 
 
 def line(name: str, x: Any, y: Any, colour: str, dash: str = "solid", spread: Any = None) -> Figure:

@@ -50,10 +50,10 @@ class Finding:
 
     def places(self) -> str:
         """Name the layers, of many the first few."""
-        return listed(self.where)
+        return list_names(self.where)
 
 
-def listed(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
     """Name some of many.
 
     >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c", "d", "e"])

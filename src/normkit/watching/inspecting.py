@@ -73,7 +73,7 @@ def inspect(model: nn.Module, batches: Iterable[Any] | None = None, *, passes: i
     sample = list(itertools.islice(iter(make_batches(model) if batches is None else batches), passes))
     if not sample:
         raise ValueError("inspect: batches must hold at least one batch, and hold none")
-    with untouched(model), watch:
+    with restore_after(model), watch:
         model.train()
         for batch in sample:
             model.zero_grad()
@@ -96,7 +96,7 @@ def _feed(model: nn.Module, batch: Any, own: bool) -> Any:
 
 
 @contextmanager
-def untouched(model: nn.Module) -> Iterator[None]:
+def restore_after(model: nn.Module) -> Iterator[None]:
     """Give a model its buffers, gradients and modes back, and torch its random state."""
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     slopes = {name: p.grad for name, p in model.named_parameters()}

@@ -18,7 +18,7 @@ from normkit.watching import health
 from normkit.watching.diagnosis import WIDTH, Diagnosis, diagnose
 from normkit.watching.history import Array, History
 from normkit.watching.lines import FIRST, Reading
-from normkit.watching.seen import Loaded, loaded
+from normkit.watching.seen import Loaded, load_history
 
 PERIOD = 0.5  # seconds between two looks
 BARS = "▁▂▃▄▅▆▇█"
@@ -65,7 +65,7 @@ class Live:
             for line in lines:
                 self.reading.take(line)
             if lines:
-                self.history = loaded(self.reading)
+                self.history = load_history(self.reading)
                 self.diagnosis = None if self.history is None else diagnose(self.history)
         return self.reading.ended
 

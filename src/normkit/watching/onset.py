@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.watching import taps
-from normkit.watching.sample import skipped
+from normkit.watching.sample import is_skipped
 from normkit.watching.signals import data
 from normkit.watching.signals.output import scores_in
 from normkit.watching.signals.signal import first_tensor
@@ -44,7 +44,7 @@ class Onset:
 
     def hook(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Look at a call of the whole model."""
-        if not skipped(module):
+        if not is_skipped(module):
             scores = scores_in(output)
             self._add("data", data.first_input(args, kwargs))
             self._add("output", first_tensor(output) if scores is None else scores)

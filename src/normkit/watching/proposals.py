@@ -72,7 +72,7 @@ def set_rate(value: float) -> str:
     return f'for group in optimizer.param_groups: group["lr"] = {number(value)}'
 
 
-def swapped(history: History, norm: str) -> Remedy:
+def swap_line(history: History, norm: str) -> Remedy:
     """Return a line that puts a norm without running statistics where the model's batch norms stand."""
     widths = history.facts.get("widths", {})
     own = [widths[name] for name in history.names("variance_ratio") if name in widths]

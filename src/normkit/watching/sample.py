@@ -18,8 +18,8 @@ from normkit.watching.signals.listener import Listener
 from normkit.watching.signals.noise import Noise
 from normkit.watching.signals.output import NUMBERS, Outputs, loss_in, scores_in
 from normkit.watching.signals.signal import Call, first_tensor
-from normkit.watching.sites import NORMED, Site, attentions, compiled, sites
-from normkit.watching.store import Column, Ways, joined
+from normkit.watching.sites import NORMED, Site, attentions, compiled_modules, sites
+from normkit.watching.store import Column, Ways, join
 
 FAMILIES = ("activations", "attention", "gradients", "updates", "spectra")
 
@@ -68,7 +68,7 @@ class Sample:
 
     def attach(self) -> None:
         """Put the hooks on; the modules are looked up anew, so one that was replaced is seen."""
-        hidden = set(compiled(self.model))
+        hidden = set(compiled_modules(self.model))
         if "activations" in self.families:
             for site in sites(self.model):
                 if site.module in hidden:
@@ -76,7 +76,7 @@ class Sample:
                 else:
                     self.handles.append(site.module.register_forward_hook(self._reads(site), with_kwargs=True))
         self.handles.append(taps.hook_after(self.model, self._hears_whole()))
-        for what, name, module in listened(self.model, self.families):
+        for what, name, module in listeners(self.model, self.families):
             hears, read, numbers = HEARD[what]
             if module in hidden:
                 self.taps[taps.key_of(module), what] = self._tapped_scores(plain(name), what, read, numbers)
@@ -129,7 +129,7 @@ class Sample:
 
     def _reads(self, site: Site) -> Hook:
         def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            if skipped(module):
+            if is_skipped(module):
                 return
             x, y = first_tensor(args), first_tensor(output)
             x = first_tensor(kwargs) if x is None else x
@@ -158,7 +158,7 @@ class Sample:
         """Take what the model is fed, the loss that it gives, and what a loss makes of its output."""
 
         def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            if skipped(module):
+            if is_skipped(module):
                 return
             self.called = True
             loss = loss_in(output)
@@ -187,12 +187,12 @@ class Sample:
             self.failed(f"{what} of {name} could not be read: {error}")
 
         def enter(called: nn.Module, _: Any) -> None:
-            if not skipped(called):
+            if not is_skipped(called):
                 self.listeners.append(Listener(hears, take, failed))
                 self.listeners[-1].__enter__()
 
         def leave(called: nn.Module, _: Any, output: Any) -> None:
-            if self.listeners and not skipped(called):
+            if self.listeners and not is_skipped(called):
                 self.listeners.pop().__exit__(None, None, None)
 
         return [
@@ -206,7 +206,7 @@ class Sample:
             return
         if key in self.calls:
             old, _, count = self.calls[key]
-            mine = joined(old, mine, Ways.of(list(numbers.values()), mine.device), count + 1)
+            mine = join(old, mine, Ways.of(list(numbers.values()), mine.device), count + 1)
             self.calls[key] = (mine, numbers, count + 1)
         else:
             self.calls[key] = (mine, numbers, 1)
@@ -266,7 +266,7 @@ HEARD = {
 """What is heard of torch's functions, and what is read of it."""
 
 
-def listened(model: nn.Module, families: Iterable[str]) -> Iterator[tuple[str, str, nn.Module]]:
+def listeners(model: nn.Module, families: Iterable[str]) -> Iterator[tuple[str, str, nn.Module]]:
     """Return whose calls of torch's functions are heard: what for, the name, and the module."""
     if "attention" in families:
         yield from ((taps.ATTENTION, name, module) for name, module in attentions(model))
@@ -276,14 +276,14 @@ def listened(model: nn.Module, families: Iterable[str]) -> Iterator[tuple[str, s
 
 def taps_on(model: nn.Module, families: Iterable[str]) -> list[Any]:
     """Put taps on what is compiled in a model, and return their handles."""
-    hidden = set(compiled(model))
+    hidden = set(compiled_modules(model))
     modules = [site.module for site in sites(model) if site.module in hidden] if "activations" in families else []
-    heard = [(what, module) for what, _, module in listened(model, families) if module in hidden]
+    heard = [(what, module) for what, _, module in listeners(model, families) if module in hidden]
     attending, mixing = ([m for what, m in heard if what == kind] for kind in (taps.ATTENTION, taps.SOFTMAXES))
     return list(taps.attach(modules, attending, mixing))
 
 
-def skipped(module: nn.Module) -> bool:
+def is_skipped(module: nn.Module) -> bool:
     """Whether a call is none of the training: an evaluation, a second forward of checkpointing, a compiler's look."""
     if torch.compiler.is_compiling() or torch._C._current_graph_task_id() != -1:
         return True

@@ -96,7 +96,7 @@ def load(path: str | Path) -> Loaded:
     reading = Reading()
     for line in whole_lines(path.read_bytes()):
         reading.take(line)
-    record = loaded(reading)
+    record = load_history(reading)
     if record is None:
         raise ValueError(f"{path} was not written by a watch: it has no line of facts")
     if reading.damaged:
@@ -104,6 +104,6 @@ def load(path: str | Path) -> Loaded:
     return record
 
 
-def loaded(reading: Reading) -> Loaded | None:
+def load_history(reading: Reading) -> Loaded | None:
     """Return what was read so far of the last run, or None where there are no facts in it."""
     return None if reading.facts is None else Loaded(reading.store, reading.facts, reading.notes)

@@ -131,7 +131,7 @@ def _parts(module: nn.Module) -> Iterator[nn.Module]:
     return parts
 
 
-def compiled(model: nn.Module) -> Iterator[nn.Module]:
+def compiled_modules(model: nn.Module) -> Iterator[nn.Module]:
     """Return the modules that run inside of torch.compile, where hooks are a part of the graph."""
     for module in model.modules():
         if hasattr(module, "_orig_mod"):

@@ -59,7 +59,7 @@ class Ways(NamedTuple):
         )
 
 
-def joined(old: Tensor, new: Tensor, ways: Ways, count: int = 2) -> Tensor:
+def join(old: Tensor, new: Tensor, ways: Ways, count: int = 2) -> Tensor:
     """Join a row of ``count`` - 1 readings with one more; what is not a number stays so, and what is missing gives way.
 
     >>> ways = Ways.of([MEAN, LARGEST, BESIDE])
@@ -187,6 +187,6 @@ MISSING = -3.0e38
 
 
 def _together(old: Tensor, new: Tensor, ways: Ways) -> Tensor:
-    values = joined(old, new, ways)
+    values = join(old, new, ways)
     values = torch.where(new == MISSING, old, values)
     return torch.where(old == MISSING, new, values)

@@ -75,13 +75,13 @@ def attach(modules: Iterable[nn.Module], attends: Iterable[nn.Module], mixes: It
     attends, mixes: whose scores are heard, of torch's functions that are looked up by ``F.`` or ``torch.``.
     """
     for module in modules:
-        yield _numbered(module)
+        yield _number_of(module)
         yield module.register_forward_hook(Hook(_tap_call), with_kwargs=True)
     for module, enter, leave in (
         *((module, _enter_attention, _leave_attention) for module in attends),
         *((module, _enter_mixture, _leave_mixture) for module in mixes),
     ):
-        yield _numbered(module)
+        yield _number_of(module)
         yield module.register_forward_pre_hook(Hook(enter))
         yield module.register_forward_hook(Hook(leave), always_call=True)
 
@@ -96,7 +96,7 @@ class _Number:
         self.module.__dict__.pop(KEY, None)
 
 
-def _numbered(module: nn.Module) -> _Number:
+def _number_of(module: nn.Module) -> _Number:
     if not hasattr(module, KEY):
         setattr(module, KEY, torch.tensor(next(numbers)))
     return _Number(module)

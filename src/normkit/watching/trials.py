@@ -67,7 +67,7 @@ LOSS_AFTER_STEPS = Trial(
 )
 
 
-def tried(diagnosis: Diagnosis, watch: Watch) -> Diagnosis:
+def try_remedies(diagnosis: Diagnosis, watch: Watch) -> Diagnosis:
     """Return a diagnosis whose remedies say what came out on a copy; a line that fails there is left out.
 
     The user's model, its optimizer, gradients, hooks and the random state are left as they are.
@@ -108,7 +108,7 @@ def _foreign_hooks(model: nn.Module) -> Iterator[Any]:
                 yield hook
 
 
-def unwrapped(model: nn.Module) -> nn.Module:
+def unwrap(model: nn.Module) -> nn.Module:
     """Return the model inside of what compiles or distributes it."""
     while hasattr(model, "_orig_mod") or isinstance(model, DataParallel | DistributedDataParallel):
         model = model._orig_mod if hasattr(model, "_orig_mod") else model.module  # type: ignore[assignment]
@@ -153,7 +153,7 @@ class Bench:
         """Return what is seen of a copy after a line has run on it; None where anything fails."""
         try:
             with quiet():
-                model, optimizers = copy.deepcopy((unwrapped(self.watch.model), self.watch.optimizers))
+                model, optimizers = copy.deepcopy((unwrap(self.watch.model), self.watch.optimizers))
                 scope = _scope(model.train(), optimizers)
                 exec(line, scope)
                 return self._watch(scope["model"], scope["optimizer"], steps)

@@ -17,7 +17,7 @@ from normkit.watching.batch import Batch
 from normkit.watching.diagnosis import Diagnosis, all_signs
 from normkit.watching.history import BAD, LOSS, PEAK, History
 from normkit.watching.onset import Onset
-from normkit.watching.sample import FAMILIES, Row, Sample, skipped
+from normkit.watching.sample import FAMILIES, Row, Sample, is_skipped
 from normkit.watching.seen import Seen
 from normkit.watching.signals.parameters import Spectra, carried, unseen_rows
 from normkit.watching.store import LARGEST, MEAN, Column, Store
@@ -172,7 +172,7 @@ class Watch(Seen):
 
     def diagnosis(self) -> Diagnosis:
         """Return what goes wrong, what shows it, and what would help, tried on a copy where that costs little."""
-        return trials.tried(super().diagnosis(), self)
+        return trials.try_remedies(super().diagnosis(), self)
 
     def _safely(self, act: Callable[..., Any], *given: Any) -> None:
         """Do something for the watch's own sake: what goes wrong is noted, and the training goes on."""
@@ -195,7 +195,7 @@ class Watch(Seen):
 
     def _count_call(self, module: nn.Module) -> None:
         """Without an optimizer each call of the model in training is a step, which ends the one before."""
-        if skipped(module):
+        if is_skipped(module):
             return
         if self.sample is not None:
             self._close_sample()

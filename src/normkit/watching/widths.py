@@ -19,7 +19,7 @@ from normkit.gradient import param_groups
 from normkit.gradient._based import base_named
 from normkit.gradient.groups import ParamGroups
 from normkit.optional import library
-from normkit.parameters import hooked, roles
+from normkit.parameters import remove_after, roles
 from normkit.surgery import models
 from normkit.surgery.statistics.batch_statistics import feed
 from normkit.watching.drawn import Drawn, line, picture
@@ -236,7 +236,7 @@ def _outputs(places: Mapping[str, nn.Module]) -> Iterator[dict[str, Tensor]]:
         return hook
 
     hooks = [module.register_forward_hook(keep(name)) for name, module in places.items()]
-    with hooked(hooks):
+    with remove_after(hooks):
         yield activations
 
 

@@ -25,7 +25,7 @@ from normkit.weight._layers import (
 )
 from normkit.weight.weight_norm import WeightNorm
 
-Plan = tuple[str, nn.Module, Parametrization]
+Target = tuple[str, nn.Module, Parametrization]
 
 
 def apply(model: nn.Module, name: str, *, where: Where = None, tensor: str = "weight", **options: Any) -> Table:
@@ -107,7 +107,7 @@ def _build(name: str, module: nn.Module, value: Tensor, choice: Choice) -> Param
     return result.refusal(value) or result.train(module.training)
 
 
-def _register(plans: list[Plan], tensor: str) -> None:
+def _register(plans: list[Target], tensor: str) -> None:
     """Put all on, or none."""
     done: list[nn.Module] = []
     before = {id(module): module._parameters.get(tensor) for _, module, _ in plans}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check
-from normkit.parameters import hooked
+from normkit.parameters import remove_after
 from normkit.weight._apply import check_model, on
 from normkit.weight.weight_norm import WeightNorm
 
@@ -41,7 +41,7 @@ def data_init(model: nn.Module, *inputs: Any, init_scale: float = 1.0) -> list[s
             _begin(layer, inputs, keywords, init_scale)
 
     handles = [layer.register_forward_pre_hook(begin, with_kwargs=True, prepend=True) for layer in layers.values()]
-    with hooked(handles):
+    with remove_after(handles):
         model(*inputs)
     return [name for name, layer in layers.items() if id(layer) in seen]
 

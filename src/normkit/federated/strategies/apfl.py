@@ -3,6 +3,6 @@
 The parts are ``apfl-step`` and ``apfl-alpha``.
 """
 
-from normkit.federated.rounds import Plan, alike
+from normkit.federated.rounds import Strategy, alike
 
-PLAN = Plan(alike, ("apfl-step", "apfl-alpha"), own=True)
+PLAN = Strategy(alike, ("apfl-step", "apfl-alpha"), own=True)

@@ -3,6 +3,6 @@
 FedAvg, arXiv 1602.05629.
 """
 
-from normkit.federated.rounds import Plan, average
+from normkit.federated.rounds import Strategy, average
 
-PLAN = Plan(average)
+PLAN = Strategy(average)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from normkit import check
-from normkit.federated.rounds import Plan, State, Update, average
+from normkit.federated.rounds import State, Strategy, Update, average
 
 
 def adam(
@@ -48,4 +48,4 @@ def adam(
     return state
 
 
-PLAN = Plan(adam, needs=("parameters",), takes=("lr", "beta1", "beta2", "tau"), remembers=True)
+PLAN = Strategy(adam, needs=("parameters",), takes=("lr", "beta1", "beta2", "tau"), remembers=True)

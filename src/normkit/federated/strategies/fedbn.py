@@ -3,6 +3,6 @@
 The part is ``fedbn-average``, arXiv 2102.07623.
 """
 
-from normkit.federated.rounds import Plan, average
+from normkit.federated.rounds import Strategy, average
 
-PLAN = Plan(average, ("fedbn-average",), keeps=True)
+PLAN = Strategy(average, ("fedbn-average",), keeps=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from normkit.federated import _states
 from normkit.federated.fedlabel_aggregate import fedlabel_aggregate
-from normkit.federated.rounds import PSEUDO, Extras, Plan, State, Update
+from normkit.federated.rounds import PSEUDO, Extras, State, Strategy, Update
 
 
 def labelled_and_not(updates: Sequence[Update], sent: State) -> dict[str, Tensor]:
@@ -25,7 +25,7 @@ def labelled_and_not(updates: Sequence[Update], sent: State) -> dict[str, Tensor
     return dict(zip(names, fedlabel_aggregate(*values, number, entries=names), strict=True))
 
 
-PLAN = Plan(
+PLAN = Strategy(
     labelled_and_not,
     ("fedlabel-select", "fedlabel-loss", "fedlabel-aggregate"),
     wanted=Extras(more=(PSEUDO,), numbers=("pseudo-labels",)),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from normkit.federated import fedlaw
-from normkit.federated.rounds import Plan, State, Update, average
+from normkit.federated.rounds import State, Strategy, Update, average
 
 
 def learned(
@@ -40,7 +40,7 @@ def learned(
     return {**together, **{name: value.to(sent[name].dtype) for name, value in solution.items()}}
 
 
-PLAN = Plan(
+PLAN = Strategy(
     learned,
     ("fedlaw", "fedlaw-aggregate"),
     needs=("loss", "batches", "parameters"),

@@ -4,6 +4,6 @@ The parts are ``principal-gradient`` and ``margin-log-loss``.
 """
 
 from normkit.federated import servers
-from normkit.federated.rounds import Plan
+from normkit.federated.rounds import Strategy
 
-PLAN = Plan(servers.principal, ("principal-gradient", "margin-log-loss"), takes=("share",), remembers=True)
+PLAN = Strategy(servers.principal, ("principal-gradient", "margin-log-loss"), takes=("share",), remembers=True)

@@ -4,9 +4,9 @@ The parts are ``fedlog-classifier``, ``fedlog-branches``, ``fedlog-synthetic`` a
 """
 
 from normkit.federated import servers
-from normkit.federated.rounds import Extras, Plan
+from normkit.federated.rounds import Extras, Strategy
 
-PLAN = Plan(
+PLAN = Strategy(
     servers.with_prototypes,
     ("fedlog-classifier", "fedlog-branches", "fedlog-synthetic", "fedlog-scaling"),
     wanted=Extras(records=("prototypes", "generator"), numbers=("class-rate",), sound=servers.prototypes),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from normkit.federated.classwise_average import classwise_average
-from normkit.federated.rounds import Extras, Plan, State, Update, average
+from normkit.federated.rounds import Extras, State, Strategy, Update, average
 
 
 def by_class(updates: Sequence[Update], sent: State, *, classifier: Collection[str]) -> dict[str, Tensor]:
@@ -27,7 +27,7 @@ def by_class(updates: Sequence[Update], sent: State, *, classifier: Collection[s
     return joined
 
 
-PLAN = Plan(
+PLAN = Strategy(
     by_class,
     ("classwise-average", "classifier-norm-reset", "norm-transfer"),
     wanted=Extras(numbers=("classes",)),

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from normkit.federated.rounds import Instructions, Local, Plan, State, average
+from normkit.federated.rounds import Instructions, Local, State, Strategy, average
 
 MU = 0.01
 
@@ -30,4 +30,4 @@ def strength(memory: Mapping[str, Any], client: Any, *, mu: float = MU) -> Instr
     return Instructions(numbers={"mu": mu})
 
 
-PLAN = Plan(together, takes=("mu",), told=strength, local=Local(back))
+PLAN = Strategy(together, takes=("mu",), told=strength, local=Local(back))

@@ -3,6 +3,6 @@
 The parts are ``fedrap`` and ``fedrap-loss``.
 """
 
-from normkit.federated.rounds import Plan, alike
+from normkit.federated.rounds import Strategy, alike
 
-PLAN = Plan(alike, ("fedrap", "fedrap-loss"), keeps=True, own=True)
+PLAN = Strategy(alike, ("fedrap", "fedrap-loss"), keeps=True, own=True)

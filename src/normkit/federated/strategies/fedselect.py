@@ -12,7 +12,7 @@ from torch import Tensor
 
 from normkit.federated import _states
 from normkit.federated.fedselect_aggregate import fedselect_aggregate
-from normkit.federated.rounds import MASK, Extras, Plan, State, Update
+from normkit.federated.rounds import MASK, Extras, State, Strategy, Update
 
 
 def where_shared(updates: Sequence[Update], sent: State) -> dict[str, Tensor]:
@@ -28,4 +28,4 @@ def where_shared(updates: Sequence[Update], sent: State) -> dict[str, Tensor]:
     return {**sent, **shared}
 
 
-PLAN = Plan(where_shared, ("fedselect-grow", "fedselect-step", "fedselect-aggregate"), wanted=Extras(more=(MASK,)))
+PLAN = Strategy(where_shared, ("fedselect-grow", "fedselect-step", "fedselect-aggregate"), wanted=Extras(more=(MASK,)))

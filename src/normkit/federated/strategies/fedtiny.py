@@ -4,9 +4,9 @@ The part is ``batchnorm-candidates``.
 """
 
 from normkit.federated import servers
-from normkit.federated.rounds import Ask, Extras, Plan
+from normkit.federated.rounds import Ask, Extras, Strategy
 
-PLAN = Plan(
+PLAN = Strategy(
     servers.of_candidates,
     ("batchnorm-candidates",),
     needs=("candidates",),

@@ -4,9 +4,9 @@ The parts are ``pooled-covariance`` and ``geometric-samples``.
 """
 
 from normkit.federated import servers
-from normkit.federated.rounds import Ask, Extras, Plan
+from normkit.federated.rounds import Ask, Extras, Strategy
 
-PLAN = Plan(
+PLAN = Strategy(
     servers.answer,
     ("pooled-covariance", "geometric-samples"),
     remembers=True,

@@ -4,9 +4,9 @@ The parts are ``pgfed-client`` and ``pgfed-server``.
 """
 
 from normkit.federated import servers
-from normkit.federated.rounds import Extras, Plan
+from normkit.federated.rounds import Extras, Strategy
 
-PLAN = Plan(
+PLAN = Strategy(
     servers.personal,
     ("pgfed-client", "pgfed-server"),
     wanted=Extras(more=("gradient",), signed=("risk", "alpha"), sound=servers.whole_gradient),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from normkit import check
-from normkit.federated.rounds import Extras, Instructions, Local, Plan, State, Update, alike
+from normkit.federated.rounds import Extras, Instructions, Local, State, Strategy, Update, alike
 
 CONTROL = "control"  # the role of what a client's control variate has changed by
 
@@ -55,7 +55,7 @@ def of_the_server(memory: Mapping[str, Any], client: Any, *, clients: int | None
     return Instructions({CONTROL: memory[CONTROL]}) if CONTROL in memory else Instructions()
 
 
-PLAN = Plan(
+PLAN = Strategy(
     together,
     wanted=Extras(more=(CONTROL,)),
     takes=("clients",),

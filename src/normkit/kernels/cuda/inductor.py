@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from normkit.kernels.cuda import settings
-from normkit.kernels.cuda.variants import Variant, filled_share
+from normkit.kernels.cuda.variants import Build, filled_share
 
 
 class H100:
@@ -58,7 +58,7 @@ def generate(
         ) from error
 
 
-def variants(graph: Graph, name: str, kind: str, width: int) -> Iterator[Variant]:
+def variants(graph: Graph, name: str, kind: str, width: int) -> Iterator[Build]:
     """The kernels of a graph, each with the first of its settings, which is what runs where nothing is tuned."""
     for number, (called, source) in enumerate(graph.sources.items(), 1):
         tuner = _load(called, source)
@@ -73,7 +73,7 @@ def variants(graph: Graph, name: str, kind: str, width: int) -> Iterator[Variant
         large = frozenset(key for key, dtype in types.items() if dtype == f"*{kind}")
         constants = {**meta["constants"], **config.kwargs}
         title = name if len(graph.sources) == 1 else f"{name} {number}"
-        yield Variant(title, tuner.fn, kind, width, types, constants, config.num_warps, entries, known, large, used)
+        yield Build(title, tuner.fn, kind, width, types, constants, config.num_warps, entries, known, large, used)
 
 
 @contextmanager

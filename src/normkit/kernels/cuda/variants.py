@@ -38,7 +38,7 @@ LARGE = ("x", "y", "dx", "grad", "more", "residual", "total")  # arrays of the i
 
 
 @dataclass(frozen=True)
-class Variant:
+class Build:
     """A kernel and what it is compiled for; entries: of a program's tile; used: the share of them that there is."""
 
     name: str
@@ -93,7 +93,7 @@ def filled_share(width: int, block: int) -> float:
     return width / (-(-width // block) * block)
 
 
-def variants(types=("bf16", "fp32"), widths=(64, 768, 4096, 8192, 32768), rules=("rms", "layer")) -> Iterator[Variant]:
+def variants(types=("bf16", "fp32"), widths=(64, 768, 4096, 8192, 32768), rules=("rms", "layer")) -> Iterator[Build]:
     """All of them for these types and widths."""
     for kind in types:
         for width in widths:
@@ -124,7 +124,7 @@ def _types(kernel, kind: str, absent: tuple[str, ...] = ()) -> dict[str, str]:
     return signature
 
 
-def rows(rule: str, kind: str, width: int) -> Iterator[Variant]:
+def rows(rule: str, kind: str, width: int) -> Iterator[Build]:
     """The row template with a gain in float32, and a shift for layer norm."""
     from normkit.kernels.cuda.templates import row
 
@@ -142,10 +142,10 @@ def rows(rule: str, kind: str, width: int) -> Iterator[Variant]:
             shape["WIDTH"] = settings.compiled_width(width)
         name = f"row {kernel.__name__}, {rule}"
         types, used = _types(kernel, kind, absent), filled_share(width, s.block)
-        yield Variant(name, kernel, kind, width, types, shape, s.warps, s.rows * s.block, used=used)
+        yield Build(name, kernel, kind, width, types, shape, s.warps, s.rows * s.block, used=used)
 
 
-def points(function: str, kind: str, width: int) -> Iterator[Variant]:
+def points(function: str, kind: str, width: int) -> Iterator[Build]:
     """The pointwise template with features last; tanh as DyT has it, the others with all their parameters."""
     from normkit.kernels.cuda.templates import pointwise
 
@@ -156,10 +156,10 @@ def points(function: str, kind: str, width: int) -> Iterator[Variant]:
         shape = {**about, "FULL": int(width % s.block == 0), "ROWS": s.rows, "BLOCK": s.block}
         name = f"pointwise {kernel.__name__}, {function}"
         types, used = _types(kernel, kind, absent), filled_share(width, s.block)
-        yield Variant(name, kernel, kind, width, types, shape, s.warps, s.rows * s.block, used=used)
+        yield Build(name, kernel, kind, width, types, shape, s.warps, s.rows * s.block, used=used)
 
 
-def heads(kind: str, width: int) -> Iterator[Variant]:
+def heads(kind: str, width: int) -> Iterator[Build]:
     """Norm and turn of heads, the pairs in halves."""
     from normkit.kernels.cuda.templates import rotate
 
@@ -169,10 +169,10 @@ def heads(kind: str, width: int) -> Iterator[Variant]:
         types = _types(kernel, kind, ("bias", "dbias"))
         name = f"norm and turn, {kernel.__name__}"
         used = filled_share(width // 2, s.block)
-        yield Variant(name, kernel, kind, width, types, shape, s.warps, 2 * s.rows * s.block, used=used)
+        yield Build(name, kernel, kind, width, types, shape, s.warps, 2 * s.rows * s.block, used=used)
 
 
-def channels(rule: str, last: bool, kind: str, width: int, *, joins: bool = False) -> Iterator[Variant]:
+def channels(rule: str, last: bool, kind: str, width: int, *, joins: bool = False) -> Iterator[Build]:
     """The channel template, of planes of `width` entries, or of `width` channels that are last.
 
     joins: also what adds up the sums of the others, which is little.
@@ -194,12 +194,12 @@ def channels(rule: str, last: bool, kind: str, width: int, *, joins: bool = Fals
         types = _types(kernel, kind, extra)
         name = f"{order}, {rule}, {kernel.__name__}"
         used = filled_share(width, s.block)
-        yield Variant(name, kernel, kind, width, types, constants, s.warps, s.rows * s.block, sizes, used=used)
+        yield Build(name, kernel, kind, width, types, constants, s.warps, s.rows * s.block, sizes, used=used)
     if joins:
         yield from _joins(rule, order, kind, width, s)
 
 
-def _joins(rule: str, order: str, kind: str, width: int, s: settings.Pieces) -> Iterator[Variant]:
+def _joins(rule: str, order: str, kind: str, width: int, s: settings.Pieces) -> Iterator[Build]:
     from normkit.kernels.cuda.templates import channel
 
     statistic, activation, over = CHANNELS[rule]
@@ -219,10 +219,10 @@ def _joins(rule: str, order: str, kind: str, width: int, s: settings.Pieces) -> 
     for kernel, constants in made:
         absent = ("learned", "parts", *(("dextra",) if activation in (0, 3) else ()))
         types = _types(kernel, kind, absent)
-        yield Variant(f"{order}, {rule}, {kernel.__name__}", kernel, kind, width, types, constants, 4, units * many)
+        yield Build(f"{order}, {rule}, {kernel.__name__}", kernel, kind, width, types, constants, 4, units * many)
 
 
-def units(rule: str, kind: str, group: int, space: int) -> Iterator[Variant]:
+def units(rule: str, kind: str, group: int, space: int) -> Iterator[Build]:
     """The unit template, of groups of channels with `space` entries each."""
     from normkit.kernels.cuda.templates import unit
 
@@ -235,10 +235,10 @@ def units(rule: str, kind: str, group: int, space: int) -> Iterator[Variant]:
         name, sizes = f"unit, {rule}, {kernel.__name__}", {"group": group, "space": space}
         types = _types(kernel, kind, absent)
         entries, used = s.rows * s.block, group * space / (s.rows * s.block)
-        yield Variant(name, kernel, kind, group * space, types, shape, s.warps, entries, sizes, used=used)
+        yield Build(name, kernel, kind, group * space, types, shape, s.warps, entries, sizes, used=used)
 
 
-def positions(kind: str, width: int) -> Iterator[Variant]:
+def positions(kind: str, width: int) -> Iterator[Build]:
     """Norms of the vector of channels at each position, channels first."""
     from normkit.kernels.cuda.templates import position
 
@@ -247,20 +247,20 @@ def positions(kind: str, width: int) -> Iterator[Variant]:
         shape = {"ROWS": s.rows, "BLOCK": s.block}
         sizes = {"channels": width, "space": 3136}
         name = f"positions, {kernel.__name__}"
-        yield Variant(name, kernel, kind, width, _types(kernel, kind), shape, s.warps, s.rows * s.block, sizes)
+        yield Build(name, kernel, kind, width, _types(kernel, kind), shape, s.warps, s.rows * s.block, sizes)
 
 
-def matrices(side: int) -> Iterator[Variant]:
+def matrices(side: int) -> Iterator[Build]:
     """Sinkhorn's steps on small matrices, which are in float32."""
     from normkit.kernels.cuda.templates import sinkhorn
 
     s = settings.matrices(side)
     for kernel in (sinkhorn.forward, sinkhorn.backward):
         name, shape = f"sinkhorn, {kernel.__name__}", {"MATRICES": s.rows, "SIDE": s.block}
-        yield Variant(name, kernel, "fp32", side, _types(kernel, "fp32"), shape, s.warps, s.rows * s.block**2)
+        yield Build(name, kernel, "fp32", side, _types(kernel, "fp32"), shape, s.warps, s.rows * s.block**2)
 
 
-def liger(kind: str, width: int) -> Iterator[Variant]:
+def liger(kind: str, width: int) -> Iterator[Build]:
     """Liger's kernels for rows where Liger is installed, with its own settings and a gain in float32 as ours have."""
     if importlib.util.find_spec("liger_kernel") is None or width > 65536:
         return
@@ -286,11 +286,11 @@ def liger(kind: str, width: int) -> Iterator[Variant]:
                         known[name] = width
             large = frozenset(name for name in signature if name[:-4].lower() in ("x", "y", "dx", "dy"))
             name, used = f"Liger's {rule}, {way}", filled_share(width, block)
-            yield Variant(name, kernel, kind, width, signature, shape, warps, block, known, large, used)
+            yield Build(name, kernel, kind, width, signature, shape, warps, block, known, large, used)
     yield from _liger_dyt(kind, width)
 
 
-def _liger_dyt(kind: str, width: int) -> Iterator[Variant]:
+def _liger_dyt(kind: str, width: int) -> Iterator[Build]:
     """Liger's kernels for DyT, with the first of the settings that it tries out on a GPU."""
     dyt = importlib.import_module("liger_kernel.ops.dyt")
     for way in ("forward", "backward"):
@@ -302,10 +302,10 @@ def _liger_dyt(kind: str, width: int) -> Iterator[Variant]:
         types |= {"M": "i32"} if "M" in types else {}
         block = config.kwargs["BLOCK_N"]
         name, used = f"Liger's dyt, {way}", filled_share(width, block)
-        yield Variant(name, kernel, kind, width, types, shape, config.num_warps, block, {}, large, used)
+        yield Build(name, kernel, kind, width, types, shape, config.num_warps, block, {}, large, used)
 
 
-def everything() -> Iterator[Variant]:
+def everything() -> Iterator[Build]:
     """One of each rule, function and form that the kernels are ever compiled for, to see that all of them compile."""
     for rule in RULES:
         for width in (768, 32768):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from normkit.lab.fit.table import Data
 from normkit.lab.fit.training import Fitted, Parts, ranks
-from normkit.page import Figure, figure, rendered
+from normkit.page import Figure, figure, render
 
 COLUMNS, POINTS = 5, 500  # of the pairs plot
 COLOURS = 7  # of the page, --c0 and so on
@@ -32,7 +32,7 @@ def page(title: str, data: Data, parts: Parts, fits: Sequence[Fitted], table: Se
         {"title": name, "caption": caption, "figure": picture} for name, caption, picture in figures
     ]
     template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
-    return rendered(template, pictures, {"title": title, "head": table[0], "rows": table[1:]})
+    return render(template, pictures, {"title": title, "head": table[0], "rows": table[1:]})
 
 
 def curves(fits: Sequence[Fitted]) -> Figure:

@@ -28,7 +28,7 @@ from normkit.density._saved import read as load_flow
 from normkit.density._saved import save as save_flow
 from normkit.files import beside, replace_file
 from normkit.lab.fit.table import Choice, Data, few, numbering, read, read_more
-from normkit.lab.fit.training import Fitted, fit, measured, normal_bits, numbers_of, split
+from normkit.lab.fit.training import Fitted, bits_of, fit, normal_bits, numbers_of, split
 from normkit.optional import require_group
 from normkit.safe import say
 
@@ -182,7 +182,7 @@ def warn(data: Data) -> None:
 def score(folder: Path, new: Data, flow: density.Flow, held: Tensor) -> str:
     """Write for each new sample its bits, and how many of the held-out samples are less likely than it."""
     held = held.sort().values
-    bits = measured(flow, numbers_of(new, torch.Generator().manual_seed(0)), new)
+    bits = bits_of(flow, numbers_of(new, torch.Generator().manual_seed(0)), new)
     share = 1 - torch.searchsorted(held, bits, right=True) / len(held)
     text = io.StringIO()
     head = ("row", "bits_per_dimension", "share_less_likely")
@@ -229,7 +229,7 @@ def write(folder: Path, title: str, data: Data, fits: Sequence[Fitted], samples:
         best.setdefault(one.name, one)
     for name, one in best.items():
         path = folder / f"{name.replace(':', '_')}{SAVED}"
-        save_flow(path, one.flow, one.built, data=_described(data), held=one.bits)
+        save_flow(path, one.flow, one.built, data=_describe(data), held=one.bits)
     _write_samples(folder, data, ordered[0], samples)
     results = [
         {"flow": one.name, "seed": one.seed, "bits": one.bits.mean().item(), "seconds": one.seconds, "curve": one.curve}
@@ -265,7 +265,7 @@ def _words(numbers: np.ndarray, categories: Sequence[str]) -> list[str]:
     return [categories[place] for place in places]
 
 
-def _described(data: Data) -> dict[str, Any]:
+def _describe(data: Data) -> dict[str, Any]:
     """What must be known of data to read more of it, as plain values."""
     categories = {name: list(words) for name, words in data.categories.items()}
     return {"names": data.names, "bytes": data.bytes, "categories": categories, "shape": list(data.values.shape[1:])}

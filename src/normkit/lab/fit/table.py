@@ -66,7 +66,7 @@ Read = tuple[np.ndarray, list[str], Mapping[str, Sequence[str]]]
 
 def read(path: str | Path, choice: Choice = WHOLE) -> Data:
     """Read a CSV or parquet table, or an array of NumPy; what cannot be fitted is named."""
-    return checked(str(path), *_content(Path(path), choice))
+    return require_numbers(str(path), *_content(Path(path), choice))
 
 
 def read_more(path: str | Path, data: Data, sep: str | None = None) -> Data:
@@ -101,7 +101,7 @@ def _content(path: Path, choice: Choice) -> Read:
     return readers[path.suffix.lower()](path, choice)
 
 
-def checked(
+def require_numbers(
     where: str, values: np.ndarray, names: Sequence[str] = (), categories: Mapping[str, Sequence[str]] | None = None
 ) -> Data:
     """Require numbers, none missing, enough rows, and columns that vary."""
@@ -156,12 +156,12 @@ def _columns(data: Data) -> list[tuple[str, np.ndarray]]:
 
 def _table(path: Path, columns: Mapping[str, Column], choice: Choice, comma: bool = False) -> Read:
     """Read columns as numbers or categories."""
-    encodings = {name: _coded(f"{path}: column {name!r}", name, own, choice, comma) for name, own in columns.items()}
+    encodings = {name: _codes_of(f"{path}: column {name!r}", name, own, choice, comma) for name, own in columns.items()}
     values = np.stack([column for column, _ in encodings.values()], 1)
     return values, list(columns), {name: words for name, (_, words) in encodings.items() if words}
 
 
-def _coded(where: str, name: str, column: Column, choice: Choice, comma: bool) -> tuple[np.ndarray, Sequence[str]]:
+def _codes_of(where: str, name: str, column: Column, choice: Choice, comma: bool) -> tuple[np.ndarray, Sequence[str]]:
     """Return a column's numbers, and its categories, if it holds some, in their order."""
     words = [str(value.item()) for value in column] if isinstance(column, np.ndarray) else column
     if choice.known is not None and name in choice.known:

@@ -113,7 +113,7 @@ def fit(
         losses.append(_step(model, optimizer, rows, data.bytes))
         rate.step()
         if step % max(1, steps // CHECKS) == 0 or step == steps:
-            held = measured(model, parts.valid, data).mean().item()
+            held = bits_of(model, parts.valid, data).mean().item()
             curve.append((step, sum(losses) / len(losses), held))
             losses = []
             if held < least:
@@ -125,7 +125,7 @@ def fit(
             f"flow {name!r}, seed {seed}: its bits are {held} from step {curve[0][0]} on; try a lower --lr"
         )
     model.load_state_dict(best)
-    return Fitted(name, seed, model, built, curve, measured(model, parts.test, data), time.perf_counter() - began)
+    return Fitted(name, seed, model, built, curve, bits_of(model, parts.test, data), time.perf_counter() - began)
 
 
 def _step(model: Flow, optimizer: torch.optim.Optimizer, rows: Tensor, whole: bool) -> float:
@@ -139,7 +139,7 @@ def _step(model: Flow, optimizer: torch.optim.Optimizer, rows: Tensor, whole: bo
 
 
 @torch.no_grad()
-def measured(model: Flow, rows: Tensor, data: Data) -> Tensor:
+def bits_of(model: Flow, rows: Tensor, data: Data) -> Tensor:
     """Return the bits of each sample."""
     log_prob = torch.cat([model.log_prob(some) for some in rows.split(1024)])
     return bits(log_prob, rows.shape[1:], data.bytes).double()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from normkit import check
 from normkit.choice import parsed
-from normkit.lab.plan.settings import Settings, typed
+from normkit.lab.plan.settings import Settings, spell
 from normkit.optional import require as require_package
 
 CACHES = ("kivi", "turboquant", "nsnquant")  # of keys and values alone
@@ -23,11 +23,11 @@ def require(settings: Settings) -> None:
     """Refuse names that there are none of."""
     if not settings.quant:
         return
-    name = typed("quant")
+    name = spell("quant")
     for text in settings.quant:
         method, _ = parsed(text)
         check.choice("compare", name, method, methods())
         if method == "nsnquant" and OF_TWO not in settings.bits:
-            raise ValueError(f"{name} nsnquant has {OF_TWO} bits: give {typed('bits')} {OF_TWO} among others")
+            raise ValueError(f"{name} nsnquant has {OF_TWO} bits: give {spell('bits')} {OF_TWO} among others")
     if any(parsed(text)[0] not in (*CACHES, ACTIVATIONS) for text in settings.quant):
         require_package("torchao")

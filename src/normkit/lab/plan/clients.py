@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from normkit.lab.plan.data import Data, Images, Tokens, generator
 from normkit.lab.plan.samples import BySample
-from normkit.lab.plan.settings import SPLITS, Settings, typed
+from normkit.lab.plan.settings import SPLITS, Settings, spell
 from normkit.lab.plan.variants import Variant
 from normkit.surgery.statistics.federated import local_entries
 
@@ -57,7 +57,7 @@ def read(split: str) -> tuple[str, float]:
     """
     kind, _, number = split.partition(":")
     if kind not in SPLITS:
-        raise ValueError(f"{typed('split')} must be one of {', '.join(SPLITS)}, not {split!r}")
+        raise ValueError(f"{spell('split')} must be one of {', '.join(SPLITS)}, not {split!r}")
     try:
         value = 0.0 if kind == "even" else float(number)
     except ValueError:
@@ -66,11 +66,11 @@ def read(split: str) -> tuple[str, float]:
     if not fits:
         examples = {"even": "'even', without a number", "classes": "'classes:2', with a whole number above 0"}
         like = examples.get(kind, f"'{kind}:0.3', with a number above 0")
-        raise ValueError(f"{typed('split')} must be like {like}, not {split!r}")
+        raise ValueError(f"{spell('split')} must be like {like}, not {split!r}")
     return kind, value
 
 
-def divided(data: Any, clients: int, split: str, seed: int) -> tuple[list[Client], list[Any]]:
+def divide(data: Any, clients: int, split: str, seed: int) -> tuple[list[Client], list[Any]]:
     """Return the clients, and the server's own batches; both depend on the seed alone."""
     labels, count = labels_of(data), size_of(data)
     order = torch.arange(count)
@@ -79,13 +79,13 @@ def divided(data: Any, clients: int, split: str, seed: int) -> tuple[list[Client
     own = max(1, round(count * SERVER))
     kind, value = read(split)
     if LEAST * clients > count - own:
-        raise ValueError(f"{typed('clients')} {clients}: {count} samples are too few for so many")
+        raise ValueError(f"{spell('clients')} {clients}: {count} samples are too few for so many")
     if kind in ("even", "looks"):
         rows = list(order[:-own].tensor_split(clients))
     elif labels is None:
         raise ValueError(
-            f"{typed('split')} {split!r} needs samples with a class each, and there are none; take "
-            f"{typed('split')} even"
+            f"{spell('split')} {split!r} needs samples with a class each, and there are none; take "
+            f"{spell('split')} even"
         )
     else:
         rest = order[:-own].sort().values
@@ -108,7 +108,7 @@ def _frequencies(labels: Tensor | None, rows: Tensor) -> Tensor | None:
 
 def check(variant: Variant, model: nn.Module, data: Any, settings: Settings) -> None:
     """Refuse data that cannot be divided as is asked for, and a client that would keep nothing."""
-    parts, _ = divided(data, settings.clients, settings.split, 1)
+    parts, _ = divide(data, settings.clients, settings.split, 1)
     parts[0].train(1, 1)
     if variant.keeps and not local_entries(model):
         raise ValueError("fedbn keeps batch norms with their clients, and the model has none")
@@ -129,7 +129,7 @@ def size_of(data: Any) -> int:
     if isinstance(data, Tokens):
         return len(data.tokens)
     raise ValueError(
-        f"{typed('federated')} divides data by sample: hand in a data set, or a loader whose samples have numbers"
+        f"{spell('federated')} divides data by sample: hand in a data set, or a loader whose samples have numbers"
     )
 
 
@@ -143,7 +143,7 @@ def shares(labels: Tensor, clients: int, split: str, seed: int) -> list[Tensor]:
         if min(map(len, parts)) >= LEAST:
             return parts
     raise ValueError(
-        f"{typed('split')} {split!r} leaves one of {clients} clients with fewer than {LEAST} samples each time"
+        f"{spell('split')} {split!r} leaves one of {clients} clients with fewer than {LEAST} samples each time"
     )
 
 
@@ -174,7 +174,7 @@ def look(deviation: float, seed: int, client: int) -> Callable[[Any], Any]:
     def distort(batch: Any) -> Any:
         if not (isinstance(batch, tuple | list) and len(batch) == 2 and batch[0].is_floating_point()):
             raise ValueError(
-                f"{typed('split')} looks: batches must be pairs of inputs, which are real numbers, and labels"
+                f"{spell('split')} looks: batches must be pairs of inputs, which are real numbers, and labels"
             )
         return gain * batch[0] + offset, batch[1]
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from normkit import manifold
 from normkit.lab.plan import handed
-from normkit.lab.plan.settings import typed
+from normkit.lab.plan.settings import spell
 from normkit.optional import library, require
 from normkit.surgery.models import import_object
 
@@ -269,7 +269,7 @@ def images_of(source: str, size: int | None) -> Pictures:
     if source == "digits":
         table = torch.from_numpy(numpy.loadtxt(_digits(), delimiter=","))
         images = table[:, :-1].float().reshape(-1, 1, 8, 8) / 8 - 1
-        return Pictures(_resized(images, size), table[:, -1].long(), list("0123456789"))
+        return Pictures(_resize(images, size), table[:, -1].long(), list("0123456789"))
     rows = hugging_face(source) if source.startswith("hf:") else _image_folder(source)
     image = next((n for n, kind in rows.features.items() if type(kind).__name__ == "Image"), None)
     label = next((n for n, kind in rows.features.items() if type(kind).__name__ == "ClassLabel"), None)
@@ -370,7 +370,7 @@ def require_apart(source: str, apart: str) -> None:
         same = hugging_face(source)._fingerprint == hugging_face(apart)._fingerprint
     if same:
         raise ValueError(
-            f"held-out data {apart!r} are among those that are trained on, {source!r}; {typed('val')} needs others"
+            f"held-out data {apart!r} are among those that are trained on, {source!r}; {spell('val')} needs others"
         )
 
 
@@ -383,7 +383,7 @@ def _pixels(picture: Any, size: int) -> Tensor:
     return torch.from_numpy(pixels).permute(2, 0, 1) / 127.5 - 1
 
 
-def _resized(images: Tensor, size: int | None) -> Tensor:
+def _resize(images: Tensor, size: int | None) -> Tensor:
     if size is None or size == images.shape[-1]:
         return images
     return torch.nn.functional.interpolate(images, (size, size), mode="bilinear", align_corners=False)

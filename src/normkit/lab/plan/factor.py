@@ -19,7 +19,7 @@ import numpy as np
 
 from normkit.lab.plan import findings
 from normkit.lab.plan.findings import ENOUGH, LEVEL, Interval, Values
-from normkit.lab.plan.settings import typed
+from normkit.lab.plan.settings import spell
 from normkit.lab.plan.variants import SLOTS, Variant
 
 EXACT = 50_000  # ways up to which all are counted
@@ -51,7 +51,7 @@ class Interaction(NamedTuple):
 
 def require(factor: Sequence[str], variants: Sequence[Variant]) -> None:
     """Refuse a factor that is not two choices, or whose names are not crossed."""
-    name = typed("factor")
+    name = spell("factor")
     if len(factor) != 2:
         raise ValueError(f"{name} takes two choices, such as optimizer norm, not {' '.join(factor)}")
     for slot in factor:
@@ -63,7 +63,7 @@ def require(factor: Sequence[str], variants: Sequence[Variant]) -> None:
     levels = [list(dict.fromkeys(getattr(variant, slot) for variant in own)) for slot in factor]
     for slot, names in zip(factor, levels, strict=True):
         if len(names) < 2:
-            raise ValueError(f"{name} {slot}: all variants have {names[0]}; give several names to {typed(slot)}")
+            raise ValueError(f"{name} {slot}: all variants have {names[0]}; give several names to {spell(slot)}")
     grid = cells(factor, variants)
     rests = {key: {_rest(v, factor) for v in own if v.name in names} for key, names in grid.items()}
     most = set.union(*rests.values())
@@ -110,7 +110,7 @@ def interactions(cells: Mapping[tuple[str, str], Mapping[int, float]], reference
         (first, second) for first in firsts for second in seconds if first != reference[0] and second != reference[1]
     ]
     gaps = [_gaps(cells, reference, *pair) for pair in pairs]
-    ps = [permuted(*both, len(pairs)) for both in gaps]
+    ps = [permutation_test(*both, len(pairs)) for both in gaps]
     tested = [p for p in ps if not math.isnan(p)]
     corrected = iter(findings.holm(tested))
     results = []
@@ -142,7 +142,7 @@ def _word(before: float, after: float, p: float) -> str:
     return GROWS if abs(after) > abs(before) else SHRINKS
 
 
-def permuted(before: np.ndarray, after: np.ndarray, tests: int = 1) -> float:
+def permutation_test(before: np.ndarray, after: np.ndarray, tests: int = 1) -> float:
     """Return how often exchanging numbers between two sides at random parts their means as far as they are.
 
     They are exchanged seed by seed where ``tests`` of that could be found among so many seeds, else all are dealt.

@@ -90,7 +90,7 @@ def differences(variant: Mapping[int, float], baseline: Mapping[int, float]) -> 
     return np.where(np.abs(other - level) <= ROUNDING * np.abs(level), 0.0, other - level)
 
 
-def paired(variant: Mapping[int, float], baseline: Mapping[int, float]) -> tuple[Interval, float]:
+def compare_pairs(variant: Mapping[int, float], baseline: Mapping[int, float]) -> tuple[Interval, float]:
     """Compare two variants over the seeds that both have: the mean difference, and the paired t-test's p.
 
     Differences that are all the same leave no doubt: p is 1 where they are 0, else 0.
@@ -201,7 +201,7 @@ def _test_family(
     tested = [pair for pair in pairs if diffs[pair].size >= ENOUGH]
     sides = [(values[one], values[other]) for one, other in tested]
     scale = LEVEL / level  # so that every p may be read against the whole level
-    ps = [min(1.0, scale * p) for p in holm(paired(*both)[1] for both in sides)]
+    ps = [min(1.0, scale * p) for p in holm(compare_pairs(*both)[1] for both in sides)]
     equal = [min(1.0, scale * p) for p in holm(equivalence(*both, margin) for both in sides)]
     verdicts = {pair: Finding(FEW, interval(diffs[pair]), math.nan) for pair in pairs}
     for pair, p, same in zip(tested, ps, equal, strict=True):
@@ -253,7 +253,7 @@ def judged(
     return results | control_findings, {name: needed.get(name, needed[baseline]) for name in values}
 
 
-def spent(most: int) -> dict[int, float]:
+def levels(most: int) -> dict[int, float]:
     """Return the level of the tests at each look: the part of :data:`LEVEL` that its new seeds are of all there may be.
 
     Looking often gives chance more than one try; all looks together spend no more than the whole level.
@@ -272,9 +272,9 @@ def until_decided(
 
     The baseline needs as many seeds as whichever variant needs most. A look waits for all that it compares.
     """
-    verdicts = {name: _untested(values, name, baseline) for name in values if name != baseline}
+    verdicts = {name: _no_test(values, name, baseline) for name in values if name != baseline}
     needed = dict.fromkeys(values, 0)
-    for look, level in spent(most).items():
+    for look, level in levels(most).items():
         going = [name for name, finding in verdicts.items() if finding.word not in DECIDED]
         if going or look == looks(most)[0]:
             needed |= dict.fromkeys([*going, baseline], look)
@@ -285,7 +285,7 @@ def until_decided(
     return verdicts, needed
 
 
-def _untested(values: Values, name: str, baseline: str) -> Finding:
+def _no_test(values: Values, name: str, baseline: str) -> Finding:
     return Finding(FEW, interval(differences(values[name], values[baseline])), math.nan)
 
 

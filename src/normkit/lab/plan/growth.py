@@ -18,7 +18,7 @@ from normkit.lab.plan.variants import SLOTS, Variant, unique
 LENGTHS = ("steps", "seconds")
 
 
-def joined(saved: Sequence[Variant], here: Sequence[Variant], crossed: bool) -> tuple[Variant, ...]:
+def join_variants(saved: Sequence[Variant], here: Sequence[Variant], crossed: bool) -> tuple[Variant, ...]:
     """Return the variants that are there, and behind them those that are new.
 
     crossed: whether the names of the new were made of what varies among them alone. Then one that is there by another
@@ -41,7 +41,7 @@ def _distinguish(variant: Variant, other: Variant) -> Variant:
     return replace(variant, name="+".join([variant.name, *own]))
 
 
-def barred(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def obstacles(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Say in words what keeps the numbers of a plan from being set beside those of the one that is there."""
     prior, here = (full(Settings, side["settings"]) for side in (old, new))
     free = fields(resuming=ANY)
@@ -78,7 +78,7 @@ def additions(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     added = [variant["name"] for variant in new["variants"] if variant["name"] not in known]
     lines = [f"added: {', '.join(added)}"] if added else []
     lines += [f"seeds: {here['seeds']} instead of {prior['seeds']}"] if here["seeds"] != prior["seeds"] else []
-    rungs, before = (ladder.listed(ladder.rungs(side)) for side in (here, prior))
+    rungs, before = (ladder.write_rungs(ladder.rungs(side)) for side in (here, prior))
     lines += [f"rungs of {here['ladder_of']}: {rungs} instead of {before}"] if rungs != before else []
     lines += [f"baseline: {new['baseline']} instead of {old['baseline']}"] if old["baseline"] != new["baseline"] else []
     lines += [

@@ -62,7 +62,7 @@ def in_words(source: str) -> str:
     return source.removeprefix(PREFIX).partition("#")[0] if source.startswith(PREFIX) else source
 
 
-def packed(sources: list[str]) -> bytes:
+def pack(sources: list[str]) -> bytes:
     """Return what was handed in under some names, in a form that other processes can read, functions included.
 
     With it go the methods that are not the package's own, one that a module holds as the name of that module, and what

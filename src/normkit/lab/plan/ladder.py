@@ -18,7 +18,7 @@ from typing import Any
 from normkit.choice import parsed
 from normkit.lab.plan import builtin
 from normkit.lab.plan.plan import Plan
-from normkit.lab.plan.settings import LADDERS, Settings, paces, typed
+from normkit.lab.plan.settings import LADDERS, Settings, paces, spell
 from normkit.lab.plan.variants import Variant
 
 FEWEST = 2
@@ -42,7 +42,7 @@ def changes(settings: Mapping[str, Any], rung: float) -> dict[str, Any]:
     if of == DATA:
         return {"share": rung}
     if of in (WIDTH, DEPTH):
-        return {"model": sized(settings["model"], of, rung)}
+        return {"model": scale_model(settings["model"], of, rung)}
     steps, seconds = settings.get("steps"), settings.get("seconds")
     if steps is None:
         return {} if seconds is None else {"seconds": seconds * rung}
@@ -81,11 +81,11 @@ def _longer(variant: Variant, times: float) -> Variant:
 def whole(value: float, what: str) -> int:
     """Return a size as a whole number, which it must be."""
     if value != round(value) or value < 1:
-        raise ValueError(f"{typed('ladder')}: a rung makes {what} {value:g}, which is no whole number of at least 1")
+        raise ValueError(f"{spell('ladder')}: a rung makes {what} {value:g}, which is no whole number of at least 1")
     return round(value)
 
 
-def sized(model: str, of: str, rung: float) -> str:
+def scale_model(model: str, of: str, rung: float) -> str:
     """Return a built-in model's name with a width or depth so many times as large.
 
     >>> sized("flow:depth=3", "width", 2), sized("resnet", "depth", 3)
@@ -93,14 +93,14 @@ def sized(model: str, of: str, rung: float) -> str:
     """
     if (row := builtin.row(model)) is None:
         raise ValueError(
-            f"{typed('ladder_of')} {of}: only built-in models have one that can be set, not {model!r}; {way_out()}"
+            f"{spell('ladder_of')} {of}: only built-in models have one that can be set, not {model!r}; {way_out()}"
         )
     name, arguments = parsed(model)
     argument = row.width if of == WIDTH else "depth"
     size = {**row.sizes, **arguments}.get(argument)
     if not isinstance(size, int):
         raise ValueError(
-            f"{typed('ladder_of')} {of}: give {name!r} a {argument} of its own, such as {name}:{argument}=4; "
+            f"{spell('ladder_of')} {of}: give {name!r} a {argument} of its own, such as {name}:{argument}=4; "
             f"{way_out()}"
         )
     arguments[argument] = whole(size * rung, f"{argument}={size}")
@@ -109,10 +109,10 @@ def sized(model: str, of: str, rung: float) -> str:
 
 def way_out() -> str:
     """Say what can grow with any model."""
-    return f"or take {typed('ladder_of')} {STEPS}"
+    return f"or take {spell('ladder_of')} {STEPS}"
 
 
-def checked(settings: Settings) -> Settings:
+def require_ladder(settings: Settings) -> Settings:
     """Return the settings with a ladder that can be climbed; of data, with the shares that the rungs are."""
     if settings.ladder is None:
         return settings
@@ -127,20 +127,20 @@ def checked(settings: Settings) -> Settings:
 
 def require(settings: Settings) -> None:
     """Refuse a ladder that does not grow, or of what these settings do not have."""
-    ladder, of, name = tuple(map(float, settings.ladder or ())), settings.ladder_of, typed("ladder")
+    ladder, of, name = tuple(map(float, settings.ladder or ())), settings.ladder_of, spell("ladder")
     if len(ladder) < FEWEST:
-        raise ValueError(f"{name} must have at least {FEWEST} rungs, such as 1,2,4, not {listed(ladder)} alone")
+        raise ValueError(f"{name} must have at least {FEWEST} rungs, such as 1,2,4, not {write_rungs(ladder)} alone")
     for lower, higher in itertools.pairwise(ladder):
         if higher <= lower:
             raise ValueError(f"{name} must grow from rung to rung, but {higher:g} follows {lower:g}")
     if settings.train and of != STEPS:
         raise ValueError(
-            f"{typed('ladder_of')} {of}: a training loop of your own makes its model and data itself; {way_out()}"
+            f"{spell('ladder_of')} {of}: a training loop of your own makes its model and data itself; {way_out()}"
         )
     if settings.steps is None and settings.seconds is None and of == STEPS:
-        raise ValueError(f"{name} multiplies {typed('steps')} or {typed('seconds')}: give one of them")
+        raise ValueError(f"{name} multiplies {spell('steps')} or {spell('seconds')}: give one of them")
     if of == DATA and settings.federated:
-        raise ValueError(f"{typed('ladder_of')} {DATA} and {typed('federated')} exclude each other")
+        raise ValueError(f"{spell('ladder_of')} {DATA} and {spell('federated')} exclude each other")
 
 
 def contains(here: Mapping[str, Any], saved: Mapping[str, Any]) -> bool:
@@ -149,7 +149,7 @@ def contains(here: Mapping[str, Any], saved: Mapping[str, Any]) -> bool:
     return alike and set(rungs(saved)) <= set(rungs(here))
 
 
-def listed(ladder: Sequence[float]) -> str:
+def write_rungs(ladder: Sequence[float]) -> str:
     """Write rungs as they are typed.
 
     >>> listed((1.0, 2.0, 0.5))
@@ -168,7 +168,7 @@ def beyond(ladder: Sequence[float]) -> tuple[float, float]:
     return ladder[-1] * ratio, ladder[-1] * ratio**2
 
 
-def called(settings: Mapping[str, Any], rung: float) -> str:
+def name_rung(settings: Mapping[str, Any], rung: float) -> str:
     """Say what a rung is.
 
     >>> called({"ladder_of": "steps", "steps": 160}, 2), called({"ladder_of": "data"}, 0.25)

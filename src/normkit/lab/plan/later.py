@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 
 from normkit.lab.plan import bits, shift, tasks
-from normkit.lab.plan.settings import Settings, typed
+from normkit.lab.plan.settings import Settings, spell
 
 
 def require(settings: Settings) -> None:
     """Refuse names that there are none of, and what goes with neither."""
     for name, other in itertools.product(("shift", "quant"), ("train", "federated", "sharded")):
         if getattr(settings, name) and getattr(settings, other):
-            raise ValueError(f"{typed(name)} and {typed(other)} exclude each other")
+            raise ValueError(f"{spell(name)} and {spell(other)} exclude each other")
     shift.require(settings)
     bits.require(settings)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from normkit.lab.plan import handed
-from normkit.lab.plan.settings import typed
+from normkit.lab.plan.settings import spell
 
 LOSS, ACCURACY = "loss", "accuracy"
 CLIENTS, WORST = "client-accuracy", "worst-client"  # of many owners of data: their mean, and the worst
@@ -64,7 +64,7 @@ def import_measure(source: str) -> Callable[..., Any]:
     if ":" not in source:
         raise ValueError(
             f"metric {source!r} is unknown; it is 'loss', 'accuracy' or 'module:function', and with "
-            f"{typed('federated')} {CLIENTS!r} or {WORST!r}"
+            f"{spell('federated')} {CLIENTS!r} or {WORST!r}"
         )
     measure = resolve(source, "metric")
     if not callable(measure):
@@ -78,7 +78,7 @@ def is_named_higher(name: str, direction: str | None) -> bool:
         raise ValueError(f"metric {name!r}: what a training loop returns has a name alone, such as 'perplexity'")
     if direction is None:
         raise ValueError(
-            f"metric {name!r} does not say whether more is better: give {typed('metric_direction')} higher or lower"
+            f"metric {name!r} does not say whether more is better: give {spell('metric_direction')} higher or lower"
         )
     return direction == "higher"
 
@@ -87,14 +87,14 @@ def is_higher_better(source: str, direction: str | None) -> bool:
     """Return whether more is better: as the user says, or the function's own ``higher_is_better``."""
     if source in NAMED:
         if direction is not None and (direction == "higher") != (source in SHARES):
-            raise ValueError(f"{typed('metric_direction')} {direction} contradicts {typed('metric')} {source}")
+            raise ValueError(f"{spell('metric_direction')} {direction} contradicts {spell('metric')} {source}")
         return source in SHARES
     higher = getattr(import_measure(source), "higher_is_better", None)
     if direction is not None:
         return direction == "higher"
     if not isinstance(higher, bool):
         raise ValueError(
-            f"metric {source!r} does not say whether more is better: give {typed('metric_direction')} higher or lower, "
+            f"metric {source!r} does not say whether more is better: give {spell('metric_direction')} higher or lower, "
             "or the function an attribute higher_is_better"
         )
     return higher

@@ -19,7 +19,7 @@ from normkit import catalog, density, manifold
 from normkit.choice import parsed
 from normkit.lab.plan.builtin import MODELS
 from normkit.lab.plan.data import Images
-from normkit.lab.plan.settings import typed
+from normkit.lab.plan.settings import spell
 from normkit.lab.plan.variants import ORIGINAL, Variant
 from normkit.residual.stream import wiring_of
 from normkit.surgery.replacement import fits
@@ -227,7 +227,7 @@ class Likelihood(nn.Module):
 def flow(variant: Variant, seed: int, rows: Images, sizes: Mapping[str, int]) -> nn.Module:
     """Build the density that a variant names, its norms set from what is learned from."""
     if variant.norm != ORIGINAL:
-        raise ValueError(f"norm {variant.norm!r}: a flow has no norms to exchange; {typed('flow')} names densities")
+        raise ValueError(f"norm {variant.norm!r}: a flow has no norms to exchange; {spell('flow')} names densities")
     name, own = parsed(variant.flow)
     return Likelihood(density.flow(name, rows.shape, **{**sizes, **own}).initialize(rows.images[:4096]))
 
@@ -254,7 +254,7 @@ def same_start(model: nn.Module, seed: int, placement: str = "pre-norm") -> nn.M
     return model
 
 
-def permuted(model: nn.Module, seed: int) -> nn.Module:
+def permute_outputs(model: nn.Module, seed: int) -> nn.Module:
     """Permute the outputs of every layer's weights, and of its bias with them: other numbers of the same law.
 
     What is trained from there differs from what the model itself would become by chance alone.

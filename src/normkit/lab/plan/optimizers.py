@@ -26,7 +26,7 @@ def optimizer_for(name: str) -> tuple[Build, dict[str, Any]]:
     A method's other name, ``muon-moonlight``, brings its arguments, but for rate and decay, which a comparison sets.
     """
     plain, arguments = parsed(name)
-    entry, brought = _named(plain.lower())
+    entry, brought = _find(plain.lower())
     if not _steps_alone(entry):
         known: dict[str, Any] = {**_of_torch(), **{card.name: card.entry for card in catalog.members(OPTIMIZER)}}
         usable = [name for name in known if _steps_alone(known[name])]
@@ -35,7 +35,7 @@ def optimizer_for(name: str) -> tuple[Build, dict[str, Any]]:
     return entry, {k: v for k, v in brought.items() if k not in ("lr", "weight_decay")} | arguments
 
 
-def _named(plain: str) -> tuple[Any, dict[str, Any]]:
+def _find(plain: str) -> tuple[Any, dict[str, Any]]:
     """What a name stands for, None where nothing has it, and the arguments that it brings."""
     if plain in catalog.methods():
         return catalog.card(plain).entry, {}
@@ -64,7 +64,7 @@ def _steps_alone(optimizer: Any) -> bool:
 def usual_rate(name: str) -> float:
     """Return the learning rate that a search begins with: for small models, or the optimizer's own default."""
     plain, arguments = parsed(name)
-    brought = {"lr": inspect.signature(optimizer_for(name)[0]).parameters["lr"].default, **_named(plain.lower())[1]}
+    brought = {"lr": inspect.signature(optimizer_for(name)[0]).parameters["lr"].default, **_find(plain.lower())[1]}
     return float(arguments.get("lr", USUAL_RATE.get(plain.lower(), brought["lr"])))
 
 
@@ -79,20 +79,20 @@ def make_optimizer(name: str, model: nn.Module, lr: float, weight_decay: float) 
     weights = [p for p in model.parameters() if p.requires_grad]
     decaying = {id(row.parameter) for row in roles(model) if row.decays}
     if not takes_matrices_only(build, arguments):
-        return _grouped(build, weights, arguments, weight_decay, decaying)
+        return _build_groups(build, weights, arguments, weight_decay, decaying)
     matrices = hidden_matrices(model)
     if not matrices:
         raise ValueError(f"optimizer {name!r} takes matrices only, and the model has none inside it")
     inside = {id(p) for p in matrices}
     rest = [p for p in weights if id(p) not in inside]
-    first = _grouped(build, matrices, arguments, weight_decay, decaying)
+    first = _build_groups(build, matrices, arguments, weight_decay, decaying)
     if not rest:
         return first
     share = USUAL_RATE["adamw"] / usual_rate(name)
-    return Joint(first, _grouped(torch.optim.AdamW, rest, {"lr": lr * share}, weight_decay, decaying, share=share))
+    return Joint(first, _build_groups(torch.optim.AdamW, rest, {"lr": lr * share}, weight_decay, decaying, share=share))
 
 
-def _grouped(
+def _build_groups(
     build: Build,
     weights: list[nn.Parameter],
     arguments: dict[str, Any],

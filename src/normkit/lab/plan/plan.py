@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from normkit.lab.files import Damaged, Folder, unsealed
+from normkit.lab.files import Damaged, Folder, unseal
 from normkit.lab.plan import handed
 from normkit.lab.plan.settings import Settings, afterwards, deciding, full
 from normkit.lab.plan.variants import SLOTS, Variant, safe
@@ -131,7 +131,7 @@ def environment() -> dict[str, Any]:
 def read(path: Path) -> dict[str, Any]:
     """Read a ``plan.json``; what is no plan is :class:`Damaged`."""
     try:
-        plan = unsealed(path.read_bytes())
+        plan = unseal(path.read_bytes())
         names = [variant["name"] for variant in plan["variants"]]
         if plan["baseline"] not in names:
             raise ValueError(f"the baseline {plan['baseline']!r} is not among the variants {', '.join(names)}")

@@ -35,7 +35,7 @@ from torch.utils.data import (
 )
 
 from normkit.lab.plan.data import Data, all_but, chances, generator, held_out, resolve
-from normkit.lab.plan.settings import typed
+from normkit.lab.plan.settings import spell
 
 BATCH = 16  # samples of a batch where neither the loader nor the user says
 LOOKED_AT = 100  # batches of a stream that are read twice to see whether their order stays
@@ -49,7 +49,7 @@ Draw = Callable[[Tensor, torch.Generator], Tensor]
 def hand_in() -> str:
     """Say what helps where nothing can be held out."""
     return (
-        f"hand in held-out data with {typed('val')} module:loader, or a data set or loader whose samples have numbers, "
+        f"hand in held-out data with {spell('val')} module:loader, or a data set or loader whose samples have numbers, "
         "which is split by sample"
     )
 
@@ -102,7 +102,7 @@ def own_data(source: str, apart: str | None, batch: int | None, batches: int) ->
     batch: samples of a batch, None for the loader's own; batches: how many of bare ones are held out at most.
     """
     if apart == source:
-        raise ValueError(f"held-out data {apart!r} are those that are trained on; {typed('val')} needs others")
+        raise ValueError(f"held-out data {apart!r} are those that are trained on; {spell('val')} needs others")
     train_data = import_source(source)
     recipe = recipe_of(train_data.made, batch)
     validation = None if apart is None else _read(import_source(apart), apart, batch, recipe)
@@ -134,11 +134,11 @@ def import_source(source: str) -> SourceData:
 def recipe_of(data: Any, batch: int | None) -> Recipe | str:
     """Return how batches of a data set or a loader are made; if they cannot be made anew, why; empty for a stream."""
     if isinstance(data, list | tuple):
-        return Recipe(data, None, as_it_is, shuffled, torch.arange(len(data)))
+        return Recipe(data, None, as_it_is, shuffle, torch.arange(len(data)))
     if not isinstance(data, DataLoader):
         if isinstance(data, IterableDataset) or not _has_numbers(data):
             return ""
-        return Recipe(data, batch or BATCH, default_collate, shuffled, torch.arange(len(data)))
+        return Recipe(data, batch or BATCH, default_collate, shuffle, torch.arange(len(data)))
     if isinstance(data.dataset, IterableDataset):
         return ""
     return _recipe_of_loader(data, batch)
@@ -173,9 +173,9 @@ def _order_of(sampler: Any, dataset: Any) -> tuple[Tensor, Draw] | None:
     if kind is SequentialSampler or (kind is DistributedSampler and not sampler.shuffle):
         return every, lambda rows, chance: rows
     if kind is DistributedSampler:
-        return every, shuffled
+        return every, shuffle
     if kind is SubsetRandomSampler:
-        return torch.as_tensor(sampler.indices), shuffled
+        return torch.as_tensor(sampler.indices), shuffle
     if kind is RandomSampler:
         return every, some(sampler._num_samples, sampler.replacement)
     if kind is WeightedRandomSampler:
@@ -183,7 +183,7 @@ def _order_of(sampler: Any, dataset: Any) -> tuple[Tensor, Draw] | None:
     return None
 
 
-def shuffled(rows: Tensor, chance: torch.Generator) -> Tensor:
+def shuffle(rows: Tensor, chance: torch.Generator) -> Tensor:
     """Put rows into a random order."""
     return rows[torch.randperm(len(rows), generator=chance)]
 
@@ -191,7 +191,7 @@ def shuffled(rows: Tensor, chance: torch.Generator) -> Tensor:
 def some(count: int | None, replacement: bool, weights: Tensor | None = None) -> Draw:
     """Return a way to draw so many rows; without replacement, no more than there are."""
     if count is None and not replacement:
-        return shuffled
+        return shuffle
 
     def draw(rows: Tensor, chance: torch.Generator) -> Tensor:
         share = torch.ones(len(rows), dtype=torch.float64) if weights is None else weights[rows].double()
@@ -225,7 +225,7 @@ class BySample:
     def train(self, seed: int, step: int) -> Any:
         """Make the batch of a step; where the loader has workers, they make the next ones meanwhile."""
         if not self.recipe.workers:
-            return _fetched(self.recipe, (seed, step), self.order.rows_of(seed, step))
+            return _fetch(self.recipe, (seed, step), self.order.rows_of(seed, step))
         if self.ahead[0] != (seed, step):
             self.ahead = (seed, step), _worker_batches(self.recipe, self.order, seed, step)
         batch = next(self.ahead[1])
@@ -282,17 +282,17 @@ class _Batches(Dataset):
         self.recipe = recipe
 
     def __getitem__(self, key: tuple[tuple[int, int], list[int]]) -> Any:
-        return _fetched(self.recipe, key[0], torch.tensor(key[1]))
+        return _fetch(self.recipe, key[0], torch.tensor(key[1]))
 
 
-def _fetched(recipe: Recipe, numbers: tuple[int, int], rows: Tensor) -> Any:
+def _fetch(recipe: Recipe, numbers: tuple[int, int], rows: Tensor) -> Any:
     """Make a batch whose augmentation is random by the seed and the step alone."""
     with chances(recipe.start, *numbers):
         return recipe.fetch(rows)
 
 
 def _batches_of(recipe: Recipe, rows: Tensor) -> list[Any]:
-    return [_fetched(recipe, (-1, at), part) for at, part in enumerate(rows.split(recipe.batch or 1))]
+    return [_fetch(recipe, (-1, at), part) for at, part in enumerate(rows.split(recipe.batch or 1))]
 
 
 def _split(recipe: Recipe, batches: int, source: str) -> tuple[Tensor, Tensor]:

@@ -144,7 +144,7 @@ class Option:
         """Refuse a value out of bounds."""
         for one in value if self.many else (value,):
             if one is not None and not self.bound.fits(one):
-                raise ValueError(f"{typed(self.name)} must be {self.bound.wanted}, not {one}")
+                raise ValueError(f"{spell(self.name)} must be {self.bound.wanted}, not {one}")
 
 
 def between_commas(kind: type) -> Callable[[str], list[Any]]:
@@ -537,14 +537,14 @@ def argument(name: str) -> str:
 _python = ContextVar("python", default=False)
 
 
-def typed(name: str) -> str:
+def spell(name: str) -> str:
     """Return an option as the user types it."""
     return argument(name) if _python.get() else flag(name)
 
 
 def another_folder() -> str:
     """Say what helps where a folder cannot be taken."""
-    return f"name another folder with {typed('out')}"
+    return f"name another folder with {spell('out')}"
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from normkit import check
 from normkit.choice import parsed
 from normkit.lab.plan import data, tasks
 from normkit.lab.plan.corruptions import IMAGES, SEVERITIES, SIGNALS, TEXT, Corruption
-from normkit.lab.plan.settings import ALL_SHIFTS, STREAMS, Settings, typed
+from normkit.lab.plan.settings import ALL_SHIFTS, STREAMS, Settings, spell
 from normkit.surgery.statistics.adapting import adapter_of
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def require(settings: Settings) -> None:
     corruptions_of(settings.shift, {**IMAGES, **SIGNALS, **TEXT})
     orders_of(settings.stream)
     for text in settings.adapt:
-        adapter_of(typed("adapt"), "adapt", text)
+        adapter_of(spell("adapt"), "adapt", text)
 
 
 def corruptions_of(words: Sequence[str], fitting: dict[str, Corruption]) -> list[tuple[str, int]]:
@@ -65,11 +65,11 @@ def corruptions_of(words: Sequence[str], fitting: dict[str, Corruption]) -> list
         name, options = parsed(text)
         severity = options.pop("severity", SEVERITY)
         if options:
-            raise ValueError(f"{typed('shift')} {text!r}: the only argument is severity, as in {name}:severity=5")
+            raise ValueError(f"{spell('shift')} {text!r}: the only argument is severity, as in {name}:severity=5")
         if severity not in SEVERITIES or isinstance(severity, bool):
-            raise ValueError(f"{typed('shift')} {text!r}: severity must be 1, 2, 3, 4 or 5, not {severity!r}")
+            raise ValueError(f"{spell('shift')} {text!r}: severity must be 1, 2, 3, 4 or 5, not {severity!r}")
         if name != ALL_SHIFTS:
-            check.choice("compare", typed("shift"), name, [*fitting, ALL_SHIFTS])
+            check.choice("compare", spell("shift"), name, [*fitting, ALL_SHIFTS])
         corruptions |= {(one, int(severity)): None for one in (fitting if name == ALL_SHIFTS else [name])}
     return list(corruptions)
 
@@ -83,11 +83,11 @@ def orders_of(words: Sequence[str]) -> list[tuple[str, str, int | None]]:
     orders = []
     for text in words:
         name, options = parsed(text)
-        check.choice("compare", typed("stream"), name, tuple(STREAMS))
+        check.choice("compare", spell("stream"), name, tuple(STREAMS))
         batch = options.pop("batch", None)
         if options or not (batch is None or (isinstance(batch, int) and batch >= 1)):
             raise ValueError(
-                f"{typed('stream')} {text!r}: the only argument is batch, at least 1, as in {name}:batch=8"
+                f"{spell('stream')} {text!r}: the only argument is batch, at least 1, as in {name}:batch=8"
             )
         orders.append((text, name, batch))
     return orders
@@ -95,7 +95,7 @@ def orders_of(words: Sequence[str]) -> list[tuple[str, str, int | None]]:
 
 def samples(task: Task, settings: Settings) -> Samples:
     """Return the held-out samples of a task, or say why it has none that can be shifted."""
-    name, source = typed("shift"), task.data
+    name, source = spell("shift"), task.data
     if isinstance(source, data.Tokens) and not settings.model.startswith("hf:"):
         rows = min(SEQUENCES, (len(source.held_out) - 1) // source.length)
         tokens = source.held_out[: rows * source.length + 1].unfold(0, source.length + 1, source.length)
@@ -117,7 +117,7 @@ def require_fit(samples: Samples, settings: Settings) -> None:
     corruptions_of(settings.shift or (), samples.corruptions)
     for _, kind, _ in orders_of(settings.stream):
         if kind == CLASS and samples.classes is None:
-            raise ValueError(f"{typed('stream')} {kind}: samples of text have no classes")
+            raise ValueError(f"{spell('stream')} {kind}: samples of text have no classes")
 
 
 def streams(samples: Samples, settings: Settings, seed: int) -> Iterator[tuple[str, Stream]]:

@@ -32,7 +32,7 @@ from normkit.lab.plan import clients, data, handed, losses, measures, models, op
 from normkit.lab.plan.builtin import IMAGES, MATRICES, MODELS, SAMPLES, SIGNALS, TEXT, Model, is_own, row
 from normkit.lab.plan.data import Data
 from normkit.lab.plan.exchanges import exchange, layers
-from normkit.lab.plan.settings import BATCHES, Settings, fields, typed
+from normkit.lab.plan.settings import BATCHES, Settings, fields, spell
 from normkit.lab.plan.variants import ORIGINAL, Variant, lets_leak
 from normkit.optional import library
 from normkit.surgery.models import timm_with
@@ -68,11 +68,11 @@ class Task:
 
 def load(settings: Settings) -> Task:
     """Read the data and prepare to build the model that ``settings`` name; what was loaded last is kept."""
-    return loaded(Settings(**{name: getattr(settings, name) for name in fields(task=True)}))
+    return load_task(Settings(**{name: getattr(settings, name) for name in fields(task=True)}))
 
 
 @functools.lru_cache(maxsize=1)
-def loaded(settings: Settings) -> Task:
+def load_task(settings: Settings) -> Task:
     """Return the task; only what the settings say of model, data and measure is looked at."""
     task = _task(settings)
     task.data = portion(task.data, settings.share)
@@ -93,7 +93,7 @@ def portion(whole: Data, share: float) -> Data:
         return whole
     if not hasattr(whole, "part"):
         raise ValueError(
-            f"{typed('ladder_of')} data takes a part of the samples: hand in a data set, or a loader whose samples "
+            f"{spell('ladder_of')} data takes a part of the samples: hand in a data set, or a loader whose samples "
             "have numbers"
         )
     count = clients.size_of(whole)
@@ -110,7 +110,7 @@ def _builder(build: Callable[[Variant, int], nn.Module], causal: bool) -> Callab
         if causal and variant.norm != ORIGINAL:
             fits.require_causal(catalog.find(variant.norm).card, lets_leak())
         model = build(variant, seed)
-        model = models.permuted(model, seed) if variant.start == "permuted" else model
+        model = models.permute_outputs(model, seed) if variant.start == "permuted" else model
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return variant.put(model)
@@ -204,7 +204,7 @@ def _hugging_face(name: str, settings: Settings) -> Task:
         pictures = _images(settings, getattr(seeing, "image_size", 32), getattr(seeing, "num_channels", 3))
         config.num_labels = pictures.classes
         return image_class(pictures, build)
-    tokens, mask = _tokenized(transformers, name, config, settings)
+    tokens, mask = _tokenize(transformers, name, config, settings)
     return next_token(tokens, build) if kind == "next" else masked_token(tokens, build, mask)
 
 
@@ -230,7 +230,7 @@ def _head(transformers: Any, config: Any, name: str) -> tuple[Any, str]:
     raise ValueError(f"model 'hf:{name}' is no causal or masked language model and no image classifier")
 
 
-def _tokenized(transformers: Any, name: str, config: Any, settings: Settings) -> tuple[data.Tokens, int]:
+def _tokenize(transformers: Any, name: str, config: Any, settings: Settings) -> tuple[data.Tokens, int]:
     """Cut text with the model's own tokenizer, or into bytes where it has none; also tell the masking token."""
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name)
@@ -506,7 +506,7 @@ def _describe_batch(batch: Any, settings: Settings) -> str:
     """Say what came to a model of the user's own, and where it was taken from."""
     model, source = handed.in_words(settings.model), handed.in_words(settings.data)
     default = settings.data == default_data(settings.model)
-    way = f", taken where none are named; name your own with {typed('data')}" if default else ""
+    way = f", taken where none are named; name your own with {spell('data')}" if default else ""
     return f", or model {model!r} does not take data {source!r} ({_shapes(batch)}{way})"
 
 
@@ -554,7 +554,7 @@ def default_data(model: str) -> str:
     name, _, rest = model.partition(":")
     if (known := row(model)) is not None:
         if not known.data:
-            raise ValueError(f"a density is of a table or of images: name it with {typed('data')} FILE")
+            raise ValueError(f"a density is of a table or of images: name it with {spell('data')} FILE")
         return known.data
     if name == "timm":
         return "digits"

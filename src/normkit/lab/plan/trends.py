@@ -104,7 +104,7 @@ def trends(
     lines = {name: line for name in names if (line := fit(gaps[name])) is not None}
     changes = {name: line.slopes * _octaves(_sound(gaps[name])) for name, line in lines.items()}
     sides = [(dict(enumerate(change)), dict.fromkeys(range(len(change)), 0.0)) for change in changes.values()]
-    ps = dict(zip(lines, findings.holm(findings.paired(*both)[1] for both in sides), strict=True))
+    ps = dict(zip(lines, findings.holm(findings.compare_pairs(*both)[1] for both in sides), strict=True))
     equal = dict(zip(lines, findings.holm(findings.equivalence(*both, margin) for both in sides), strict=True))
     judged = {}
     for name in names:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from normkit.choice import parsed
 from normkit.columns import number_of
-from normkit.lab.plan.settings import OWN, typed
+from normkit.lab.plan.settings import OWN, spell
 
 if TYPE_CHECKING:
     from torch import nn
@@ -74,7 +74,7 @@ def _count_norms(model: nn.Module, text: str) -> str:
 def _placement(text: str) -> None:
     from normkit.residual.stream import wiring_of
 
-    wiring_of(typed("placement"), text)
+    wiring_of(spell("placement"), text)
 
 
 def _attention(text: str) -> None:
@@ -82,7 +82,7 @@ def _attention(text: str) -> None:
     from normkit.kinds import CORE
 
     catalog.find(text)  # names the nearest of all where there is no such method
-    catalog.choose(typed("attention"), "attention", text, CORE)
+    catalog.choose(spell("attention"), "attention", text, CORE)
 
 
 def _linear(text: str) -> None:
@@ -98,7 +98,7 @@ def _weight(text: str) -> None:
 
     if text != Variant.weight:
         catalog.find(text)  # names the nearest of all where there is no such method
-        catalog.choose(typed("weight"), "weight", text, PARAMETRIZATION)
+        catalog.choose(spell("weight"), "weight", text, PARAMETRIZATION)
 
 
 def _put_weights(model: nn.Module, text: str) -> None:
@@ -122,7 +122,7 @@ def _flow(text: str) -> None:
     from normkit import check, density  # which import torch, and help must not
     from normkit.choice import parsed
 
-    check.choice(typed("flow"), "name", parsed(text)[0], tuple(density.FLOWS))
+    check.choice(spell("flow"), "name", parsed(text)[0], tuple(density.FLOWS))
 
 
 def _optimizer(text: str) -> None:
@@ -144,17 +144,17 @@ def _aggregation(text: str) -> None:
     name, options = parsed(text)
     if not any(name in (method, *plan.parts) for method, plan in plans.PLANS.items()):
         here = [one for one in plans.PLANS if _trained_here(plans.PLANS[one])]
-        check.choice("compare", typed("aggregation"), name, here)
+        check.choice("compare", spell("aggregation"), name, here)
     try:
-        strategy = plans.declared(typed("aggregation"), "method", name, options)
+        strategy = plans.declared(spell("aggregation"), "method", name, options)
     except TypeError as error:
         raise ValueError(str(error)) from None
     if not _trained_here(strategy):
         raise ValueError(
-            f"{typed('aggregation')} {name}: its clients train in a way of their own, which is the strategy's alone"
+            f"{spell('aggregation')} {name}: its clients train in a way of their own, which is the strategy's alone"
         )
     if set(options) & set(strategy.needs):
-        raise ValueError(f"{typed('aggregation')} {text!r}: {', '.join(strategy.needs)} are the lab's to give")
+        raise ValueError(f"{spell('aggregation')} {text!r}: {', '.join(strategy.needs)} are the lab's to give")
 
 
 def _trained_here(plan: Any) -> bool:
@@ -282,13 +282,13 @@ def cross(**choices: Sequence[Any]) -> tuple[Variant, ...]:
     varying = varying or ["flow" if "flow" in choices else "norm"]
     variants = []
     for values in itertools.product(*choices.values()):
-        parts = {key: converted(key, value) for key, value in zip(choices, values, strict=True)}
-        named = [called(key, parts.get(key) or getattr(Variant, key)) for key in varying]
+        parts = {key: convert_field(key, value) for key, value in zip(choices, values, strict=True)}
+        named = [name_field(key, parts.get(key) or getattr(Variant, key)) for key in varying]
         variants.append(Variant("+".join(named), **parts))
     return unique(variants)
 
 
-def converted(field: str, value: Any) -> Any:
+def convert_field(field: str, value: Any) -> Any:
     """Return a variant's field as the type it has.
 
     >>> converted("steps", "100"), converted("norm", "dyt"), converted("lr", 1)
@@ -306,14 +306,14 @@ def converted(field: str, value: Any) -> Any:
     return number
 
 
-def called(field: str, value: Any) -> str:
+def name_field(field: str, value: Any) -> str:
     """Return what a name says of a field: a number needs its name."""
     return f"{field}={value:g}" if field in NUMBERS else str(value)
 
 
 def lets_leak() -> str:
     """Say how a norm that sees tokens to come may stand in a model all the same."""
-    return f"; {typed('allow_leak')} lets it, for a model that may see them, as an encoder may"
+    return f"; {spell('allow_leak')} lets it, for a model that may see them, as an encoder may"
 
 
 def unique(variants: Sequence[Variant]) -> tuple[Variant, ...]:
@@ -336,10 +336,10 @@ def read_variants(path: Path) -> tuple[Variant, ...]:
         raise ValueError(f"{path}: the file must hold a mapping, with 'variants' or lists to cross, not {content!r}")
     if "variants" not in content:
         return cross(**{key: value if isinstance(value, list) else [value] for key, value in content.items()})
-    return listed(content["variants"], f"{path}: ")
+    return variants_of(content["variants"], f"{path}: ")
 
 
-def listed(entries: Any, where: str = "") -> tuple[Variant, ...]:
+def variants_of(entries: Any, where: str = "") -> tuple[Variant, ...]:
     """Return the variants of a list: mappings of any of a variant's fields, or norms by name.
 
     A mapping without a name is called by its values. ``where`` begins an error.
@@ -357,8 +357,8 @@ def _variant(where: str, entry: Any) -> Variant:
         return Variant(entry, norm=entry)
     if not isinstance(entry, Mapping) or set(entry) - {"name", *OF_A_VARIANT} or not entry:
         raise ValueError(f"{where}a variant is a mapping of {', '.join(('name', *OF_A_VARIANT))}, not {entry!r}")
-    parts = {key: converted(key, value) for key, value in entry.items()}
-    named = "+".join(called(key, value) for key, value in parts.items() if key != "name")
+    parts = {key: convert_field(key, value) for key, value in entry.items()}
+    named = "+".join(name_field(key, value) for key, value in parts.items() if key != "name")
     return Variant(**{"name": named, **parts})
 
 

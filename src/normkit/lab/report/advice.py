@@ -10,7 +10,7 @@ from normkit.lab.logs import CRASHED, DIVERGED, DONE
 from normkit.lab.plan import findings
 from normkit.lab.plan.findings import BETTER, EQUAL, FEW, SAME, WORSE
 from normkit.lab.report.ranking import Row
-from normkit.lab.report.words import Scale, faster, listed, odds, scale_of
+from normkit.lab.report.words import Scale, faster, join_names, odds, scale_of
 
 LIKELY = 0.2  # up to this p, corrected, a difference that is not decided is called likely
 CHEAPER = 0.02  # a share of time that is worth a change, if the whole interval says that there is some
@@ -20,7 +20,7 @@ def headline(rows: Sequence[Row]) -> str:
     """Say in a line what to do."""
     baseline, scale = _baseline(rows), scale_of(rows)
     tested = [row for row in rows if _word(row) not in ("", FEW) and not row.is_twin]
-    if _failed(baseline):
+    if _has_failed(baseline):
         return f"{baseline.variant} {baseline.status}: nothing can be told against it"
     if pick := _better(tested, baseline, scale) or _cheaper(tested, baseline):
         return f"Take {pick}"
@@ -37,7 +37,7 @@ def _better(tested: Sequence[Row], baseline: Row, scale: Scale) -> str:
     if not better:
         return ""
     level = [row.variant for row in better[1:] if row.place == better[0].place]
-    beside = f" or {listed(level)}" if level else ""
+    beside = f" or {join_names(level)}" if level else ""
     return f"{better[0].variant}{beside}: {_lead(better[0], baseline, scale)}"
 
 
@@ -115,7 +115,7 @@ def answer(rows: Sequence[Row]) -> list[str]:
     """Say in sentences what was found."""
     baseline, scale = _baseline(rows), scale_of(rows)
     others = [row for row in rows if not row.is_baseline and not row.is_twin]
-    if _failed(baseline):
+    if _has_failed(baseline):
         sentences = [f"The baseline {baseline.variant} {baseline.happened}, so nothing can be told against it."]
     else:
         sentences = [_comparison(row, baseline, scale) for row in others if _word(row) in (BETTER, WORSE)]
@@ -123,7 +123,7 @@ def answer(rows: Sequence[Row]) -> list[str]:
         sentences += _open(others, baseline, scale)
         sentences += _untold(others, baseline)
         sentences += [_control(row, baseline, scale) for row in rows if row.is_twin and row.finding]
-    failed = [row for row in rows if _failed(row) and not row.is_baseline]
+    failed = [row for row in rows if _has_failed(row) and not row.is_baseline]
     return [*sentences, *(f"{row.variant} {row.happened}." for row in failed), *_edges(rows), *_unfinished(rows)]
 
 
@@ -131,7 +131,7 @@ def _baseline(rows: Sequence[Row]) -> Row:
     return next(row for row in rows if row.is_baseline)
 
 
-def _failed(row: Row) -> bool:
+def _has_failed(row: Row) -> bool:
     return row.status in (DIVERGED, CRASHED)
 
 
@@ -171,7 +171,7 @@ def _equals(rows: Sequence[Row], baseline: Row, scale: Scale) -> list[str]:
     costs = [f"{row.variant} ({faster(row.speed, brief=False)})" if is_sure(row) else row.variant for row in equal]
     p = max(row.finding.equal for row in equal if row.finding)
     within = scale.share(rows[0].margin)
-    return [f"As good as {baseline.variant}, within {within} ({odds(p)}): {listed(costs)}."]
+    return [f"As good as {baseline.variant}, within {within} ({odds(p)}): {join_names(costs)}."]
 
 
 def _open(rows: Sequence[Row], baseline: Row, scale: Scale) -> list[str]:
@@ -186,14 +186,14 @@ def _open(rows: Sequence[Row], baseline: Row, scale: Scale) -> list[str]:
     if not unlike:
         return sentences
     least = max(row.finding.least for row in unlike if row.finding)
-    sentence = f"No difference from {baseline.variant} was found for {listed([row.variant for row in unlike])}"
+    sentence = f"No difference from {baseline.variant} was found for {join_names([row.variant for row in unlike])}"
     sentence += f"; one of {scale.size(least)} would have been, four times in five" if least > 0 else ""
     return [*sentences, f"{sentence}{_enough(unlike)}."]
 
 
 def _untold(rows: Sequence[Row], baseline: Row) -> list[str]:
     """Name what has too few seeds."""
-    few = listed([row.variant for row in rows if _word(row) == FEW])
+    few = join_names([row.variant for row in rows if _word(row) == FEW])
     need = f"{findings.ENOUGH} seeds of both must be finished"
     return [f"Too few seeds to tell {few} from {baseline.variant}: {need}."] if few else []
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from normkit.files import beside
 from normkit.lab.report import figures
-from normkit.lab.report.exports import coloured
+from normkit.lab.report.exports import paint
 from normkit.lab.report.history import Comparison
 from normkit.optional import at_hand
 
@@ -50,7 +50,7 @@ def draw(picture: Mapping[str, Any]) -> Any:
     """Return a picture, with a title and a figure of plotly, as a figure of matplotlib."""
     if at_hand("matplotlib") is None:
         raise ValueError("matplotlib is not installed, which draws pictures for elsewhere: pip install matplotlib")
-    chart = coloured(picture["figure"])
+    chart = paint(picture["figure"])
     figure = at_hand("matplotlib.figure").Figure(INCHES, layout="constrained")
     axes = figure.add_subplot(title=picture["title"])
     for trace in chart["data"]:

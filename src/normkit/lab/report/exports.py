@@ -141,12 +141,12 @@ def picture(comparison: Comparison, title: str | None = None) -> dict[str, Any]:
     return matches[0]
 
 
-def coloured(figure: Any) -> Any:
+def paint(figure: Any) -> Any:
     """Put the page's light colours in the place of their names."""
     if isinstance(figure, dict):
-        return {key: coloured(part) for key, part in figure.items() if key != "meta"}
+        return {key: paint(part) for key, part in figure.items() if key != "meta"}
     if isinstance(figure, list):
-        return [coloured(part) for part in figure]
+        return [paint(part) for part in figure]
     match = VARIABLE.match(figure) if isinstance(figure, str) else None
     return figure if match is None else with_opacity(colours()[match[1]], float(match[2] or 1))
 

@@ -141,9 +141,9 @@ def gaps_along_ladder(comparison: Comparison) -> Figure:
     factor, unit = ladder.scale_of(comparison, trends).factor, ladder.scale_of(comparison, trends).unit
     data: list[Figure] = []
     for name, trend in trends.items():
-        data += _band_and_mean(comparison, name, _scaled(trend.gaps, factor)) if trend.gaps else []
+        data += _band_and_mean(comparison, name, _scale(trend.gaps, factor)) if trend.gaps else []
         if trend.ahead:
-            ahead = _scaled({max(trend.gaps): trend.ends[1], **trend.ahead}, factor)
+            ahead = _scale({max(trend.gaps): trend.ends[1], **trend.ahead}, factor)
             *band, line = _band_and_mean(comparison, name, ahead)
             marker = {**line["marker"], "symbol": "circle-open", "size": [0, 7, 7]}
             data += [*band, {**line, "line": {**line["line"], "dash": "dot", "width": 1}, "marker": marker}]
@@ -155,7 +155,7 @@ def gaps_along_ladder(comparison: Comparison) -> Figure:
     return figure(data, comparison.settings.get("ladder_of", ""), y, named, zero)
 
 
-def _scaled(intervals: Mapping[float, Interval], factor: float) -> Merged:
+def _scale(intervals: Mapping[float, Interval], factor: float) -> Merged:
     """Return (place, (mean, lowest, highest)) of intervals."""
     reach = {at: 0.0 if math.isnan(one.half) else one.half for at, one in intervals.items()}
     return [
@@ -172,7 +172,7 @@ def crossed_means(comparison: Comparison) -> Figure:
     for second in seconds:
         means = {firsts.index(key[0]): interval(scores.values()) for key, scores in table.items() if key[1] == second}
         variant = crossed.variants_by_cell(comparison)[firsts[0], second][0]
-        traces = _band_and_mean(comparison, variant, _scaled({at: m for at, m in means.items() if m.count}, 1.0))
+        traces = _band_and_mean(comparison, variant, _scale({at: m for at, m in means.items() if m.count}, 1.0))
         data += [{**trace, "name": safe(second, "html")} for trace in traces]
     named = {"tickvals": list(range(len(firsts))), "ticktext": [safe(first, "html") for first in firsts]}
     title = (comparison.settings.get("factor") or [""])[0]
@@ -205,7 +205,7 @@ def rates(comparison: Comparison) -> Figure:
     data, seen = [], []
     for name in comparison.variants if len(ticks) > 1 else ():
         runs = comparison.search_runs(name) or comparison.final_runs(name)
-        tried = _grouped((run.lr, run.final()) for run in runs if run.status == DONE)
+        tried = _group((run.lr, run.final()) for run in runs if run.status == DONE)
         line = [(lr, statistics.fmean(losses)) for lr, losses in sorted(tried.items())]
         failed = sorted({run.lr for run in runs if run.status == DIVERGED} - tried.keys())
         seen += [loss for _, loss in line]
@@ -289,10 +289,10 @@ def _at_same_times(runs: Sequence[Record]) -> Curves:
     if not ended:
         return series
     grid = [at for at, _ in min(ended, key=lambda curve: curve[-1][0])]
-    return [(run, curve if run.status == DIVERGED else _interpolated(curve, grid)) for run, curve in series]
+    return [(run, curve if run.status == DIVERGED else _interpolate(curve, grid)) for run, curve in series]
 
 
-def _interpolated(curve: Curve, grid: Sequence[float]) -> Curve:
+def _interpolate(curve: Curve, grid: Sequence[float]) -> Curve:
     import numpy as np
 
     inside = [at for at in grid if curve and at <= curve[-1][0]]
@@ -312,7 +312,7 @@ def _lines(comparison: Comparison, series: Found, x: str, y: str, reach: Range) 
 def _bundle(comparison: Comparison, variant: str, curves: Curves, top: float = math.inf) -> list[Figure]:
     """Return a variant's traces: the band of the seeds that came through, their mean, and each that diverged."""
     size = math.ceil(max((len(curve) for _, curve in curves), default=0) / MOST_POINTS)
-    thinned = [(run, _thinned(curve, size)) for run, curve in curves if curve]
+    thinned = [(run, _thin(curve, size)) for run, curve in curves if curve]
     diverged = [_divergence(comparison, variant, curve, top) for run, curve in thinned if run.status == DIVERGED]
     merged = _merge([curve for run, curve in thinned if run.status != DIVERGED])
     finished = [{at for at, _ in curve} for run, curve in thinned if run.status == DONE]
@@ -429,18 +429,18 @@ def _by_depth(layers: Sequence[dict[str, Any]], what: str) -> Curve:
 
 def _merge(curves: Iterable[Sequence[tuple[float, float]]]) -> Merged:
     """Return (place, (mean, lowest, highest)) over the curves that have that place."""
-    by_place = _grouped(point for curve in curves for point in curve)
+    by_place = _group(point for curve in curves for point in curve)
     return [(at, (statistics.fmean(v), min(v), max(v))) for at, v in sorted(by_place.items())]
 
 
-def _grouped(pairs: Iterable[tuple[float, float]]) -> dict[float, list[float]]:
+def _group(pairs: Iterable[tuple[float, float]]) -> dict[float, list[float]]:
     groups: dict[float, list[float]] = defaultdict(list)
     for key, value in pairs:
         groups[key].append(value)
     return groups
 
 
-def _thinned(curve: Sequence[tuple[float, float]], size: int) -> Sequence[tuple[float, float]]:
+def _thin(curve: Sequence[tuple[float, float]], size: int) -> Sequence[tuple[float, float]]:
     """Average bins of so many points; a bin stands at its last step."""
     bins = [curve[i : i + size] for i in range(0, len(curve), size)]
     return [(part[-1][0], statistics.fmean(value for _, value in part)) for part in bins]

@@ -6,7 +6,7 @@ from typing import Any
 
 from normkit.columns import number_of
 from normkit.lab.report.history import Comparison, Record
-from normkit.watching.finding import listed
+from normkit.watching.finding import list_names
 
 
 def health(comparison: Comparison) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -31,7 +31,7 @@ def _row_of(records: list[tuple[Record, dict[str, Any]]], of: int) -> dict[str, 
     since = f", since step {finding['since']}" if finding.get("since") is not None else ""
     count = f"{len(dict.fromkeys(run.seed for run, _ in records))} of {number_of(of, 'run')}"
     return {
-        "title": f"{finding['title']}: {listed(finding['where'])}{since}",
+        "title": f"{finding['title']}: {list_names(finding['where'])}{since}",
         "evidence": f"{finding['evidence']} Seen in {count}; these are the words of seed {run.seed}.",
         "leads": finding.get("leads", ""),
         "remedies": [tuple(remedy[:2]) for remedy in finding.get("remedies", [])],

@@ -12,7 +12,7 @@ from normkit.lab.plan.trends import CLOSING, GROWING, STAYS, UNKNOWN, Trend
 from normkit.lab.report.history import Comparison
 from normkit.lab.report.ranking import sound_values
 from normkit.lab.report.tables import Column, Line, Section
-from normkit.lab.report.words import Scale, chance, listed, odds
+from normkit.lab.report.words import Scale, chance, join_names, odds
 
 WORDS = (CLOSING, GROWING, STAYS, UNKNOWN)
 
@@ -49,7 +49,7 @@ def scale_of(comparison: Comparison, variant_trends: Mapping[str, Trend]) -> Sca
 def names_of(comparison: Comparison, rungs: Sequence[float]) -> list[str]:
     """Say what some rungs are."""
     settings = comparison.entire.settings
-    return [ladder.called(settings, rung) for rung in rungs]
+    return [ladder.name_rung(settings, rung) for rung in rungs]
 
 
 def section(comparison: Comparison) -> Section | None:
@@ -98,7 +98,7 @@ def headline(comparison: Comparison) -> str:
     if not variant_trends:
         return ""
     groups = {word: [name for name, trend in variant_trends.items() if trend.word == word] for word in WORDS}
-    parts = [f"{word} for {listed(names)}" for word, names in groups.items() if names]
+    parts = [f"{word} for {join_names(names)}" for word, names in groups.items() if names]
     rungs = list(comparison.rungs)
     first, last = names_of(comparison, [rungs[0], rungs[-1]])
     return f"From {first} to {last}, the gap to {comparison.baseline}: {'; '.join(parts)}"
@@ -163,8 +163,8 @@ def reading(comparison: Comparison) -> list[str]:
     rungs = names_of(comparison, list(comparison.rungs))
     gap = f"in % of {comparison.baseline}'s on the highest rung" if is_relative(comparison) else "in its own unit"
     return [
-        f"On a ladder of {listed(rungs)} the ranking, the pictures and the time a step are those of {rungs[-1]}; every "
-        "rung has a search of the learning rate of its own, where rates are searched for.",
+        f"On a ladder of {join_names(rungs)} the ranking, the pictures and the time a step are those of {rungs[-1]}; "
+        "every rung has a search of the learning rate of its own, where rates are searched for.",
         f"A gap is a variant's {measures.of(comparison.settings).name} minus {comparison.baseline}'s, {gap}. Each seed "
         "has a line, the gap against the logarithm of the rung; closing and growing are t-tests over the slopes of the "
         "seeds, stays are two such tests of what the whole ladder changes, one on either side of the margin, each "

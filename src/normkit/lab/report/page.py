@@ -25,8 +25,8 @@ from normkit.lab.report.health import health
 from normkit.lab.report.history import Comparison, load
 from normkit.lab.report.ranking import Row, rank
 from normkit.lab.report.tables import Column, Section, columns_of, place, rich_table, table, terminal_width
-from normkit.lab.report.words import listed
-from normkit.page import rendered
+from normkit.lab.report.words import join_names
+from normkit.page import render
 
 __all__ = ["Row", "answer", "headline", "load", "rich_table", "summary", "table", "terminal_width", "write"]
 
@@ -67,7 +67,7 @@ def write(folder: str | Path) -> Path:
 def page(comparison: Comparison) -> str:
     """Return the page of a comparison."""
     template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
-    return rendered(template, figures.pictures(comparison), {**content(comparison), "swatch": swatch})
+    return render(template, figures.pictures(comparison), {**content(comparison), "swatch": swatch})
 
 
 def content(comparison: Comparison) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def content(comparison: Comparison) -> dict[str, Any]:
         "notes": comparison.notes,
         "command": "\n".join(_command_line(command) for command in commands(comparison)),
         "settings": settings(comparison),
-        "times": times.spent(comparison),
+        "times": times.time_shares(comparison),
         "errors": [(run.name, run.end["traceback"]) for run in comparison.entire.runs if run.end.get("traceback")],
     }
 
@@ -162,7 +162,7 @@ def reading(comparison: Comparison) -> list[str]:
 def _of_this_plan(comparison: Comparison) -> Iterator[str]:
     """Say what only some comparisons need."""
     if comparison.settings.get("until_decided"):
-        looks = listed([str(look) for look in findings.looks(comparison.seeds)])
+        looks = join_names([str(look) for look in findings.looks(comparison.seeds)])
         yield (
             f"Seeds went on until each variant was decided, {comparison.seeds} at most, with looks after {looks}: each "
             f"look may spend the part of the {findings.LEVEL:.0%} that its new seeds are of all."
@@ -171,13 +171,13 @@ def _of_this_plan(comparison: Comparison) -> Iterator[str]:
         yield FEDERATED.format(**comparison.settings)
     if added := added_seeds(comparison):
         yield (
-            f"Seeds were added when the numbers of {listed(added)} were there; no p is corrected for having looked at "
-            "those."
+            f"Seeds were added when the numbers of {join_names(added)} were there; no p is corrected for having looked "
+            "at those."
         )
     if comparison.twins:
         yield (
-            f"The control, {listed(comparison.twins)}, is trained as its baseline is, from a start with the same law "
-            "and other numbers: what it differs by is chance."
+            f"The control, {join_names(comparison.twins)}, is trained as its baseline is, from a start with the same "
+            "law and other numbers: what it differs by is chance."
         )
 
 

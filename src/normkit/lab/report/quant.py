@@ -12,7 +12,7 @@ from normkit.lab.plan.bits import ACTIVATIONS, CACHES
 from normkit.lab.plan.findings import Interval, interval
 from normkit.lab.report.history import Comparison, Record
 from normkit.lab.report.tables import Column, Line, Section
-from normkit.lab.report.words import fixed, rounded, with_interval
+from normkit.lab.report.words import with_decimals, with_interval, write_count
 
 ROWS = "quant"
 ENOUGH = 4  # variants, over which ranks are compared
@@ -102,13 +102,13 @@ def section(comparison: Comparison) -> Section | None:
         Column("loss after", lambda line: with_interval(line.of.after, 3)),
     ]
     if text:
-        columns.append(Column("perplexity", lambda line: fixed(_exp(line.of.after.mean), 3)))
+        columns.append(Column("perplexity", lambda line: with_decimals(_exp(line.of.after.mean), 3)))
     title = "perplexity ratio" if text else "loss difference"
     columns += [
         Column(title, lambda line: with_interval(line.of.growth, 3)),
-        Column("packed bytes", lambda line: rounded(line.of.bytes)),
-        Column("CPU seconds", lambda line: fixed(line.of.seconds, 2)),
-        Column("input kurtosis", lambda line: fixed(line.of.kurtosis, 1)),
+        Column("packed bytes", lambda line: write_count(line.of.bytes)),
+        Column("CPU seconds", lambda line: with_decimals(line.of.seconds, 2)),
+        Column("input kurtosis", lambda line: with_decimals(line.of.kurtosis, 1)),
         Column("outlier channels", lambda line: "" if math.isnan(line.of.outliers) else f"{line.of.outliers:.1%}"),
         Column("why not", lambda line: line.of.why, words=True),
     ]
@@ -135,7 +135,9 @@ def _compare(what: str, outcomes: list[FewBits], by: str) -> str:
     """Name the best and the worst, and what tells it beforehand."""
     best, worst = (choose(outcomes, key=lambda one: one.growth.mean) for choose in (min, max))
     sentence = f"With {what}, {getattr(best, by)} loses least: {_size(best)}; {getattr(worst, by)} most: {_size(worst)}"
-    ranks = [f"{words} {rho:+.2f}" for name, words in SIGNS.items() if (rho := predicted(outcomes, name)) is not None]
+    ranks = [
+        f"{words} {rho:+.2f}" for name, words in SIGNS.items() if (rho := rank_correlation(outcomes, name)) is not None
+    ]
     sentence += f"; rank correlation over variants with {' and '.join(ranks)}" if ranks else ""
     return f"{sentence}."
 
@@ -144,7 +146,7 @@ def _size(one: FewBits) -> str:
     return with_interval(one.growth, 3)
 
 
-def predicted(outcomes: Sequence[FewBits], name: str) -> float | None:
+def rank_correlation(outcomes: Sequence[FewBits], name: str) -> float | None:
     """Return Spearman's correlation of a sign with what is lost; None of fewer than 4 variants, or of equal ones.
 
     >>> grown = [Interval(float(n), 0.0, 3) for n in range(5)]

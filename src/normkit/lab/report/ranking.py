@@ -102,7 +102,7 @@ def rank(comparison: Comparison) -> list[Row]:
 def sound_values(comparison: Comparison) -> dict[str, dict[int, float]]:
     """Return by seed what the variants of which no seed failed are compared by."""
     key = measures.of(comparison.settings).key
-    sound = [name for name in comparison.variants if not _failed(comparison, name)]
+    sound = [name for name in comparison.variants if not _has_failed(comparison, name)]
     return {name: _values(comparison.final_runs(name), key) for name in sound}
 
 
@@ -115,7 +115,7 @@ def judge(comparison: Comparison, values: Mapping[str, Mapping[int, float]]) -> 
     verdicts, planned = findings.judged(entrants, comparison.baseline, comparison.twins, comparison.seeds, until, **how)
     ranked = {name: results for name, results in values.items() if results and name not in comparison.twins}
     last = max((planned[name] for name in ranked), default=0)
-    level = findings.spent(comparison.seeds).get(last, findings.LEVEL) if until else findings.LEVEL
+    level = findings.levels(comparison.seeds).get(last, findings.LEVEL) if until else findings.LEVEL
     return Judgement(
         {name: results for name, results in verdicts.items() if values[name]},
         findings.places(ranked, verdicts, comparison.baseline, level=level, **how),
@@ -123,7 +123,7 @@ def judge(comparison: Comparison, values: Mapping[str, Mapping[int, float]]) -> 
     )
 
 
-def _failed(comparison: Comparison, name: str) -> bool:
+def _has_failed(comparison: Comparison, name: str) -> bool:
     return status(comparison, name) in (DIVERGED, CRASHED)
 
 

@@ -11,7 +11,7 @@ from normkit.lab.logs import DONE
 from normkit.lab.plan.findings import Interval, interval
 from normkit.lab.report.history import Comparison
 from normkit.lab.report.tables import Column, Line, Section
-from normkit.lab.report.words import fixed, listed, percent, with_interval
+from normkit.lab.report.words import join_names, percent, with_decimals, with_interval
 
 ROWS = "shift"
 
@@ -47,7 +47,7 @@ class Adapted(NamedTuple):
     why: str = ""
 
 
-def adapted(comparison: Comparison) -> list[Adapted]:
+def adapters_of(comparison: Comparison) -> list[Adapted]:
     """Return what became of each adapter, stream by stream and variant by variant."""
     outcomes = []
     for variant in comparison.variants:
@@ -103,19 +103,19 @@ COLUMNS = [
     Column("gain, points", lambda line: points(line.of.gain)),
     Column("with guard", lambda line: percent(line.of.guarded)),
     Column("guard right", lambda line: f"{line.of.right} of {line.of.of}" if line.of.of else ""),
-    Column("worst step", lambda line: fixed(100 * line.of.worst, 0, "+")),
+    Column("worst step", lambda line: with_decimals(100 * line.of.worst, 0, "+")),
     Column("clean before", lambda line: percent(line.of.clean_before)),
     Column("clean after", lambda line: percent(line.of.clean)),
     Column("ECE before", lambda line: percent(line.of.ece_before)),
     Column("ECE after", lambda line: percent(line.of.ece)),
-    Column("ms a sample", lambda line: fixed(line.of.ms, 3)),
-    Column("times the source", lambda line: fixed(line.of.times, 1)),
+    Column("ms a sample", lambda line: with_decimals(line.of.ms, 3)),
+    Column("times the source", lambda line: with_decimals(line.of.times, 1)),
 ]
 
 
 def section(comparison: Comparison) -> Section | None:
     """Return the table, None where nothing was shifted."""
-    outcomes = [one for one in adapted(comparison) if one.of]
+    outcomes = [one for one in adapters_of(comparison) if one.of]
     if not outcomes:
         return None
     lines = [Line(f"{one.variant}, {one.adapter}, {one.stream}", one, one.variant) for one in outcomes]
@@ -125,7 +125,7 @@ def section(comparison: Comparison) -> Section | None:
 
 def sentences(comparison: Comparison) -> list[str]:
     """Say of each variant what adapters gained at best and at worst, and with which they are safest."""
-    every = adapted(comparison)
+    every = adapters_of(comparison)
     by_variant = {name: [one for one in every if one.variant == name and one.of] for name in comparison.variants}
     present = {name: of for name, of in by_variant.items() if of}
     lines = [_extremes(name, of) for name, of in present.items()]
@@ -141,7 +141,7 @@ def _misfits(outcomes: Sequence[Adapted]) -> list[str]:
     names: dict[tuple[str, str], dict[str, None]] = {}
     for one in outcomes:
         names.setdefault((one.adapter, one.why), {})[one.variant] = None
-    return [f"{adapter} does not fit {listed(list(of))}: {why}." for (adapter, why), of in names.items()]
+    return [f"{adapter} does not fit {join_names(list(of))}: {why}." for (adapter, why), of in names.items()]
 
 
 def _gain(one: Adapted) -> float:

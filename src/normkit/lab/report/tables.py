@@ -13,13 +13,13 @@ from normkit.lab.report.words import (
     chance,
     decimals,
     faster,
-    fixed,
     memory,
     percent,
-    rounded,
     scale_of,
     seconds,
+    with_decimals,
     with_interval,
+    write_count,
 )
 from normkit.safe import safe
 
@@ -88,13 +88,13 @@ def columns_of(rows: Sequence[Row]) -> list[Column]:
         Column("spread over clients", lambda row: percent(row.spread)),
         Column("sent a round", lambda row: memory(row.sent), cost=True),
         Column("final loss", lambda row: "" if by_loss else with_interval(row.final, digits)),
-        Column("best loss", lambda row: fixed(row.best.mean, digits), cost=True),
-        Column(f"steps to {baseline}'s loss", lambda row: rounded(row.steps_to_baseline), cost=True),
+        Column("best loss", lambda row: with_decimals(row.best.mean, digits), cost=True),
+        Column(f"steps to {baseline}'s loss", lambda row: write_count(row.steps_to_baseline), cost=True),
         Column("seconds", lambda row: seconds(row.seconds), cost=True),
         Column("CPU seconds", lambda row: seconds(row.cpu_seconds), cost=True),
-        Column(f"{rows[0].unit}/s", lambda row: rounded(row.tokens_per_second), brief=True, cost=True),
+        Column(f"{rows[0].unit}/s", lambda row: write_count(row.tokens_per_second), brief=True, cost=True),
         Column("peak memory", lambda row: memory(row.peak_memory), brief=True, cost=True),
-        Column("parameters", lambda row: rounded(row.parameters), cost=True),
+        Column("parameters", lambda row: write_count(row.parameters), cost=True),
         Column("learning rate", lambda row: f"{row.lr:g}" if row.lr else "", cost=True),
         Column("weight decay", lambda row: "" if row.decay is None else f"{row.decay:g}", cost=True),
         Column(
@@ -156,7 +156,7 @@ def rich_columns(rows: Sequence[Row | Line], columns: Sequence[Column], width: i
     """Return some columns for a rich console, in as many tables as they need."""
     from rich.console import Group
 
-    names = ("variant", *(folded(safe(row.variant, "terminal")) for row in rows))
+    names = ("variant", *(break_name(safe(row.variant, "terminal")) for row in rows))
     first = max(len(line) for name in names for line in name.split("\n"))
     first += max(len(place(row)) for row in rows) + EDGES
     return Group(*(_rich_part(rows, part) for part in parts(rows, columns, (width or ENDLESS) - first)))
@@ -168,7 +168,7 @@ def _rich_part(rows: Sequence[Row | Line], columns: Sequence[Column]) -> Any:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    names = {row.variant: folded(safe(row.variant, "terminal")) for row in rows}
+    names = {row.variant: break_name(safe(row.variant, "terminal")) for row in rows}
     table.add_column("", no_wrap=True)
     table.add_column("variant", no_wrap=True)
     for column in columns:
@@ -210,7 +210,7 @@ def _longest_word(rows: Iterable[Row | Line], column: Column) -> int:
     return min(WORD, max((len(word) for row in rows for word in column.text(row).split()), default=0))
 
 
-def folded(name: str, width: int = NAME) -> str:
+def break_name(name: str, width: int = NAME) -> str:
     r"""Break a long name where one of its parts ends, never inside a word.
 
     >>> folded("groupnorm:num_groups=4+peri-norm")

@@ -73,7 +73,7 @@ class Scale:
 
     def _with_bounds(self, mean: float, bounds: tuple[float, float], sign: str) -> str:
         """Write a number with ± and how far its interval reaches, or with both ends where that would say too little."""
-        text = fixed(self.factor * mean, self.places, sign)
+        text = with_decimals(self.factor * mean, self.places, sign)
         unit = self.unit.replace(" points", "")
         low, high = (self.factor * part for part in bounds)
         if not text or math.isnan(low):
@@ -81,12 +81,12 @@ class Scale:
         half = (high - low) / 2
         even = math.isclose(low + half, self.factor * mean, rel_tol=1e-6, abs_tol=1e-9)
         if even and (self.factor == 1 or half < WIDE or half < abs(self.factor * mean)):
-            return f"{text}{unit} ± {fixed(half, self.places)}"
-        return f"{text}{unit} [{fixed(low, self.places, sign)}, {fixed(high, self.places, sign)}]"
+            return f"{text}{unit} ± {with_decimals(half, self.places)}"
+        return f"{text}{unit} [{with_decimals(low, self.places, sign)}, {with_decimals(high, self.places, sign)}]"
 
     def size(self, value: float) -> str:
         """Write how large a difference is."""
-        return fixed(self.factor * abs(value), self.places) + self.unit if math.isfinite(value) else ""
+        return with_decimals(self.factor * abs(value), self.places) + self.unit if math.isfinite(value) else ""
 
     def share(self, margin: float) -> str:
         """Write a margin, which is a share of the baseline's mean."""
@@ -144,11 +144,11 @@ def decimals(values: Iterable[float]) -> int:
 
 def with_interval(interval: Interval, digits: int, sign: str = "") -> str:
     """Write a mean and how far its interval reaches."""
-    mean = fixed(interval.mean, digits, sign)
-    return mean if math.isnan(interval.half) else f"{mean} ± {fixed(interval.half, digits)}"
+    mean = with_decimals(interval.mean, digits, sign)
+    return mean if math.isnan(interval.half) else f"{mean} ± {with_decimals(interval.half, digits)}"
 
 
-def fixed(value: float, digits: int, sign: str = "") -> str:
+def with_decimals(value: float, digits: int, sign: str = "") -> str:
     """Write a number with so many decimals, a huge one with its power of ten, and nothing for NaN.
 
     >>> fixed(2.34567, 3), fixed(1234567.8, 3)
@@ -159,7 +159,7 @@ def fixed(value: float, digits: int, sign: str = "") -> str:
     return f"{value:{sign}.{digits}f}" if abs(value) < HUGE else f"{value:{sign}.3g}"
 
 
-def rounded(value: float | None) -> str:
+def write_count(value: float | None) -> str:
     """Write a count.
 
     >>> rounded(12345.6)
@@ -202,7 +202,7 @@ def odds(p: float) -> str:
     return f"p = {chance(p)}".replace("= <", "< ")
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Join names as a sentence does.
 
     >>> listed(["a"]), listed(["a", "b", "c"])

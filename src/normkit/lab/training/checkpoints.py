@@ -32,7 +32,7 @@ def save(path: Path, state: dict[str, Any], prove: bool = True) -> None:
             os.fsync(file.fileno())
         if prove:
             try:
-                unchecked(temp_path, mmap=True)
+                read_at_once(temp_path, mmap=True)
             except Exception as error:
                 raise Unportable(reason(error)) from error
 
@@ -72,7 +72,7 @@ def load(path: Path) -> dict[str, Any]:
     """Read a checkpoint; what is none is :class:`Damaged`, with the reason."""
     try:
         check_archive(path)
-        return unchecked(path)
+        return read_at_once(path)
     except Exception as error:  # a damaged archive can raise nearly anything
         raise Damaged(f"{path} is no checkpoint to go on from: {reason(error)}") from None
 
@@ -84,7 +84,7 @@ def reason(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-def unchecked(path: Path, mmap: bool = False) -> dict[str, Any]:
+def read_at_once(path: Path, mmap: bool = False) -> dict[str, Any]:
     """Read a checkpoint without a look at its checksums; with ``mmap``, the tensors not before they are used."""
     state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     if not isinstance(state, dict) or not state.keys() >= PARTS:

@@ -89,7 +89,7 @@ class Local:
         self.settings, self.root = settings, root
         self.context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
         self.gpus = torch.cuda.device_count() if settings.device == "cuda" else 0
-        self.things = handed.packed(settings.sources())
+        self.things = handed.pack(settings.sources())
         self.workers: list[Worker | None] = [None] * settings.workers
         self.active: dict[Any, Run] = {}
 
@@ -125,7 +125,7 @@ class Local:
         self.workers[place] = None
         worker.line.close()
         worker.process.join()
-        return lost(worker.death)
+        return crash_result(worker.death)
 
     def close(self) -> None:
         """Let every run save itself; one that does not in :data:`GRACE` seconds, or at a second Ctrl-C, is killed."""
@@ -266,7 +266,7 @@ class Ray:
             )
             own_signal(signal.SIGTERM, handler)
         self.ray, self.settings, self.root = ray, settings, os.path.abspath(root)
-        self.things = handed.packed(settings.sources())
+        self.things = handed.pack(settings.sources())
         gpus = 1 if settings.device == "cuda" else 0
         self.task = ray.remote(num_cpus=settings.threads, num_gpus=gpus, max_retries=0)(_train_on_ray)
         self.active: dict[Any, Run] = {}
@@ -290,7 +290,7 @@ class Ray:
         try:
             result, name, lines = self.ray.get(task)
         except self.ray.exceptions.RayError as error:
-            return lost(f"Ray: {str(error).splitlines()[0]}")
+            return crash_result(f"Ray: {str(error).splitlines()[0]}")
         path = files.Folder(self.root).log(name)
         if not path.is_file():
             files.replace_file(path, lines)
@@ -316,7 +316,7 @@ def _train_on_ray(run: Run, settings: Settings, root: str, things: bytes) -> tup
     return result, run.name, files.Folder(root).log(run.name).read_text()
 
 
-def lost(why: str) -> dict[str, Any]:
+def crash_result(why: str) -> dict[str, Any]:
     """Return the result of a run that could not give one itself; it may go on from its checkpoint."""
     return {"event": logs.END, "status": logs.INTERRUPTED, "error": why}
 

@@ -39,7 +39,7 @@ class Federated(Training):
         name, self.options = parsed(run.variant.aggregation)
         self.plan = plans.PLANS[name]
         self.local = set(local_entries(model)) if run.variant.keeps else set()
-        self.clients, self.batches = clients.divided(self.task.data, settings.clients, settings.split, run.seed)
+        self.clients, self.batches = clients.divide(self.task.data, settings.clients, settings.split, run.seed)
         self.plain = self.accelerator.unwrap_model(self.model)
         self.server: State = self._copied()
         self.kept: list[State] = [{name: self.server[name] for name in self.local} for _ in self.clients]
@@ -133,7 +133,7 @@ class Federated(Training):
             self._by_class({**self.server, **kept}, client) if kept or client.view else of_all
             for client, kept in zip(self.clients, self.kept, strict=True)
         ]
-        weighted = [_weighted(table, client.classes) for table, client in zip(each, self.clients, strict=True)]
+        weighted = [_weigh(table, client.classes) for table, client in zip(each, self.clients, strict=True)]
         losses, right = zip(*weighted, strict=True)
         number, _, hits = of_all.sum(0).tolist()
         return {
@@ -235,7 +235,7 @@ class _Called:
         return torch.func.functional_call(self.model, dict(self.state), args, kwargs)
 
 
-def _weighted(table: Tensor, classes: Tensor | None) -> tuple[float, float]:
+def _weigh(table: Tensor, classes: Tensor | None) -> tuple[float, float]:
     """Return loss and accuracy where each class counts by its share among a client's samples.
 
     >>> _weighted(torch.tensor([[2.0, 1.0, 2.0], [4.0, 4.0, 1.0]]).double(), torch.tensor([0.5, 0.5]))

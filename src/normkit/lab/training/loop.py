@@ -32,7 +32,7 @@ def train(run: Run, settings: Settings, root: str, stop: Callable[[], bool] = la
     try:
         torch.set_num_threads(settings.threads)
         accelerator = make_accelerator(settings)
-        with locked(folder.lock_of(run.name)) if accelerator.is_main_process else nullcontext():
+        with lock_run(folder.lock_of(run.name)) if accelerator.is_main_process else nullcontext():
             return attempt(run, settings, folder, accelerator, stop)
     except OSError as error:
         facts = error.errno, error.strerror or str(error), str(error.filename or folder.root)
@@ -40,7 +40,7 @@ def train(run: Run, settings: Settings, root: str, stop: Callable[[], bool] = la
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def lock_run(path: Path) -> Iterator[None]:
     """Wait for another process that still trains this run, and keep others out."""
     from filelock import FileLock
 

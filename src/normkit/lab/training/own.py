@@ -30,7 +30,7 @@ from normkit.lab.clock import TRAINING
 from normkit.lab.plan import data, measures, optimizers
 from normkit.lab.plan.exchanges import exchange
 from normkit.lab.plan.plan import Run, same
-from normkit.lab.plan.settings import Settings, typed
+from normkit.lab.plan.settings import Settings, spell
 from normkit.lab.plan.variants import ORIGINAL, SLOTS, Variant
 from normkit.lab.training.memory import peak_memory, reset_peak
 from normkit.surgery.replacement.fits import maker
@@ -119,24 +119,24 @@ def _whole(step: Any) -> int:
 
 def train(run: Run, settings: Settings, folder: files.Folder, stop: Callable[[], bool]) -> dict[str, Any]:
     """Call the user's function for a run, and return the last line of its log."""
-    log = begun(run, settings, folder)
+    log = open_log(run, settings, folder)
     logger = Log(log, stop)
     reset_peak()
     try:
         with data.chances(run.seed):
-            value = called(run, settings, logger)
+            value = call_function(run, settings, logger)
     except Stop:
         return log.end(logs.INTERRUPTED, error=None)
     except OSError as error:
         if isinstance(error, files.Unwritable) or error.errno in files.FULL:
             raise
-        return crashed(log, error)
+        return write_crash(log, error)
     except Exception as error:
-        return crashed(log, error)
-    return ended(log, logger, settings, value)
+        return write_crash(log, error)
+    return write_end(log, logger, settings, value)
 
 
-def begun(run: Run, settings: Settings, folder: files.Folder) -> logs.Log:
+def open_log(run: Run, settings: Settings, folder: files.Folder) -> logs.Log:
     """Open the log anew; one that is damaged, or of another run, is set aside."""
     path, recipe = folder.log(run.name), run.recipe(settings)
     existing = logs.read(path)
@@ -148,7 +148,7 @@ def begun(run: Run, settings: Settings, folder: files.Folder) -> logs.Log:
     return log
 
 
-def called(run: Run, settings: Settings, log: Log) -> float:
+def call_function(run: Run, settings: Settings, log: Log) -> float:
     """Call the user's function, and require that it took what the variant names."""
     function, build = import_function(settings.train or ""), Build(run.variant)
     more = {"lr": run.lr, "steps": run.steps, "seconds": run.seconds, "device": settings.device}
@@ -165,7 +165,7 @@ def called(run: Run, settings: Settings, log: Log) -> float:
         raise TypeError(f"train must return a number, the final measure, not {value!r}") from error
 
 
-def ended(log: logs.Log, own_log: Log, settings: Settings, value: float) -> dict[str, Any]:
+def write_end(log: logs.Log, own_log: Log, settings: Settings, value: float) -> dict[str, Any]:
     """Write the end of a run whose function has returned."""
     measure = measures.of(vars(settings))
     loss = value if measure.key == measures.LOSS else own_log.last
@@ -185,7 +185,7 @@ def ended(log: logs.Log, own_log: Log, settings: Settings, value: float) -> dict
     return log.end(status, **logs.plain(summary), unit=UNIT, error=None)
 
 
-def crashed(log: logs.Log, error: Exception) -> dict[str, Any]:
+def write_crash(log: logs.Log, error: Exception) -> dict[str, Any]:
     """Write the end of a run whose function has failed."""
     return log.end(logs.CRASHED, error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
 
@@ -216,7 +216,7 @@ def check(variant: Variant) -> None:
     for slot in SLOTS:
         if slot not in GIVEN and getattr(variant, slot) != getattr(Variant, slot):
             names = " and ".join(GIVEN)
-            raise ValueError(f"{typed(slot)}: a training loop of your own is given {names}, and no {slot}")
+            raise ValueError(f"{spell(slot)}: a training loop of your own is given {names}, and no {slot}")
     if variant.norm != ORIGINAL:
         _require_any_fit(variant.norm)
 

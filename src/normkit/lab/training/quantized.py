@@ -17,7 +17,7 @@ from normkit.choice import parsed
 from normkit.lab.plan.bits import ACTIVATIONS, CACHES, OF_TWO
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.tasks import Task
-from normkit.parameters import hooked
+from normkit.parameters import remove_after
 from normkit.quant.kivi import kivi
 from normkit.quant.turboquant import TurboQuant
 from normkit.statistics import accurate
@@ -77,7 +77,7 @@ def rounded_inputs(model: nn.Module, bits: int) -> Iterator[nn.Module]:
         return ((x - low).div(scale).round() * scale + low).to(inputs[0].dtype), *inputs[1:]
 
     hooks = [part.register_forward_pre_hook(round_input) for part in model.modules() if isinstance(part, nn.Linear)]
-    with hooked(hooks):
+    with remove_after(hooks):
         yield model
 
 
@@ -95,7 +95,7 @@ def rounded_cache(model: nn.Module, name: str, bits: int, options: dict[str, Any
         return query, *_read_back(name, bits, options, key, value), *rest
 
     hooks = [core.register_forward_pre_hook(read_back) for core in cores]
-    with hooked(hooks):
+    with remove_after(hooks):
         yield model
 
 
@@ -134,7 +134,7 @@ def activations(model: nn.Module, batch: Any) -> dict[str, float]:
         measures.append((float(kurtosis), float(outliers.float().mean())))
 
     hooks = [part.register_forward_pre_hook(look) for part in model.modules() if isinstance(part, nn.Linear)]
-    with hooked(hooks):
+    with remove_after(hooks):
         model(**batch) if isinstance(batch, dict) else model(batch)
     kurtoses, outliers = zip(*measures, strict=True) if measures else ((float("nan"),), (float("nan"),))
     return {"kurtosis": sum(kurtoses) / len(kurtoses), "outliers": sum(outliers) / len(outliers)}

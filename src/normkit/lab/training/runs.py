@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from normkit.lab import logs
-from normkit.lab.files import Folder, Unwritable, replace_file, sealed, set_aside
+from normkit.lab.files import Folder, Unwritable, replace_file, seal, set_aside
 from normkit.lab.plan import findings, growth, ladder, later, measures, tasks
 from normkit.lab.plan.optimizers import optimizer_for, usual_rate
 from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, environment, plan_in, rung_of, same
-from normkit.lab.plan.settings import another_folder, typed
+from normkit.lab.plan.settings import another_folder, spell
 from normkit.lab.plan.variants import Variant
 from normkit.lab.training import own
 from normkit.lab.training.engines import Engine
@@ -40,7 +40,7 @@ def ready(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
 
 def _ready(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
     trials = [run for variant in plan.variants for run in search(plan, variant, results)]
-    best = {variant.name: tuned(plan, variant, results) for variant in plan.variants}
+    best = {variant.name: best_trial(plan, variant, results) for variant in plan.variants}
     seed_counts = seeds_wanted(plan, best, results)
     finals = [
         final(plan, variant, own.lr, seed, own.decay)
@@ -210,11 +210,11 @@ def best_rate(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, A
     return best if math.isfinite(losses[best]) else None  # type: ignore[arg-type]
 
 
-def tuned(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]]) -> Tuned | None:
+def best_trial(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]]) -> Tuned | None:
     """Return what a variant's full runs are trained with; None while its searches last, or if all trials failed."""
     twin = sibling(plan, variant)
     if twin is not None:
-        return tuned(plan, twin, results)
+        return best_trial(plan, twin, results)
     rate, decays = best_rate(plan, variant, results), plan.settings.decays
     if rate is None or not decays:
         return None if rate is None else Tuned(rate, None)
@@ -242,11 +242,11 @@ def weight(plan: Plan, rung: float) -> float:
 
 def _steps_in_all(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> float:
     trials = sum(len(search(plan, variant, results)) for variant in plan.variants)
-    best = {variant.name: tuned(plan, variant, results) for variant in plan.variants}
+    best = {variant.name: best_trial(plan, variant, results) for variant in plan.variants}
     return sum(seeds_wanted(plan, best, results).values()) + trials * plan.settings.search
 
 
-def ended(folder: Folder, plan: Plan, retry: bool = False) -> Results:
+def read_results(folder: Folder, plan: Plan, retry: bool = False) -> Results:
     """Read from the logs what has ended; interrupted runs have not, and with ``retry`` crashed ones have not either.
 
     Nor has a run whose log is damaged, or of another comparison.
@@ -305,18 +305,18 @@ def open_folder(plan: Plan, root: str | Path, command: list[str], fresh: bool = 
 
 def write_plan(folder: Folder, content: Mapping[str, Any]) -> None:
     """Put a plan in the place of what is there, whole."""
-    replace_file(folder.plan, sealed(content, indent=2))
+    replace_file(folder.plan, seal(content, indent=2))
 
 
 def require_comparable(saved: Mapping[str, Any], plan: Plan, folder: Folder) -> None:
     """Refuse to add to a comparison what could not be compared with it."""
-    if changed := growth.barred(saved, plan.described()):
+    if changed := growth.obstacles(saved, plan.described()):
         raise ValueError(f"{folder.plan} is of another comparison ({'; '.join(changed)}); {way_out()}")
 
 
 def way_out() -> str:
     """Say what helps where a folder holds something else."""
-    return f"{another_folder()}, or give {typed('fresh')} to delete what is there"
+    return f"{another_folder()}, or give {spell('fresh')} to delete what is there"
 
 
 def set_shorter_aside(plan: Plan, folder: Folder) -> None:
@@ -357,7 +357,7 @@ def check(plan: Plan) -> int:
         return 0
     for variant in plan.variants if plan.settings.decays else ():
         if "weight_decay" in optimizer_for(variant.optimizer)[1]:
-            both = f"{typed('decay')} and {variant.optimizer!r} both say the weight decay of {variant.name!r}"
+            both = f"{spell('decay')} and {variant.optimizer!r} both say the weight decay of {variant.name!r}"
             raise ValueError(f"{both}; leave one out")
     later.check(plan.settings)
     rungs = ladder.plans(plan)

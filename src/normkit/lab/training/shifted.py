@@ -42,11 +42,11 @@ def run(model: nn.Module, task: Task, settings: Settings, seed: int, device: tor
         for name in settings.adapt:
             row = {"adapter": name, "stream": order, "shift": stream.shift, **before}
             torch.manual_seed(seed)
-            rows.append(row | _adapted(source, name, stream.batches, logits, right, unshifted))
+            rows.append(row | _adapt(source, name, stream.batches, logits, right, unshifted))
     return rows
 
 
-def _adapted(
+def _adapt(
     source: nn.Module, name: str, batches: Batches, logits: Tensor, right: Tensor, clean: Batches
 ) -> dict[str, Any]:
     try:

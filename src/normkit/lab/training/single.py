@@ -19,7 +19,7 @@ from normkit.lab.plan.plan import Run, same
 from normkit.lab.plan.settings import Settings
 from normkit.lab.training import checkpoints, quantized, shifted
 from normkit.lab.training.memory import peak_memory, reset_peak
-from normkit.lab.training.watched import Depths, judged, watched
+from normkit.lab.training.watched import Depths, judge, watch_run
 from normkit.watching.sites import blocks
 from normkit.weight import project, spheres
 
@@ -30,7 +30,7 @@ PROGRESS = ("step", "elapsed", "busy", "tokens", "first_step", "start", "best", 
 LEAST_RATE = 0.1  # where the cosine ends, as a share of the learning rate
 
 
-def sharded(model: nn.Module, device: torch.device, precision: str) -> nn.Module:
+def shard(model: nn.Module, device: torch.device, precision: str) -> nn.Module:
     """Spread a model's weights over all processes, block by block, with FSDP2.
 
     Done by hand, since Accelerate's own way needs GPUs, and tests of it should not.
@@ -71,13 +71,13 @@ class Training:
         self.recipe = run.recipe(settings)
         self.log = logs.Log(None)  # the first process opens its own
         own = self.accelerator.unwrap_model(self.model)
-        self.seen = watched(own, None if settings.federated else self.optimizer)
+        self.seen = watch_run(own, None if settings.federated else self.optimizer)
         self.notes: list[str] = []
         self.portable: bool | None = None  # whether its state can be read again, once that is known
 
     def _prepare(self, model: nn.Module) -> None:
         if self.settings.sharded:
-            self.model = sharded(model, self.accelerator.device, self.settings.precision)
+            self.model = shard(model, self.accelerator.device, self.settings.precision)
         else:
             self.model = self.accelerator.prepare(model)
         run = self.run
@@ -232,7 +232,7 @@ class Training:
         state = self._saved_state() if self.accelerator.is_main_process else None
         if not self._first_value(float(state is not None)):
             return None
-        return state or checkpoints.unchecked(self.folder.checkpoint(self.run.name))
+        return state or checkpoints.read_at_once(self.folder.checkpoint(self.run.name))
 
     def _saved_state(self) -> dict[str, Any] | None:
         """Return the checkpoint if it and the log are those of this run; set aside what is damaged."""
@@ -321,7 +321,7 @@ class Training:
 
     def _end(self, status: str) -> dict[str, Any]:
         if status != logs.INTERRUPTED:
-            self.log.write(logs.FOUND, **judged(self.seen))
+            self.log.write(logs.FOUND, **judge(self.seen))
         speed = (
             self.tokens / self.elapsed
             if self.step < 2

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from normkit.lab.files import Folder, replace_file, sealed, unsealed
+from normkit.lab.files import Folder, replace_file, seal, unseal
 from normkit.lab.plan.plan import Plan
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
@@ -53,7 +53,7 @@ def measure(plan: Plan, folder: Folder, names: Sequence[str]) -> None:
         rounds |= zip(some, race(*steps), strict=True)
     content: dict[str, Any] = {"clock": WALL if on_gpu else CPU, "baseline": plan.baseline, "rounds": rounds}
     content |= {} if plan.rung == 1 else {"rung": plan.rung}
-    replace_file(folder.speed, sealed(content))
+    replace_file(folder.speed, seal(content))
 
 
 def stepper(variant: Variant, settings: Settings) -> Callable[[], tuple[float, float]]:
@@ -160,7 +160,7 @@ def interval_of_median(ratios: Sequence[float], level: float) -> tuple[float, fl
 
 def _content(root: str | Path) -> dict[str, Any]:
     try:
-        content = unsealed(Folder(root).speed.read_bytes())
+        content = unseal(Folder(root).speed.read_bytes())
         rows = [row for rows in content["rounds"].values() for row in rows]
         return content if all(len(row) == 4 and min(map(float, row)) >= 0 for row in rows) else {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):

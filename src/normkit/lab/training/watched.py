@@ -16,7 +16,7 @@ from normkit.watching.watching import Watch
 SIGNALS = ("activations", "attention", "gradients", "updates")  # spectra take a good part of a small model's step
 
 
-def watched(model: nn.Module, optimizer: Any) -> Watch:
+def watch_run(model: nn.Module, optimizer: Any) -> Watch:
     """Return the watch of a run, which says itself which of its steps are looked at."""
     watch = Watch(model, optimizer, signals=SIGNALS)
     watch.tries = False  # what is tried within a time does not come out alike twice
@@ -50,6 +50,6 @@ def _gradient(block: str, numbers: Mapping[tuple[str, str], float]) -> float:
     return math.sqrt(sum(value**2 for where, value in lengths.items() if where.startswith(inside)))
 
 
-def judged(watch: Watch) -> dict[str, Any]:
+def judge(watch: Watch) -> dict[str, Any]:
     """Return what went wrong, as JSON has it."""
     return json.loads(json.dumps(watch.diagnosis().to_dict(), default=float))

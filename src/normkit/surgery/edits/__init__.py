@@ -12,7 +12,7 @@ from normkit.surgery.edits.edit import (
     load_numbers,
     of_words,
     places,
-    replaced,
+    replace_parts,
     replay,
 )
 
@@ -28,6 +28,6 @@ __all__ = [
     "load_numbers",
     "of_words",
     "places",
-    "replaced",
+    "replace_parts",
     "replay",
 ]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.residual.norms import add_then
-from normkit.surgery.edits.source import Source, method, replaced
+from normkit.surgery.edits.source import Source, method, replace_source
 
 NORMED = "_normed_{}"
 ADDED, AGAIN = "_normkit_added", "_normkit_again"
@@ -68,7 +68,7 @@ def _sum(argument: ast.expr, before: list[ast.stmt]) -> Sum | None:
         if isinstance(statement, ast.If) and not _changes_in_place(statement):
             branched = True
             continue
-        target, value = _assigned(statement)
+        target, value = _assignment(statement)
         if not isinstance(value, ast.Name) or (branched and target == name):
             # a call may change in place what another name stands for
             return _sum_of(statement, value, branched) if target == name else None
@@ -80,7 +80,7 @@ def _sum_of(statement: ast.stmt | None, value: ast.expr | None, branched: bool) 
     return Sum(statement, value, branched) if _is_sum(value) else None  # type: ignore[arg-type]
 
 
-def _assigned(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:
+def _assignment(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:
     """The one name that a statement gives a value, and the value."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None, None
@@ -116,14 +116,14 @@ def edit(source: Source, name: str) -> dict[str, Any]:
     norm = call.func
     both = method(source, ADDED, norm, own.addition.left, own.addition.right)
     if own.statement is None:
-        replaced(source.tree, call, ast.Subscript(both, ast.Constant(0), ast.Load()))
+        replace_source(source.tree, call, ast.Subscript(both, ast.Constant(0), ast.Load()))
         return {ADDED: added}
     normed, total = NORMED.format(name), f"_total_{name}"
     kept: Any = own.statement.targets[0]
     known: ast.expr = ast.Name(normed, ast.Load())
     if own.branched:
         known = method(source, AGAIN, norm, call.args[0], ast.Name(total, ast.Load()), known)
-    replaced(source.tree, call, known)
+    replace_source(source.tree, call, known)
     own.statement.targets = [ast.Tuple([ast.Name(normed, ast.Store()), ast.Name(total, ast.Store())], ast.Store())]
     own.statement.value = both
     for body in source.bodies():

@@ -32,14 +32,14 @@ def words_of(layer: nn.Module) -> dict[str, Any] | None:
     return {"bits": bits, "group": own.block_size[-1], "packed": packed, "dtype": str(dtype).rpartition(".")[2]}
 
 
-def rounded(rounding: LearnedRounding, weight: Tensor, width: int) -> Tensor:
+def round_weight(rounding: LearnedRounding, weight: Tensor, width: int) -> Tensor:
     """Return a weight on the grid of a rounding, each ``width`` of a row on its own."""
     half, shape = 2 ** (rounding.bits - 1), (len(weight), weight.shape[1] // width)
     codes = rounding.codes(weight.reshape(rounding.shape)).reshape(weight.shape)
     zero = rounding.zero_point.reshape(shape) - half
     own = {"qdata": codes - half, "scale": rounding.scale.reshape(shape).to(weight.dtype), "zero_point": zero}
     words = {"bits": rounding.bits, "group": width, "packed": False, "dtype": str(weight.dtype).rpartition(".")[2]}
-    return joined(own, words, weight.shape)
+    return join_parts(own, words, weight.shape)
 
 
 def nearest(weight: Tensor, bits: int, width: int) -> LearnedRounding:
@@ -57,10 +57,10 @@ def packed(weight: Any) -> Tensor:
         "qdata": torch.ops.aten._convert_weight_to_int4pack_for_cpu(weight.qdata.to(torch.int32) + half, 1),
         "scale_and_zero": torch.stack([weight.scale, zero], -1).transpose(0, 1).contiguous(),
     }
-    return joined(own, {"group": weight.block_size[-1], "packed": True}, weight.shape)
+    return join_parts(own, {"group": weight.block_size[-1], "packed": True}, weight.shape)
 
 
-def joined(parts: Mapping[str, Tensor], words: Mapping[str, Any], shape: torch.Size) -> Tensor:
+def join_parts(parts: Mapping[str, Tensor], words: Mapping[str, Any], shape: torch.Size) -> Tensor:
     """Return the tensor of few bits that some parts are."""
     block = (1, words["group"])
     if words["packed"]:
@@ -82,10 +82,10 @@ def layer(old: nn.Module, words: Mapping[str, Any], state: Mapping[str, Tensor])
     if parts(state["weight"]) if "weight" in state else False:
         weight = state["weight"]
     elif f"weight.{names[0]}" in state:
-        weight = joined({name: state[f"weight.{name}"] for name in names}, words, was.weight.shape)
+        weight = join_parts({name: state[f"weight.{name}"] for name in names}, words, was.weight.shape)
     else:
         own = was.weight.detach()
-        weight = rounded(nearest(own, words["bits"], words["group"]), own, words["group"])
+        weight = round_weight(nearest(own, words["bits"], words["group"]), own, words["group"])
         weight = packed(weight) if words["packed"] else weight
     linear = nn.Linear(was.in_features, was.out_features, was.bias is not None, device="meta")
     linear.weight, linear.bias = nn.Parameter(weight, requires_grad=False), was.bias

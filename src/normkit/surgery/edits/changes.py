@@ -73,7 +73,7 @@ def norm_words(match: object) -> str:
     return str(match).partition(": ")[2]
 
 
-def unrecognized(rest: Mapping[str, Any]) -> str:
+def name_others(rest: Mapping[str, Any]) -> str:
     """What is said of modules that look like norms and are not recognized."""
     sentences = [f"{name or 'it'}, a {match.kind}, is not recognized: {match.why_not}" for name, match in rest.items()]
     more = f", and {len(sentences) - 1} more" if len(sentences) > 1 else ""
@@ -96,7 +96,7 @@ def untie(model: nn.Module) -> None:
         config.tie_word_embeddings = False
 
 
-def tied(model: nn.Module, name: str) -> list[str]:
+def ties_of(model: nn.Module, name: str) -> list[str]:
     """The parameters elsewhere that are those of a module."""
     held = {id(p) for p in model.get_submodule(name).parameters()}
     named = model.named_parameters(remove_duplicate=False)

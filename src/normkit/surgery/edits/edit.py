@@ -193,7 +193,7 @@ def _without_numbers(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, memo)
 
 
-def replaced(
+def replace_parts(
     owner: str,
     model: nn.Module,
     new: Mapping[str, nn.Module],

@@ -108,7 +108,7 @@ def method(source: Source, name: str, *args: ast.expr) -> ast.Call:
     return ast.Call(function, list(args), [])
 
 
-def replaced(tree: ast.AST, old: ast.AST, new: ast.expr) -> None:
+def replace_source(tree: ast.AST, old: ast.AST, new: ast.expr) -> None:
     """Put a piece of source into the place of another."""
 
     class Replacing(ast.NodeTransformer):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from normkit.ops.rope import rotate, turns
 from normkit.residual.norms import watched
-from normkit.surgery.edits.source import Source, method, replaced
+from normkit.surgery.edits.source import Source, method, replace_source
 
 TURNED = "_normkit_turned"
 MOVES = ("transpose", "swapaxes", "permute", "contiguous")
@@ -57,7 +57,7 @@ def find_turns(source: Source) -> dict[tuple[str, str], Turn]:
                 turns_of[names] = turn
             for name in [name for name in held if name in _names(statement)]:
                 del held[name]
-            normed = _normed(source, statement, calls)
+            normed = _norm_of(source, statement, calls)
             if normed is not None:
                 held[statement.targets[0].id] = normed  # type: ignore[attr-defined]
     return turns_of
@@ -67,7 +67,7 @@ def _names(node: ast.AST) -> set[str]:
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
-def _normed(source: Source, statement: ast.stmt, calls: dict[str, ast.Call]) -> tuple[str, bool] | None:
+def _norm_of(source: Source, statement: ast.stmt, calls: dict[str, ast.Call]) -> tuple[str, bool] | None:
     """The norm whose result a statement keeps in a name, at most with its axes moved."""
     if not isinstance(statement, ast.Assign) or [type(target) for target in statement.targets] != [ast.Name]:
         return None
@@ -113,6 +113,6 @@ def edit(source: Source, query: str, key: str) -> dict[str, Any]:
     calls = source.parts_called_once()
     norms = [calls[name].func for name in (query, key)]
     for name in (query, key):
-        replaced(source.tree, calls[name], calls[name].args[0])
-    replaced(source.tree, call, method(source, TURNED, call.func, *norms, *call.args))
+        replace_source(source.tree, calls[name], calls[name].args[0])
+    replace_source(source.tree, call, method(source, TURNED, call.func, *norms, *call.args))
     return {TURNED: turned}

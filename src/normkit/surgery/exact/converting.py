@@ -14,11 +14,11 @@ from normkit import check
 from normkit.activation.token.crmsnorm import CRMSNorm
 from normkit.activation.token.rmsnorm import RMSNorm
 from normkit.surgery import proof
-from normkit.surgery.edits import replaced
-from normkit.surgery.edits.changes import Change, Report, norm_words, tied, unrecognized, untie
+from normkit.surgery.edits import replace_parts
+from normkit.surgery.edits.changes import Change, Report, name_others, norm_words, ties_of, untie
 from normkit.surgery.edits.layers import Centred, as_linear, like
 from normkit.surgery.exact.pairs import fold_scale, is_plain, width
-from normkit.surgery.flow import KEEPS, MOVES, Graph, Stays, channels, marked, moved, word
+from normkit.surgery.flow import KEEPS, MOVES, Graph, Stays, channels, mark_channels, move_marks, word
 from normkit.surgery.recognition.match import Match, is_layer_norm
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.specimen import inputs_of
@@ -70,13 +70,13 @@ def convert(model: nn.Module, to: str, example: Any, *, inplace: bool = True) ->
         edits.shorten() if to == "pre-crmsnorm" else edits.centre()
     except Stays as error:
         raise ValueError(f"convert: refused, and the model is as it was: {error}") from error
-    after = _applied(copy.deepcopy(model), copy.deepcopy(edits), False)
+    after = _apply(copy.deepcopy(model), copy.deepcopy(edits), False)
     far = proof.proven("convert", model, after, example)
     changed = [replace(change, difference=far) for change in edits.changes.values()]
     kept = [Change(name, norm_words(norms[name]), why_not=why) for name, why in stream.left.items()]
     order = {name: at for at, name in enumerate([n for n, _ in model.named_modules()])}
     rows = sorted([*changed, *kept], key=lambda row: (order.get(row.site, -1), row.site))
-    return Report(_applied(model if inplace else copy.deepcopy(model), edits, inplace), rows)
+    return Report(_apply(model if inplace else copy.deepcopy(model), edits, inplace), rows)
 
 
 def _layer_norms(model: nn.Module, example: Any) -> dict[str, Any]:
@@ -88,15 +88,15 @@ def _layer_norms(model: nn.Module, example: Any) -> dict[str, Any]:
         names = sorted({str(match.name) for match in sites.found.values()})
         raise ValueError(
             f"convert: the model has no layer norm to convert; it has "
-            f"{', '.join(names) or 'no norm'}{unrecognized(sites.rest)}"
+            f"{', '.join(names) or 'no norm'}{name_others(sites.rest)}"
         )
     return norms
 
 
-def _applied(model: nn.Module, edits: _Edits, inplace: bool) -> nn.Module:
+def _apply(model: nn.Module, edits: _Edits, inplace: bool) -> nn.Module:
     """Put everything in its place; what was tied and is not any more is not tied again by who saves or loads."""
     _train_alike(model, edits)
-    model = replaced("convert", model, edits.modules, inplace, edits.tensors)
+    model = replace_parts("convert", model, edits.modules, inplace, edits.tensors)
     if edits.untied:
         untie(model)
     return model
@@ -180,7 +180,7 @@ class Stream:
             writer, scale = self._scaled(node, at)
             writers[writer], scales[scale] = at, writer
         elif _is_sum(node, kind):
-            yield from _joined(node, at, kind)
+            yield from _summands(node, at, kind)
         elif _is_move(node, kind):
             source = node.all_input_nodes[0]
             yield source, self._before(node, source, at, size)
@@ -212,17 +212,17 @@ class Stream:
 
     def _arrived(self, node: fx.Node, end: fx.Node) -> Tensor:
         """The marks of a result's last axis where it arrives, moved and read by nobody on its way."""
-        marks = marked(node, -1)
+        marks = mark_channels(node, -1)
         while node is not end:
             (user,) = node.users
-            node, marks = user, moved(user, node, marks, self.flow.model)
+            node, marks = user, move_marks(user, node, marks, self.flow.model)
         return marks
 
     def _before(self, node: fx.Node, source: fx.Node, at: int, size: int) -> int:
         """The axis that the features had before they were moved."""
         shape = source.meta["val"].shape
         for axis in reversed([a for a in range(len(shape)) if shape[a] == size]):
-            if _in_order(moved(node, source, marked(source, axis), self.flow.model), at, size):
+            if _in_order(move_marks(node, source, mark_channels(source, axis), self.flow.model), at, size):
                 return axis
         raise Stays(f"the features are mixed by {word(node, self.flow.model)}")
 
@@ -251,7 +251,7 @@ class Stream:
 
     def _after(self, node: fx.Node, user: fx.Node, at: int, size: int) -> int:
         """The axis that the features have once they are moved."""
-        marks = moved(user, node, marked(node, at), self.flow.model)
+        marks = move_marks(user, node, mark_channels(node, at), self.flow.model)
         for axis in reversed([a for a in range(marks.ndim) if marks.shape[a] == size]):
             if _in_order(marks, axis, size):
                 return axis
@@ -275,7 +275,7 @@ def _is_move(node: fx.Node, kind: str) -> bool:
     return kind in MOVES | KEEPS and len(node.all_input_nodes) == 1
 
 
-def _joined(node: fx.Node, at: int, kind: str) -> Iterator[tuple[fx.Node, int]]:
+def _summands(node: fx.Node, at: int, kind: str) -> Iterator[tuple[fx.Node, int]]:
     """What a sum is made of, and the axis of its features there."""
     if any(isinstance(part, int | float) and part for part in node.args[:2]) and kind not in (*FACTORS, "cat"):
         raise Stays("a number is added to the residual stream")
@@ -324,7 +324,7 @@ class _Edits:
             if name in self.norms:
                 self._put(name, layer, Centred(copy.deepcopy(layer)), "centred")
             else:
-                self._put(name, layer, _centred(layer), self._describe_writer(name))
+                self._put(name, layer, _center(layer), self._describe_writer(name))
         for name, at in self.stream.tensors.items():
             old = _parameter(model, name)
             axis = at + old.ndim - self._rank(name)
@@ -339,7 +339,7 @@ class _Edits:
 
     def _describe_writer(self, name: str) -> str:
         """What is said of a writer, and whether it was tied to something that stays as it is."""
-        others = tied(self.stream.flow.model, name)
+        others = ties_of(self.stream.flow.model, name)
         self.untied |= bool(others)
         return f"centred, not tied to {others[0]} any more" if others else "centred"
 
@@ -382,7 +382,7 @@ class _Edits:
         output = flow.call(name).outputs[0]
         scale, offset = _affine(self.norms[name].module, wide)
         try:
-            readers = flow.readers(output, marked(output, -1))
+            readers = flow.readers(output, mark_channels(output, -1))
         except Stays as error:
             raise Stays(f"{name} cannot lose a feature, since not layers alone read it: {error}") from error
         for reader, arrived in readers:
@@ -411,7 +411,7 @@ def _parameter(model: nn.Module, name: str) -> Tensor:
 
 
 @torch.no_grad()
-def _centred(layer: nn.Module) -> nn.Module:
+def _center(layer: nn.Module) -> nn.Module:
     """A writer whose result has mean zero over features."""
     if isinstance(layer, nn.Embedding):
         new: Any = copy.deepcopy(layer)

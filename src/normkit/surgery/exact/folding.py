@@ -16,8 +16,8 @@ from normkit import catalog
 from normkit.activation.batch.membrane_batchnorm import MembraneBatchNorm
 from normkit.norm import Norm
 from normkit.surgery import proof
-from normkit.surgery.edits import replaced
-from normkit.surgery.edits.changes import Change, Report, norm_words, tied
+from normkit.surgery.edits import replace_parts
+from normkit.surgery.edits.changes import Change, Report, norm_words, ties_of
 from normkit.surgery.edits.layers import ThresholdNeuron, Zeros, takes_batch_statistics
 from normkit.surgery.exact.pairs import (
     fold_beside,
@@ -28,7 +28,7 @@ from normkit.surgery.exact.pairs import (
     scale_and_shift,
     width,
 )
-from normkit.surgery.flow import Call, Graph, Stays, channels, marked, which
+from normkit.surgery.flow import Call, Graph, Stays, channels, mark_channels, which
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.match import Followed, Match
 from normkit.surgery.recognition.recognize import sized_table
@@ -92,7 +92,7 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
     work = copy.deepcopy(model)
     baked = _bake(work)
     neurons = _neurons(work, where)
-    work = replaced("fold", work, copy.deepcopy(neurons), False)
+    work = replace_parts("fold", work, copy.deepcopy(neurons), False)
     sites, left = _sites(work, example, where)
     changes = {**{name: Change(name, was, "a plain weight") for name, was in baked.items()}, **left}
     for name in neurons:
@@ -107,7 +107,7 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
             tried, todo = todo, []
             for site in tried:
                 try:
-                    done = _folded(flow, site, new)
+                    done = _fold_one(flow, site, new)
                 except (Stays, ValueError) as error:
                     changes[site.name] = Change(site.name, site.was, why_not=_plainly(error))
                     todo.append(site)
@@ -115,12 +115,12 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
                 new |= done.modules
                 changes[site.name] = Change(site.name, site.was, done.became)
         changes |= _inside(sites, changes)
-    after = replaced("fold", copy.deepcopy(model), copy.deepcopy(new), False)
+    after = replace_parts("fold", copy.deepcopy(model), copy.deepcopy(new), False)
     far = proof.proven("fold", model, after, example) if new else 0.0
     order = {name: at for at, (name, _) in enumerate(model.named_modules())}
     rows = [changes[name] for name in sorted(changes, key=order.__getitem__)]
     target = model if inplace else copy.deepcopy(model)
-    return Report(replaced("fold", target, new, inplace), [_with_error(row, far) for row in rows])
+    return Report(replace_parts("fold", target, new, inplace), [_with_error(row, far) for row in rows])
 
 
 def _inside(sites: Mapping[str, Foldable], changes: Mapping[str, Change]) -> dict[str, Change]:
@@ -147,10 +147,10 @@ def _bake(model: nn.Module) -> dict[str, str]:
             kinds[name] = type(hook).__name__
             remove_weight_norm(part, hook.name)
     for name, part in list(model.named_modules()):
-        layer = plain_layer(part) if name and not specimen.refusal(part) and not tied(model, name) else None
+        layer = plain_layer(part) if name and not specimen.refusal(part) and not ties_of(model, name) else None
         if layer is not None:
             kinds[name] = type(part).__name__
-            replaced("fold", model, {name: layer}, True)
+            replace_parts("fold", model, {name: layer}, True)
     return kinds
 
 
@@ -196,7 +196,7 @@ def _sites(model: nn.Module, example: Any, where: Where) -> tuple[dict[str, Fold
             left[name] = Change(name, match.kind, why_not=f"not recognized: {match.why_not}")
         else:
             was = norm_words(match)
-            _enter(sites, left, name, was, _recognized, part, match, len(shapes.get(name, ())))
+            _enter(sites, left, name, was, _foldable, part, match, len(shapes.get(name, ())))
     return sites, left
 
 
@@ -242,7 +242,7 @@ def _axis(norm: Any) -> int:
     return -1 if last or getattr(norm, "channels_last", False) else 1
 
 
-def _recognized(name: str, norm: nn.Module, match: Match, axes: int) -> Foldable | None:
+def _foldable(name: str, norm: nn.Module, match: Match, axes: int) -> Foldable | None:
     """A norm that was recognized: a scale and shift in evaluation, or one whose gain and shift are."""
     if match.module is None or not match.sized:
         raise Stays("its width is not known")
@@ -296,7 +296,7 @@ def _reads_a_layer(flow: Graph, site: Foldable) -> bool:
         return False
 
 
-def _folded(flow: Graph, site: Foldable, new: Mapping[str, nn.Module]) -> Folding:
+def _fold_one(flow: Graph, site: Foldable, new: Mapping[str, nn.Module]) -> Folding:
     """Put one norm into its neighbours, or raise why not."""
     call = flow.alone(site.name)
     if not site.before_only:
@@ -325,7 +325,7 @@ def _into_source(flow: Graph, site: Foldable, call: Call, new: Mapping[str, nn.M
     call_of_layer, node = flow.source(call.inputs[0])
     name = call_of_layer.site
     layer = _layer(flow, name, new)
-    marks = marked(node, _channel_axis(layer))
+    marks = mark_channels(node, _channel_axis(layer))
     [(reader, arrived)] = flow.readers(node, marks)
     if reader is not call:
         raise Stays(f"{name} is read elsewhere too")
@@ -344,7 +344,7 @@ def _into_readers(flow: Graph, site: Foldable, call: Call, new: Mapping[str, nn.
     if not isinstance(site.left, nn.Identity) and not site.before_only:
         raise Stays("an activation stands behind it")
     output = call.outputs[0]
-    readers = flow.readers(output, marked(output, _of(output, site.axis)))
+    readers = flow.readers(output, mark_channels(output, _of(output, site.axis)))
     if not readers:
         raise Stays("nobody reads it")
     modules: dict[str, nn.Module] = {}

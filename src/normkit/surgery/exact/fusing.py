@@ -12,7 +12,7 @@ from torch import nn
 
 from normkit.norm import Norm
 from normkit.surgery import proof
-from normkit.surgery.edits import Edit, adding, forms, places, replaced, replay, rewriting, turning
+from normkit.surgery.edits import Edit, adding, forms, places, replace_parts, replay, rewriting, turning
 from normkit.surgery.edits.changes import Change, Report, norm_words
 from normkit.surgery.edits.renaming import rename
 from normkit.surgery.edits.source import Source
@@ -65,7 +65,7 @@ def fuse(
         if example is not None:
             plan.rewrite()
             plan.hold_to(example)
-    replaced("fuse", model, plan.made, inplace)
+    replace_parts("fuse", model, plan.made, inplace)
     replay(model, plan.calls())
     return Report(plan.made.get("", model), list(plan.changes.values()))
 
@@ -220,7 +220,7 @@ class _Plan:
         """A copy of the model, and a changed one that holds the same parameters."""
         before, modules = copy.deepcopy((self.model, self.made))
         held = {id(p): p for p in before.parameters()}
-        after = replaced("fuse", *copy.deepcopy((before, modules), held), False)
+        after = replace_parts("fuse", *copy.deepcopy((before, modules), held), False)
         return before, replay(after, self.calls())
 
     def calls(self) -> list[Edit]:

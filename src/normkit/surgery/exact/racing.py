@@ -51,7 +51,7 @@ def race_addition(now: nn.Module, new: nn.Module, shape: Iterable[int], training
         return old(total), total
 
     calls = [_call(way, pair, training) for way in (apart, functools.partial(adding.added, twin))]
-    return _raced(calls, pair[0].device)
+    return _race(calls, pair[0].device)
 
 
 def race_turn(
@@ -79,7 +79,7 @@ def race_turn(
         q, k = (x.transpose(1, 2) for x in given)
         return turning.turned(turn.by, twins[0], twins[1], q, k, cos, sin)
 
-    return _raced([_call(way, pair, training) for way in (apart, one)], pair[0].device)
+    return _race([_call(way, pair, training) for way in (apart, one)], pair[0].device)
 
 
 def race_models(before: nn.Module, after: nn.Module, example: Any, training: bool, sure: float = SURE) -> Outcome:
@@ -103,7 +103,7 @@ def race_models(before: nn.Module, after: nn.Module, example: Any, training: boo
 
     device = next(before.parameters(), torch.zeros(())).device
     with quiet():
-        return _raced([call(model) for model in (before, after)], device, 1, 1.0, sure)
+        return _race([call(model) for model in (before, after)], device, 1, 1.0, sure)
 
 
 def _random_inputs(like: nn.Module, shapes: Iterable[Iterable[int]]) -> list[Tensor]:
@@ -126,7 +126,7 @@ def race(old: nn.Module, new: nn.Module, shape: Iterable[int], training: bool) -
     """Race two modules, on copies."""
     inputs = _random_inputs(old, [shape])
     calls = [_call(copy.deepcopy(module).train(training), inputs, training) for module in (old, new)]
-    return _raced(calls, inputs[0].device)
+    return _race(calls, inputs[0].device)
 
 
 @functools.cache
@@ -150,7 +150,7 @@ def fewest(sure: float) -> int:
     return next(turns for turns in itertools.count() if odds(turns, 0) >= sure)
 
 
-def _raced(
+def _race(
     rivals: Sequence[Callable[[], None]],
     device: torch.device,
     calls: int = CALLS,

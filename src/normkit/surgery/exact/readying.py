@@ -19,13 +19,13 @@ from normkit.layers import Linear
 from normkit.ops.hadamard import hadamard
 from normkit.safe import say
 from normkit.surgery import models, proof, saving
-from normkit.surgery.edits.changes import tied, untie
-from normkit.surgery.edits.edit import replaced
+from normkit.surgery.edits.changes import ties_of, untie
+from normkit.surgery.edits.edit import replace_parts
 from normkit.surgery.edits.layers import as_linear, like
 from normkit.surgery.exact.converting import Stream, convert
 from normkit.surgery.exact.folding import fold
 from normkit.surgery.exact.pairs import fold_scale, is_plain, width
-from normkit.surgery.flow import Graph, Stays, Untraced, channels, marked
+from normkit.surgery.flow import Graph, Stays, Untraced, channels, mark_channels
 from normkit.surgery.recognition.match import Recognized
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.specimen import inputs_of
@@ -113,7 +113,7 @@ def ready(model: nn.Module, purpose: str, example: Any = None) -> Readiness:
         except ValueError:
             raise ValueError("ready: example must be given: the configuration does not tell its input") from None
     proof.ready("ready", model, example)
-    work, doubles = proof.doubled(model, example)
+    work, doubles = proof.in_double(model, example)
     case = _Case(_plainly(work), doubles, model, example)
     try:
         return Readiness(purpose, list(PURPOSES[purpose](case)))
@@ -156,9 +156,9 @@ def _plainly(model: nn.Module) -> nn.Module:
             config._experts_implementation = "eager"
         if name and hasattr(part, "add_norm"):
             new[name] = _Called(part).eval()
-        elif type(part) is Linear and not tied(model, name):
+        elif type(part) is Linear and not ties_of(model, name):
             new[name] = _torchs(part)
-    return replaced("ready", model, new, False) if new else model
+    return replace_parts("ready", model, new, False) if new else model
 
 
 def _torchs(layer: Linear) -> nn.Linear:
@@ -217,7 +217,7 @@ class _Rotation:
         after = copy.deepcopy(self.model)
         names = []
         for name, part in after.named_modules():
-            owners = [after.get_submodule(other.rpartition(".")[0]) for other in tied(after, name)] if name else []
+            owners = [after.get_submodule(other.rpartition(".")[0]) for other in ties_of(after, name)] if name else []
             if is_plain(part) and any(isinstance(owner, nn.Embedding) for owner in owners):
                 part.weight = nn.Parameter(part.weight.detach().clone())
                 names.append(name)
@@ -286,7 +286,7 @@ class _Rotation:
                 scale = self.model.get_parameter(factors[name]).detach()
                 layer = fold_scale(layer, scale, torch.zeros_like(scale), "after")
                 tensors[factors[name]] = nn.Parameter(torch.ones_like(scale))
-            modules[name] = _written(name, layer, turn)
+            modules[name] = _rotate_writer(name, layer, turn)
         ranks = {held: node.meta["val"].ndim for node, held in flow.tensors.items()}
         for name, at in stream.tensors.items():
             old = self.model.get_parameter(name).detach()
@@ -294,10 +294,10 @@ class _Rotation:
             tensors[name] = nn.Parameter((old.movedim(axis, -1) @ turn.to(old)).movedim(-1, axis).contiguous())
         for norm in stream.read_by:
             node = flow.call(norm).outputs[0]
-            for reader, arrived in flow.readers(node, marked(node, -1)):
+            for reader, arrived in flow.readers(node, mark_channels(node, -1)):
                 modules[reader.site] = self._read(reader.site, modules, arrived, turn)
         before = self.model
-        after = replaced("ready", copy.deepcopy(self.model), modules, False, tensors)
+        after = replace_parts("ready", copy.deepcopy(self.model), modules, False, tensors)
         writers, readers = len(stream.writers) + len(stream.tensors), len(self.readers)
         what = f"a stream rotated in {number_of(writers, 'writer')} and {number_of(readers, 'reader')}"
         self.needs.append(_proven("", what, before, after, self.example))
@@ -319,7 +319,7 @@ def _orthogonal(size: int) -> Tensor:
     return torch.linalg.qr(torch.randn(size, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64))[0]
 
 
-def _written(name: str, layer: nn.Module, turn: Tensor) -> nn.Module:
+def _rotate_writer(name: str, layer: nn.Module, turn: Tensor) -> nn.Module:
     """A layer whose results are rotated."""
     if isinstance(layer, nn.Embedding):
         new: Any = copy.deepcopy(layer)
@@ -370,7 +370,7 @@ def _int4(case: _Case) -> Iterator[Need]:
         except ValueError as error:
             yield Need(name, needs, False, why_not=str(error).removeprefix("hadamard: "))
             continue
-        yield _proven(name, needs, model, replaced("ready", copy.deepcopy(model), {name: new}, False), example)
+        yield _proven(name, needs, model, replace_parts("ready", copy.deepcopy(model), {name: new}, False), example)
     for name, tensor in model.named_parameters():
         owner = name.rpartition(".")[0]
         if tensor.dim() > 1 and owner not in plain and not isinstance(model.get_submodule(owner), nn.Embedding):
@@ -398,7 +398,7 @@ def _no_norms(case: _Case) -> Iterator[Need]:
     for name, match in table.found.items():
         if name in gone:
             continue
-        after = replaced("ready", copy.deepcopy(report.model), {name: nn.Identity()}, False)
+        after = replace_parts("ready", copy.deepcopy(report.model), {name: nn.Identity()}, False)
         reason = f"{match.name} measures each vector anew, and no later norm cancels that"
         yield _proven(name, needs, model, after, example, reason)
 

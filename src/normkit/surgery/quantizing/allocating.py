@@ -69,7 +69,8 @@ def allocate(
             weight.copy_(rounded(before[name], BASE))
         lowest = _error(model, batches, targets)
         table = [
-            [_lowered(model, weights[n], before[n], b, batches, targets, rounded) for b in PRECISIONS] for n in layers
+            [_error_lower(model, weights[n], before[n], b, batches, targets, rounded) for b in PRECISIONS]
+            for n in layers
         ]
     finally:
         for name, weight in weights.items():
@@ -88,7 +89,7 @@ def allocate(
     return dict(zip(layers, allocation.bits.tolist(), strict=True))
 
 
-def described(bits: Mapping[str, int], sizes: Mapping[str, int]) -> str:
+def describe(bits: Mapping[str, int], sizes: Mapping[str, int]) -> str:
     """Say how many linears have how many bits, and the mean over their numbers.
 
     >>> described({"a": 4, "b": 2, "c": 4}, {"a": 10, "b": 20, "c": 10})
@@ -101,7 +102,7 @@ def described(bits: Mapping[str, int], sizes: Mapping[str, int]) -> str:
     return f"{', '.join(words)}; {mean:.4g} bits a number"
 
 
-def _lowered(
+def _error_lower(
     model: nn.Module,
     weight: Tensor,
     old: Tensor,

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.columns import number_of
 from normkit.optional import library
-from normkit.parameters import hooked, mode
+from normkit.parameters import mode, remove_after
 from normkit.quant.learned_rounding import LearnedRounding
 from normkit.quant.norm_tweaking_loss import NormTweakingLoss
 from normkit.quant.reconstruction_loss import ReconstructionLoss
@@ -25,7 +25,7 @@ from normkit.surgery.edits import Edit, edits_in
 from normkit.surgery.edits import bits as few
 from normkit.surgery.edits.edit import note
 from normkit.surgery.edits.layers import as_linear
-from normkit.surgery.quantizing.allocating import allocate, described, mean_bits
+from normkit.surgery.quantizing.allocating import allocate, describe, mean_bits
 from normkit.surgery.quantizing.tuning import tune
 from normkit.surgery.recognition import recognize
 from normkit.surgery.statistics.batch_statistics import feed
@@ -76,7 +76,7 @@ class Quantized:
         lines[0] += f", {self.packed} if packed"
         if len(set(self.bits.values())) > 1:
             sizes = {name: self.model.get_parameter(f"{name}.weight").numel() for name in self.bits}
-            lines.append(described(self.bits, sizes))
+            lines.append(describe(self.bits, sizes))
         if self.perplexity is not None:
             lines.append("perplexity {:.4g} to {:.4g}".format(*self.perplexity))
         return "\n".join([*lines, *(f"{name}: {why}" for name, why in self.notes.items())])
@@ -145,8 +145,7 @@ def quantize(
     Gradient-Based Post-Training Quantization (2023), arXiv 2308.07662; Norm Tweaking (2024), arXiv 2309.02784;
     Improving Post Training Neural Quantization (2021), arXiv 2006.10518.
     """
-    _check(method, bits, budget, group, pack)
-    _check_numbers(steps=steps, rows=rows, lr=lr, norm_lr=norm_lr)
+    _check(method, bits, budget, group, pack, steps=steps, rows=rows, lr=lr, norm_lr=norm_lr)
     batches, held = _batches(data, held, method, bits)
     layers, notes = _linears(model, group, where)
     library("torchao")
@@ -181,8 +180,8 @@ def _batches(
     return batches, kept
 
 
-def _check(method: str, bits: int | str, budget: str | None, group: int | None, pack: bool) -> None:
-    """Refuse a method, or a form of weights, that there is none of."""
+def _check(method: str, bits: int | str, budget: str | None, group: int | None, pack: bool, **numbers: float) -> None:
+    """Refuse a method, a form of weights or a number that there is none of."""
     check.choice("quantize", "method", method, METHODS)
     auto = bits == AUTO
     if isinstance(bits, str) and not auto:
@@ -200,13 +199,11 @@ def _check(method: str, bits: int | str, budget: str | None, group: int | None, 
             f"quantize: pack=True is for bits={few.PACKED_BITS} and a group of {', '.join(map(str, PACKED_GROUPS))}, "
             f"not bits={bits}, group={group}"
         )
-
-
-def _check_numbers(*, steps: int, rows: int, **rates: float) -> None:
-    check.size("quantize", "steps", steps)
-    check.size("quantize", "rows", rows)
-    for name, rate in rates.items():
-        check.number("quantize", name, rate, 0.0)
+    for name, value in numbers.items():
+        if name in ("steps", "rows"):
+            check.size("quantize", name, value)
+        else:
+            check.number("quantize", name, value, 0.0)
 
 
 def _with_edits(model: nn.Module, layers: Sequence[str]) -> nn.Module:
@@ -384,7 +381,7 @@ def _round(
         rounding = few.nearest(weight, bits[name], width)
         why = _learn(rounding, model.get_submodule(name), inputs.get(name), learned) if learned else ""
         notes |= {name: f"rounded to the nearest: {why}"} if why else {}
-        tensors[name] = few.rounded(rounding, weight, width)
+        tensors[name] = few.round_weight(rounding, weight, width)
     for name, tensor in tensors.items():
         model.get_submodule(name).weight = nn.Parameter(tensor, requires_grad=False)
     return notes
@@ -473,7 +470,7 @@ def _inputs(model: nn.Module, names: Sequence[str], batches: Sequence[Any], how:
         seen[name].append(rows[torch.randperm(len(rows), generator=how.generator)[:each]])
 
     hooks = [model.get_submodule(n).register_forward_pre_hook(lambda _, given, n=n: keep(n, given[0])) for n in names]
-    with hooked(hooks):
+    with remove_after(hooks):
         for batch in batches:
             feed(model, batch)
     return {name: torch.cat(chunks)[: how.rows] for name, chunks in seen.items() if chunks}
@@ -516,7 +513,7 @@ def _call(model: nn.Module, part: nn.Module, batch: Any) -> tuple[Any, Tensor]:
         calls.append(((args, kwargs), _first(returned)))
         raise _Reached
 
-    with hooked([part.register_forward_hook(keep, with_kwargs=True)]):
+    with remove_after([part.register_forward_hook(keep, with_kwargs=True)]):
         try:
             feed(model, batch)
         except _Reached:

@@ -243,14 +243,12 @@ def _candidates(
             ours = specimen.tensors(catalog.create(kind.name, **kwargs))
         orders = (1, -1) if kind.pieces == 1 and len(matrices) > 1 else (1,)
         for order in orders:
-            carried = _carried(ours, dict([*theirs.items()][::order]), matrices)
+            carried = _carry(ours, dict([*theirs.items()][::order]), matrices)
             if carried is not None:
                 yield kwargs, carried
 
 
-def _carried(
-    ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], matrices: Sequence[str]
-) -> dict[str, str] | None:
+def _carry(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], matrices: Sequence[str]) -> dict[str, str] | None:
     """Give each tensor one of its size, by its last name where there are several; None where some are left.
 
     Of two of one name the matrix's own bias is the one beside it.

@@ -96,7 +96,7 @@ def redraw(module: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def doubled(work: nn.Module) -> nn.Module:
+def double_numbers(work: nn.Module) -> nn.Module:
     """A copy whose numbers are twice as large."""
     other = copy.deepcopy(work)
     for tensor in specimen.tensors(other).values():

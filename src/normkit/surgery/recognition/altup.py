@@ -73,7 +73,7 @@ def _norm(module: nn.Module) -> Within | None:
     return norm if norm is not None and fits_a_stream(norm.card, [*norm.match.kwargs]) else None
 
 
-def _built(kwargs: Mapping[str, Any], part: str, carried: Mapping[str, str], theirs: nn.Module) -> nn.Module:
+def _build_part(kwargs: Mapping[str, Any], part: str, carried: Mapping[str, str], theirs: nn.Module) -> nn.Module:
     """The part of a placement that a module is, with its numbers."""
     name = "laurel" if part == "laurel" else "altup"
     placement = Placement(name, **kwargs, sublayer="attention").get_submodule(part)
@@ -91,10 +91,10 @@ def _laurel(module: nn.Module, work: nn.Module, norm: Within, down: str, up: str
     def read(outputs: list[Tensor], x: Tensor) -> list[Tensor] | None:
         return outputs if len(outputs) == 1 and outputs[0].shape == x.shape else None
 
-    error = agree(work, _built(kwargs, "laurel", carried, work), lambda ours, x: [ours(x)], read, (dim,))
+    error = agree(work, _build_part(kwargs, "laurel", carried, work), lambda ours, x: [ours(x)], read, (dim,))
     if not error:
         return None
-    return match_of(module, "laurel", kwargs, carried, error, _built(kwargs, "laurel", carried, module))
+    return match_of(module, "laurel", kwargs, carried, error, _build_part(kwargs, "laurel", carried, module))
 
 
 class Layer(nn.Module):
@@ -127,7 +127,7 @@ def _altup(module: nn.Module, work: nn.Module, norm: Within, matrices: Mapping[s
         return None
     scale = next(iter(left), None)
     kwargs = {"dim": dim, "streams": n, "norm": norm.words}
-    ours = _built(kwargs, "altup", carried, work)
+    ours = _build_part(kwargs, "altup", carried, work)
 
     def steps(ours: Any, streams: Tensor) -> list[Tensor]:
         active = sublayer(streams)
@@ -142,7 +142,7 @@ def _altup(module: nn.Module, work: nn.Module, norm: Within, matrices: Mapping[s
         error = agree(Layer(work, predict, correct, scale), ours, steps, read, (n, dim))
         if error:
             how = f"by its {predict} and {correct}"
-            return match_of(module, "altup", kwargs, carried, error, _built(kwargs, "altup", carried, module), how)
+            return match_of(module, "altup", kwargs, carried, error, _build_part(kwargs, "altup", carried, module), how)
     return None
 
 

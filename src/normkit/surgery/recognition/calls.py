@@ -14,7 +14,16 @@ from torch import Tensor, nn
 
 from normkit.surgery.recognition import effects, specimen
 from normkit.surgery.recognition.inputs import ODD, Shape, at_most, batches, draw, larger, smaller
-from normkit.surgery.recognition.pair import Compared, Differs, Pair, cancels, difference, draw_inputs, fitting, named
+from normkit.surgery.recognition.pair import (
+    Compared,
+    Differs,
+    Pair,
+    cancels,
+    difference,
+    draw_inputs,
+    fitting,
+    name_case,
+)
 from normkit.surgery.recognition.specimen import Specimen
 
 Estimate = tuple[str, Tensor, Tensor]  # the name of a running estimate, and somebody's and ours
@@ -73,7 +82,7 @@ class Going(Compared):
                 inputs = [t * (1 + call) for t in draw_inputs(shape, "normal", self.further, self.exact)]
                 inputs[0].requires_grad_(call % 4 == 0)
                 with torch.no_grad() if call % 2 else torch.enable_grad():
-                    self._both(pair, inputs, shape.axes, f"call {call + 1}, {named(shape, mode)}")
+                    self._both(pair, inputs, shape.axes, f"call {call + 1}, {name_case(shape, mode)}")
             changed = [
                 key for key, value in effects.with_classes(pair.theirs.module).items() if before.get(key) != value
             ]
@@ -123,7 +132,7 @@ class Going(Compared):
             for mode in (False, True):
                 pair.train(mode)
                 if not self._grows(pair, shape):
-                    count += sum(self._elsewhere(pair, layouts, shape, named(shape, mode)) for layouts in ways)
+                    count += sum(self._elsewhere(pair, layouts, shape, name_case(shape, mode)) for layouts in ways)
         return count
 
     def _small(self, pair: Pair) -> Shape:
@@ -132,7 +141,7 @@ class Going(Compared):
         inputs = draw_inputs(small, "normal", self.further, self.exact)
         for side, mode in itertools.product((pair.theirs, pair.ours), (False, True)):
             pair.restore()
-            y = _called(side.train(mode), inputs)
+            y = _call(side.train(mode), inputs)
             if y is None or y.shape != small.sizes:
                 return self.shapes[0]
         return small
@@ -146,7 +155,7 @@ class Going(Compared):
             return False
         inputs = draw_inputs(at_most(shape, 2), "normal", self.further, self.exact)
         pair.restore()
-        y = _called(pair.theirs, inputs)
+        y = _call(pair.theirs, inputs)
         return y is not None and y.numel() > inputs[0].numel()
 
     def _elsewhere(self, pair: Pair, layouts: Sequence[Sequence[Tensor]], shape: Shape, where: str) -> int:
@@ -206,7 +215,7 @@ class Going(Compared):
                     continue
                 axes = shape.axes if at == 0 and learns else tuple(range(our.ndim))
                 room = sizes.setdefault((at, learns), our).abs().amax().expand_as(our) * self.unit
-                where = f"a gradient, {named(shape, True)}"
+                where = f"a gradient, {name_case(shape, True)}"
                 difference(their.reshape(our.shape), our, axes, 1024 * self.unit, where, room.clone)
 
     @torch.no_grad()
@@ -246,10 +255,10 @@ class Going(Compared):
             for name, tensor in spare:
                 pair.restore()
                 begun, before = tensor.clone(), pair.theirs(*inputs)
-                for other in _switched(begun):
+                for other in _switch(begun):
                     pair.restore()
                     tensor.data.copy_(other)
-                    after = _called(pair.theirs, inputs)
+                    after = _call(pair.theirs, inputs)
                     if after is None or not torch.equal(before, after):
                         raise Differs(f"{name} has no place in it")
                 tensor.data.copy_(begun)
@@ -288,14 +297,14 @@ def _one_of_all(inputs: Sequence[Tensor], shape: Shape) -> list[list[list[Tensor
     return [[[t[:1].expand(t.shape) for t in inputs]]] if len(shape.sizes) > 2 else []
 
 
-def _called(side: Specimen, inputs: Sequence[Tensor]) -> Tensor | None:
+def _call(side: Specimen, inputs: Sequence[Tensor]) -> Tensor | None:
     try:
         return side(*inputs)
     except Exception:
         return None
 
 
-def _switched(tensor: Tensor) -> list[Tensor]:
+def _switch(tensor: Tensor) -> list[Tensor]:
     """Other numbers for a tensor: of real ones larger, smaller and none, of whole ones and words the opposite."""
     if tensor.is_floating_point():
         return [tensor * factor for factor in SWITCHED]

@@ -32,7 +32,7 @@ def find_constants(probe: Probe, candidate: Candidate, carried: Mapping[str, str
 
     for name in candidate.constants:
         sure = next((value for value in held if isinstance(value, float) and far(name, value, SURE) < SURE), None)
-        fits[name] = _written(functools.partial(far, name), _units(candidate, probe)) if sure is None else sure
+        fits[name] = _write(functools.partial(far, name), _units(candidate, probe)) if sure is None else sure
     if probe.far(candidate, carried, fits, SMALL, LIKELY) > LIKELY:
         raise Differs("no constants explain what it makes of small numbers")
     return fits
@@ -44,7 +44,7 @@ def _units(candidate: Candidate, probe: Probe) -> tuple[float, ...]:
     return (1.0, math.sqrt(entries)) if candidate.arguments.get("eps_floor") else (1.0,)
 
 
-def _written(far: Callable[[float, float], float], units: Sequence[float]) -> float:
+def _write(far: Callable[[float, float], float], units: Sequence[float]) -> float:
     at = solve.smallest(far)
     limit = max(2 * far(at, math.inf), SURE)
     plain = [number * unit for unit in units for number in solve.plain_numbers(at / unit)]

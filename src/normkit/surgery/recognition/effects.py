@@ -111,7 +111,7 @@ def _outside(module: nn.Module) -> Iterator[tuple[str, Callable[[], Any], Callab
                     functools.partial(getattr, cls, key),
                     functools.partial(setattr, cls, key),
                 )
-        for function in _called(cls):
+        for function in _functions_of(cls):
             yield from _beside(function)
 
 
@@ -135,7 +135,7 @@ def _constant(value: Any) -> Any:
     return value
 
 
-def _called(cls: type) -> list[FunctionType]:
+def _functions_of(cls: type) -> list[FunctionType]:
     """The methods of a class, and the functions that they name, in somebody's own code."""
     todo = [f for value in vars(cls).values() if inspect.isfunction(f := getattr(value, "__func__", value))]
     functions: list[FunctionType] = []

@@ -70,7 +70,7 @@ class Unknown(Exception):
 
 def fingerprint(module: nn.Module) -> str:
     """Return what stands for the source of all that a module's call reads, or raise :class:`Unknown`."""
-    _unwatched()
+    _refuse_hooks()
     walk = _Walk()
     for part in module.modules():
         if type(part) in BASES or type(type(part)) is not type:
@@ -109,7 +109,7 @@ def words(value: Any) -> str:
     raise Unknown(f"a {type(value).__name__}")
 
 
-def _unwatched() -> None:
+def _refuse_hooks() -> None:
     """Refuse to name what is called where hooks, modes or other calls of all modules may change its answer."""
     if any(getattr(modules, name) for name in HOOKS):
         raise Unknown("hooks on all modules")
@@ -194,10 +194,10 @@ class _Walk:
         if _from(function, ASIDE) and _in_place(function):
             return f"function {_name(function)}"
         names = _names(function.__code__)
-        source = _source(function.__code__, function.__qualname__, _imported(function, names))
+        source = _source(function.__code__, function.__qualname__, _imports_of(function, names))
         if blind := names & (UNASKED | BLIND):
             raise Unknown(f"{min(blind)} in {_name(function)}")
-        for name, value in [*_read(function, names), *_enclosed(function)]:
+        for name, value in [*_read(function, names), *_closure_of(function)]:
             self.note(name, value)
         for name in sorted(names):
             self.note_method(name)
@@ -218,7 +218,7 @@ def _read(function: types.FunctionType, names: set[str]) -> Iterator[tuple[str, 
             todo += [(f"{name}.{key}", vars(value)[key]) for key in sorted(names) if key in vars(value)]
 
 
-def _enclosed(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+def _closure_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """The values of the function around a function."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -238,7 +238,7 @@ def _inner(code: types.CodeType) -> list[types.CodeType]:
     return [one for one in code.co_consts if isinstance(one, types.CodeType)]
 
 
-def _imported(function: types.FunctionType, names: set[str]) -> tuple[str, ...]:
+def _imports_of(function: types.FunctionType, names: set[str]) -> tuple[str, ...]:
     """The global names that come from elsewhere: calls of what they hold are compiled otherwise."""
     values = {name: function.__globals__[name] for name in names if name in function.__globals__}
     here = (None, function.__module__)

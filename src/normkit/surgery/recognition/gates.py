@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from normkit import catalog
 from normkit.ops.rope import rotate
-from normkit.parameters import hooked
+from normkit.parameters import remove_after
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.agreement import (
     NEAR,
@@ -239,7 +239,7 @@ def _record(work: nn.Module, output: str, request: Request, arguments: Mapping[s
         for name, part in parts.items()
     ]
     x = request.x
-    with hooked(hooks):
+    with remove_after(hooks):
         y = result(lambda x: specimen.first(work(x, **arguments)), x)
     if y is None:
         return None
@@ -266,7 +266,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
     return a.dtype == b.dtype and torch.equal(a, b)
 
 
-def _headed(z: Tensor, record: Record, heads: int) -> Tensor:
+def _cut_heads(z: Tensor, record: Record, heads: int) -> Tensor:
     """Cut a projection's result into heads (B, heads, T, size), as the norm behind it gives it where there is one."""
     z = z.unflatten(-1, (heads, -1)) if z.dim() == 3 else z
     for took, gave in record.changed:
@@ -318,9 +318,9 @@ def _cut(record: Record, roles: Roles, dtype: torch.dtype) -> tuple[Tensor, Tens
     elif roles.gate is not None:
         gate = record.projected[roles.gate].unflatten(-1, (roles.heads, -1))
     k, v = (record.projected[name] for name in (roles.key, roles.value))
-    k, v = (_headed(z, record, z.shape[-1] // roles.size).to(dtype) for z in (k, v))
+    k, v = (_cut_heads(z, record, z.shape[-1] // roles.size).to(dtype) for z in (k, v))
     further = {} if gate is None else {"gate": gate.transpose(1, 2).to(dtype)}
-    return _headed(query, record, roles.heads).to(dtype), k, v, further
+    return _cut_heads(query, record, roles.heads).to(dtype), k, v, further
 
 
 def _agree(work: nn.Module, roles: Roles, angles: Angles, takes: Takes, sink: str | None, dim: int) -> dict[str, float]:

@@ -68,7 +68,7 @@ def in_half(
         pair = Pair(module, explained, carried, dtype, seed=5, spread=spread)
         pair.train(False)
         x, *others = draw_inputs(shape, "normal", further, dtype)
-        inputs = [_scaled(x, numbers), *others]
+        inputs = [_scale_rows(x, numbers), *others]
         theirs, ours = pair.theirs(*inputs), pair.measure_idle(inputs)
         if theirs.dtype != ours.dtype:
             raise Differs(f"in {str(dtype)[6:]} it returns {str(theirs.dtype)[6:]}")
@@ -110,7 +110,7 @@ def _true(pair: Pair, inputs: Sequence[Tensor]) -> Tensor:
     return copy.deepcopy(pair.ours.module).double()(*[t.double() for t in inputs])
 
 
-def _scaled(x: Tensor, numbers: str) -> Tensor:
+def _scale_rows(x: Tensor, numbers: str) -> Tensor:
     """Rows of sizes that half precision can square, or as large as it goes."""
     if numbers == "normal":
         return x

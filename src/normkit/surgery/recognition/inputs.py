@@ -169,11 +169,11 @@ NUMBERS: dict[str, Callable[[Tensor, Shape, torch.Generator], Tensor]] = {
 
 def draw(shape: Shape, numbers: str = "normal", seed: int = 0) -> Tensor:
     """Draw one input, in float64."""
-    return _drawn(shape, numbers, seed).clone()  # a module may write into what it is given
+    return _draw(shape, numbers, seed).clone()  # a module may write into what it is given
 
 
 @lru_cache(maxsize=128)
-def _drawn(shape: Shape, numbers: str, seed: int) -> Tensor:
+def _draw(shape: Shape, numbers: str, seed: int) -> Tensor:
     return NUMBERS[numbers](_normal(shape.sizes, seed), shape, torch.Generator().manual_seed(seed + 1000))
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.surgery.recognition.inputs import Shape, larger
-from normkit.surgery.recognition.pair import UNIT, Compared, Differs, Pair, difference, draw_inputs, fitting, named
+from normkit.surgery.recognition.pair import UNIT, Compared, Differs, Pair, difference, draw_inputs, fitting, name_case
 from normkit.surgery.recognition.specimen import Specimen, carry, carry_counts
 
 # the types of its parameters and of its input -> the unit that it may be off by: half precision is coarse already
@@ -44,28 +44,30 @@ class Lower(Compared):
                 shape = fitting(self.shapes, mode, pair, self.further)[0]
                 inputs = draw_inputs(shape, "normal", self.further, dtype)
                 pair.restore()
-                theirs = _called(pair.theirs, inputs, self._learned(pair, 0))
+                theirs = _call(pair.theirs, inputs, self._learned(pair, 0))
             except Exception:  # it does not go in this type
                 continue
             pair.restore()
-            self._compare(pair, theirs, inputs, shape, unit, f"in {words}, {named(shape, mode)}")
+            self._compare(pair, theirs, inputs, shape, unit, f"in {words}, {name_case(shape, mode)}")
             gone = True
             if not mode:
                 lost = draw_inputs(shape, "with infinities", self.further, dtype)
                 pair.restore()
-                theirs = _called(pair.theirs, lost, [])
+                theirs = _call(pair.theirs, lost, [])
                 pair.restore()
-                self._compare(pair, theirs[:1], lost, shape, unit, f"with infinities in {words}, {named(shape, mode)}")
+                self._compare(
+                    pair, theirs[:1], lost, shape, unit, f"with infinities in {words}, {name_case(shape, mode)}"
+                )
             for many in larger(self.shapes)[1:2]:
                 turned = [t.mT.contiguous().mT for t in draw_inputs(many, "normal", self.further, dtype)]
                 pair.restore()
                 try:
-                    theirs = _called(pair.theirs, turned, [])
+                    theirs = _call(pair.theirs, turned, [])
                 except Exception:  # nor this shape
                     continue
                 pair.restore()
                 with contextlib.suppress(RuntimeError, TypeError, ValueError):
-                    self._compare(pair, theirs[:1], turned, many, unit, f"in {words}, {named(many, mode)}")
+                    self._compare(pair, theirs[:1], turned, many, unit, f"in {words}, {name_case(many, mode)}")
         return words if gone else ""
 
     def _learned(self, pair: Pair, which: int) -> list[str]:
@@ -85,7 +87,7 @@ class Lower(Compared):
         specimen = self._exact.train(pair.ours.module.training)
         carry(specimen.tensors, pair.theirs.tensors, self.carried)
         carry_counts(specimen.module, pair.theirs.module)
-        return _called(specimen, inputs, self._learned(pair, 1))
+        return _call(specimen, inputs, self._learned(pair, 1))
 
     def _compare(
         self,
@@ -127,7 +129,7 @@ class Lower(Compared):
                 difference(their, our, axes, unit, f"{name} {where}", wider)
 
 
-def _called(side: Specimen, inputs: Sequence[Tensor], names: Sequence[str]) -> list[Tensor | None]:
+def _call(side: Specimen, inputs: Sequence[Tensor], names: Sequence[str]) -> list[Tensor | None]:
     """A result, and the gradients of the input and of the parameters of these names; None for what has none."""
     x = inputs[0].clone().requires_grad_()
     y = side(x, *inputs[1:])

@@ -43,7 +43,7 @@ def find(module: nn.Module, work: nn.Module) -> Match | None:
     features, channels = next(iter(kernels.values())).shape[:2]
     kwargs = {"num_features": features, "map_channels": channels, "norm": norm.words}
     for gain, shift in itertools.permutations(kernels):
-        carried = _carried(norm, gain, shift)
+        carried = _carry(norm, gain, shift)
         if len(carried) != len(specimen.tensors(module)):
             return None
         ours = build(NAME, kwargs, carried, work)
@@ -54,7 +54,7 @@ def find(module: nn.Module, work: nn.Module) -> Match | None:
     return None
 
 
-def _carried(norm: Within, gain: str, shift: str) -> dict[str, str]:
+def _carry(norm: Within, gain: str, shift: str) -> dict[str, str]:
     """Each of our tensors, and the one that it takes."""
     biases = {"gain.bias": gain, "shift.bias": shift}
     carried = {"gain.weight": gain, "shift.weight": shift, **norm.carried("norm")}

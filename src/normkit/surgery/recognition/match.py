@@ -128,10 +128,10 @@ def again(match: Match, module: nn.Module) -> Match:
     """The same verdict for another module of the same kind, with its own numbers."""
     if match.name is None:
         return match
-    return dataclasses.replace(match, module=built(match, module))
+    return dataclasses.replace(match, module=build(match, module))
 
 
-def built(match: Match, module: nn.Module) -> nn.Module:
+def build(match: Match, module: nn.Module) -> nn.Module:
     """Build what a module was found to be, with its numbers, its type, its place and its mode."""
     theirs = specimen.tensors(module)
     norm = catalog.find(match.name).create(**match.kwargs)  # type: ignore[arg-type]

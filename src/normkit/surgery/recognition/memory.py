@@ -48,17 +48,17 @@ def recall(key: Key, of: type[Match]) -> Match | None:
     match = _verdicts.get(key.name)
     if match is None and (verdict := stored.read(key.name)) is not None:
         match = _verdicts[key.name] = of(**verdict)
-    return None if match is None else _copied(match, REMEMBERED)
+    return None if match is None else _copy_verdict(match, REMEMBERED)
 
 
 def remember(key: Key, match: Match) -> None:
     """Keep the verdict of a key."""
     if len(_verdicts) >= MOST:
         _verdicts.clear()
-    _verdicts[key.name] = _copied(match, match.how)
+    _verdicts[key.name] = _copy_verdict(match, match.how)
     stored.write(key.name, match.to_dict())
 
 
-def _copied(match: Match, how: str) -> Match:
+def _copy_verdict(match: Match, how: str) -> Match:
     """The verdict alone: nothing that its reader changes comes back."""
     return copy.deepcopy(dataclasses.replace(match, module=None, how=how))

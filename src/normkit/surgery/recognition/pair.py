@@ -121,7 +121,7 @@ def draw_inputs(shape: Shape, numbers: str, further: int, dtype: torch.dtype) ->
     return [draw(shape, numbers if i == 0 else "normal", seed=i).to(dtype) for i in range(1 + further)]
 
 
-def named(shape: Shape, mode: bool) -> str:
+def name_case(shape: Shape, mode: bool) -> str:
     """Return what a shape and a mode are called."""
     return f"shape {shape.sizes}, {'training' if mode else 'evaluation'}"
 
@@ -166,12 +166,12 @@ def difference(
     if room is not None and (close := _all_close(theirs, ours, axes, unit, room)) is not None:
         return close
     most = ours.abs().nan_to_num(0, 0, 0).amax(axes, keepdim=True)
-    allowed = _allowed(most, axes, unit, room)
+    allowed = _tolerance(most, axes, unit, room)
     known = ours.isfinite() & allowed.isfinite()
     apart = (theirs - ours).abs()
     wrong = known & ~(apart <= allowed)  # not a number where a number is wanted, too
     if "infinities" in where:  # where they go is how a sum is ordered, that they show is not
-        wrong = wrong | (_lost(ours, axes) & ~_lost(theirs, axes))
+        wrong = wrong | (_not_finite(ours, axes) & ~_not_finite(theirs, axes))
     elif not known.any() or (known.sum() < ours.numel() and any(word in where for word in ("zeros", "no number"))):
         wrong = wrong | (ours.isnan() != theirs.isnan())
     if wrong.any():
@@ -191,18 +191,18 @@ def _all_close(
 ) -> float | None:
     """The largest difference where all numbers are finite and near, which most comparisons are; None where not."""
     most = ours.abs().amax(axes, keepdim=True)
-    allowed = _allowed(most, axes, unit, slack)
+    allowed = _tolerance(most, axes, unit, slack)
     apart = (theirs - ours).abs_().amax(axes, keepdim=True)  # NaN where one of the row is
     if not bool(((apart <= allowed) & (allowed < math.inf)).all()):
         return None
     return float((apart / most).nan_to_num_(0, posinf=0).max())
 
 
-def _allowed(most: Tensor, axes: tuple[int, ...], unit: float, slack: Tensor | None) -> Tensor:
+def _tolerance(most: Tensor, axes: tuple[int, ...], unit: float, slack: Tensor | None) -> Tensor:
     steps = STEPS * unit * most + (STEPS * unit if unit < 1e-11 else 1e-300)
     return steps if slack is None else 8 * slack.amax(axes, keepdim=True) + steps
 
 
-def _lost(t: Tensor, axes: tuple[int, ...]) -> Tensor:
+def _not_finite(t: Tensor, axes: tuple[int, ...]) -> Tensor:
     """Whether a row holds what is no finite number."""
     return (~t.isfinite()).to(t.dtype).amax(axes, keepdim=True) > 0

@@ -17,7 +17,7 @@ from normkit.surgery.recognition.agreement import (
     build,
     call,
     carry,
-    doubled,
+    double_numbers,
     epsilons,
     far_apart,
     inputs,
@@ -37,21 +37,21 @@ def find(
     rows, width = shape
     n = round(math.sqrt(rows + 1)) - 1
     if n > 1 and n * (n + 2) == rows and width % n == 0:
-        names = _named(vectors, {"bias": rows, "scale": 3})
+        names = _by_size(vectors, {"bias": rows, "scale": 3})
         if names is not None:
             return _connection(module, work, {"weight": matrix, **names}, n, width // n, True)
     if rows > 3 and rows % 2 == 0 and width % (rows // 2) == 0:
-        names = _named(vectors, {"bias": rows, "scale": 2})
+        names = _by_size(vectors, {"bias": rows, "scale": 2})
         if names is not None:
             return _connection(module, work, {"weight": matrix, **names}, rows // 2, width // (rows // 2), False)
     if rows > 1 and width % rows == 0:
-        names = _named(vectors, {"bias": rows, "scale": 1})
+        names = _by_size(vectors, {"bias": rows, "scale": 1})
         if names is not None:
             return _head(module, work, {"weight": matrix, **names}, rows, width // rows)
     return None
 
 
-def _named(vectors: Mapping[str, Tensor], sizes: Mapping[str, int]) -> dict[str, str] | None:
+def _by_size(vectors: Mapping[str, Tensor], sizes: Mapping[str, int]) -> dict[str, str] | None:
     """The vectors of these sizes, where each is the only one."""
     mapping: dict[str, str] = {}
     for ours, size in sizes.items():
@@ -86,7 +86,7 @@ def _connection(
     most = {k: v for k, v in plain_numbers(module, float).items() if "magn" in k.lower() and v > 0}
     of_division, of_norm = epsilons(module, USUAL), dict.fromkeys([USUAL, *epsilons(module)])
     magnitudes = dict.fromkeys([2.0, *most.values()])
-    larger = doubled(work)
+    larger = double_numbers(work)
     for iterations, eps, norm_eps, magnitude in itertools.product(rounds, of_division, of_norm, magnitudes):
         kwargs = {"dim": dim, "streams": n, "iterations": iterations, "eps": eps, "norm_eps": norm_eps}
         kwargs |= {"magnitude": magnitude}

@@ -22,7 +22,7 @@ from normkit.surgery.recognition.agreement import (
     agree,
     build,
     call,
-    doubled,
+    double_numbers,
     epsilons,
     factors_of,
     far_apart,
@@ -75,7 +75,7 @@ def _dense(weights: Tensor, experts: Tensor, count: int) -> Tensor:
     return weights.new_zeros(*experts.shape[:-1], count).scatter(-1, experts, weights)
 
 
-def _routed(outputs: list[Tensor], x: Tensor, count: int, shared: int = 0) -> tuple[Tensor, Tensor] | None:
+def _routes_of(outputs: list[Tensor], x: Tensor, count: int, shared: int = 0) -> tuple[Tensor, Tensor] | None:
     """Experts and weights of all (tokens, count) in what a router returned; None where there are none.
 
     Weights of shared experts, the last ones, are returned behind the others'.
@@ -85,7 +85,7 @@ def _routed(outputs: list[Tensor], x: Tensor, count: int, shared: int = 0) -> tu
         return _with_shared(outputs, x, count, shared)
     whole = [t for t in outputs if t.dtype in (torch.int64, torch.int32) and t.dim() > 1]
     if not whole:
-        return _unnumbered(outputs, tokens, count)
+        return _weights_alone(outputs, tokens, count)
     if len(whole) != 1 or not _numbers_experts(whole[0], tokens, count):
         return None
     experts = whole[0].long().reshape(tokens, -1)
@@ -117,7 +117,7 @@ def _weights(t: Tensor, experts: Tensor, count: int) -> Tensor | None:
 def _with_shared(outputs: list[Tensor], x: Tensor, count: int, shared: int) -> tuple[Tensor, Tensor] | None:
     for i, behind in enumerate(outputs):
         if behind.is_floating_point() and behind.dim() > 1 and behind.shape[-1] == shared:
-            first = _routed(outputs[:i] + [t for t in outputs[i:] if not t.is_floating_point()], x, count - shared)
+            first = _routes_of(outputs[:i] + [t for t in outputs[i:] if not t.is_floating_point()], x, count - shared)
             if first is not None and behind.numel() == len(first[0]) * shared:
                 last = torch.arange(count - shared, count).expand(len(first[0]), -1)
                 both = torch.cat([first[1], behind.reshape(-1, shared).to(first[1].dtype)], -1)
@@ -125,7 +125,7 @@ def _with_shared(outputs: list[Tensor], x: Tensor, count: int, shared: int) -> t
     return None
 
 
-def _unnumbered(outputs: list[Tensor], tokens: int, count: int) -> tuple[Tensor, Tensor] | None:
+def _weights_alone(outputs: list[Tensor], tokens: int, count: int) -> tuple[Tensor, Tensor] | None:
     """The same where only weights are returned, as many of them in each row, and 0 elsewhere."""
     for t in outputs:
         if not t.is_floating_point() or t.shape[-1:] != (count,) or t.numel() != tokens * count:
@@ -157,7 +157,7 @@ def _router(
     if outputs is None:
         return None
     for shared in (0, *marks):
-        first = _routed(outputs, x, count, shared)
+        first = _routes_of(outputs, x, count, shared)
         match = None if first is None else _of_dialect(module, work, matrix, shape, vectors, x, first, shared)
         if match is not None:
             return match
@@ -207,7 +207,7 @@ class Sides:
 
     def theirs(self, results: list[Tensor], x: Tensor) -> list[Tensor] | None:
         """Read what a module returned for tokens."""
-        routes = _routed(results, x, self.count, self.shared)
+        routes = _routes_of(results, x, self.count, self.shared)
         return None if routes is None else [routes[1], self.choice(routes[0], x.dtype)]
 
     def ours(self, router: Any, x: Tensor) -> list[Tensor]:
@@ -235,7 +235,7 @@ def _agree(
 
     The scale was worked out and is none of the module's own numbers: it must fit numbers twice as large too.
     """
-    larger = doubled(work)
+    larger = double_numbers(work)
     ours, other = (build("router", kwargs, carried, one) for one in (work, larger))
     if (
         ours is None

@@ -48,7 +48,7 @@ def examine(module: nn.Module, width: int | None = None, prove: bool = False) ->
     except Exception as error:
         return Match(kind, why_not=f"it cannot be copied: {error}")
     key = memory.key(here, width)
-    match = None if prove or key is None else _recalled(kind, key)
+    match = None if prove or key is None else _recall(kind, key)
     if match is not None:
         return again(match, module)
     try:
@@ -66,7 +66,7 @@ def examine(module: nn.Module, width: int | None = None, prove: bool = False) ->
     return match if here is module else again(match, module)
 
 
-def _recalled(kind: str, key: memory.Key) -> Match | None:
+def _recall(kind: str, key: memory.Key) -> Match | None:
     """The verdict on a class that was proven before, or on a module like this; None where there is neither."""
     proven = known.claim(key.source, key.config) if key.usual else None
     return memory.recall(key, Match) if proven is None else Match(kind, **proven, how="known")
@@ -91,16 +91,16 @@ def _explained_with(module: nn.Module, width: int | None) -> Match:
     """Explain a module, first as a norm with layers behind it, where it has such."""
     if layers := behind(module):
         try:
-            if match := _explained(module, width, layers):
+            if match := _explain(module, width, layers):
                 return match
         except Final:
             raise
         except Exception:  # it may not go without them
             pass
-    return _explained(module, width)
+    return _explain(module, width)
 
 
-def _explained(module: nn.Module, width: int | None, behind: Sequence[str] = ()) -> Match:
+def _explain(module: nn.Module, width: int | None, behind: Sequence[str] = ()) -> Match:
     bare = without(module, behind) if behind else module
     if not specimen.further(module)[0] and _is_linear(bare):
         return Match(type(module).__name__, why_not="it is a linear layer")
@@ -155,9 +155,9 @@ def _try_all(probe: Probe) -> Match | Nearest:
     nearest = Nearest(math.inf, "no method of the catalogue computes this")
     if probe.idle:
         return nearest._replace(why="it gives what it is given")
-    for candidate, far, carried in _screened(probe):
+    for candidate, far, carried in _screen(probe):
         try:
-            return _completed(probe, candidate, carried)
+            return _complete(probe, candidate, carried)
         except Final as difference:
             raise Final(f"{candidate.card.name} differs: {difference}") from None
         except Differs as difference:
@@ -169,7 +169,7 @@ def _try_all(probe: Probe) -> Match | Nearest:
     return nearest
 
 
-def _screened(probe: Probe) -> Iterator[tuple[Candidate, float, dict[str, str]]]:
+def _screen(probe: Probe) -> Iterator[tuple[Candidate, float, dict[str, str]]]:
     """The candidates that a few inputs do not refute, how far off they are, and which tensors they take."""
     numbers = [v for v in vars(probe.module).values() if type(v) is int]
     shape = probe.there[0]
@@ -181,7 +181,7 @@ def _screened(probe: Probe) -> Iterator[tuple[Candidate, float, dict[str, str]]]
                 yield candidate, far, carried
 
 
-def _completed(probe: Probe, candidate: Candidate, carried: dict[str, str]) -> Match:
+def _complete(probe: Probe, candidate: Candidate, carried: dict[str, str]) -> Match:
     """Solve for the constants, and settle them where they hold; an eps that is float64's own may be each type's."""
     constants = find_constants(probe, candidate, carried)
     arguments = {**candidate.arguments, **constants, **momentum(probe, candidate, carried, constants)}
@@ -192,13 +192,13 @@ def _completed(probe: Probe, candidate: Candidate, carried: dict[str, str]) -> M
         and math.isclose(constants.get("eps", 0.0), MACHINE, rel_tol=0.1)
     ):
         try:
-            return _verified(probe, candidate, carried, {**arguments, "eps": None})
+            return _verify(probe, candidate, carried, {**arguments, "eps": None})
         except Differs:
             pass
-    return _verified(probe, candidate, carried, arguments)
+    return _verify(probe, candidate, carried, arguments)
 
 
-def _verified(probe: Probe, candidate: Candidate, carried: dict[str, str], arguments: dict[str, Any]) -> Match:
+def _verify(probe: Probe, candidate: Candidate, carried: dict[str, str], arguments: dict[str, Any]) -> Match:
     """Verify, and settle the rounding of half precision."""
     benign = probe.far(Candidate(candidate.card, arguments), carried, {}, ("normal",))
     unit = UNIT[torch.float64]

@@ -23,7 +23,7 @@ from normkit.surgery.recognition.pair import (
     draw_inputs,
     final,
     fitting,
-    named,
+    name_case,
 )
 from normkit.surgery.recognition.specimen import SPREAD, Specimen
 from normkit.surgery.recognition.ways import Ways
@@ -98,17 +98,17 @@ def _alike(
             pair.measure_idle(draw_inputs(shape, "normal", further, exact))
             for numbers in kinds:
                 inputs = draw_inputs(shape, numbers, further, exact)
-                where = f"{numbers}, {named(shape, mode)}"
-                deviation = _compare(pair, inputs, shape, _lost(unit, numbers), where)
+                where = f"{numbers}, {name_case(shape, mode)}"
+                deviation = _compare(pair, inputs, shape, _unit_of(unit, numbers), where)
                 largest = max(largest, 0.0 if numbers in CANCELLED else deviation)
             for numbers in GRADIENTS_AT:
                 inputs = draw_inputs(shape, numbers, further, exact)
-                where = f"{numbers}, {named(shape, mode)}"
-                _compare_gradients(pair, inputs, shape, _lost(unit, numbers), where)
+                where = f"{numbers}, {name_case(shape, mode)}"
+                _compare_gradients(pair, inputs, shape, _unit_of(unit, numbers), where)
     return largest
 
 
-def _lost(unit: float, numbers: str) -> float:
+def _unit_of(unit: float, numbers: str) -> float:
     """The unit that results may be off by, which in float64 leaves room for variances from sums of squares."""
     return unit * CANCELLED.get(numbers, 1) if unit < 1e-11 else unit
 
@@ -121,7 +121,7 @@ def _takes(module: nn.Module, dtype: torch.dtype, shapes: Sequence[Shape], furth
     return True
 
 
-def _perturbed(inputs: Sequence[Tensor], unit: float, seed: int) -> list[Tensor]:
+def _perturb(inputs: Sequence[Tensor], unit: float, seed: int) -> list[Tensor]:
     signs = _signs(inputs[0].shape, inputs[0].dtype, seed)
     return [inputs[0] * (1 + 2 * unit * signs), *inputs[1:]]
 
@@ -135,7 +135,7 @@ def _signs(sizes: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:
 
 
 @lru_cache(maxsize=16)
-def _sent(sizes: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def _draw_gradient(sizes: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """What comes down to a result in a backward pass."""
     return torch.randn(sizes, generator=torch.Generator().manual_seed(7), dtype=torch.float64).to(dtype)
 
@@ -161,7 +161,7 @@ def _moves(pair: Pair, inputs: Sequence[Tensor], unit: float, ours: Sequence[Ten
     moves = [torch.zeros_like(t) for t in ours]
     for seed in range(PERTURBED):
         pair.restore()
-        moved = [pair.ours(*_perturbed(inputs, unit, seed)), *(our for _, _, our in pair.buffers())]
+        moved = [pair.ours(*_perturb(inputs, unit, seed)), *(our for _, _, our in pair.buffers())]
         moves = [torch.maximum(m, (b - o).abs()) for m, b, o in zip(moves, moved, ours, strict=True)]
     return moves
 
@@ -171,14 +171,14 @@ def _gradients(side: Specimen, inputs: Sequence[Tensor], names: Sequence[str]) -
     x, *others = inputs
     x = x.detach().clone().requires_grad_()
     y = side(x, *others)
-    sent = _sent(y.shape, y.dtype).clone()  # a backward may write into it
+    sent = _draw_gradient(y.shape, y.dtype).clone()  # a backward may write into it
     leaves = [x, *(side.tensors[name] for name in names)]
     if not y.requires_grad:
         return [y, *[None] * len(leaves)]
     return [y.detach(), *torch.autograd.grad(y, leaves, sent, allow_unused=True)]
 
 
-def _learned(pair: Pair) -> list[str]:
+def _parameters_of(pair: Pair) -> list[str]:
     """Our names of what is a parameter on both sides."""
     both = {our: (pair.ours.tensors[our], pair.theirs.tensors[their]) for our, their in pair.carried.items()}
     return [
@@ -187,7 +187,7 @@ def _learned(pair: Pair) -> list[str]:
 
 
 def _compare_gradients(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit: float, where: str) -> None:
-    learned = _learned(pair)
+    learned = _parameters_of(pair)
     pair.restore()
     theirs = _gradients(pair.theirs, inputs, [pair.carried[o] for o in learned])
     pair.restore()
@@ -216,7 +216,7 @@ def _moved_gradients(pair: Pair, inputs: Sequence[Tensor], unit: float, learned:
     outputs = []
     for seed in range(PERTURBED):
         pair.restore()
-        outputs.append(_gradients(pair.ours, _perturbed(inputs, unit, seed), learned))
+        outputs.append(_gradients(pair.ours, _perturb(inputs, unit, seed), learned))
     return outputs
 
 
@@ -225,7 +225,7 @@ def _are_none(*gradients: Tensor | None) -> bool:
 
 
 def _cancels(slope: Tensor | None, y: Tensor, unit: float) -> bool:
-    return slope is not None and cancels(slope, _sent(y.shape, y.dtype), unit)
+    return slope is not None and cancels(slope, _draw_gradient(y.shape, y.dtype), unit)
 
 
 def _in_float32(module, explained, carried, shapes, further) -> float:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from normkit.surgery.recognition.halves import HALF_STEPS, HALVES
 from normkit.surgery.recognition.inputs import Shape
-from normkit.surgery.recognition.pair import UNIT, Compared, Differs, Pair, difference, draw_inputs, fitting, named
+from normkit.surgery.recognition.pair import UNIT, Compared, Differs, Pair, difference, draw_inputs, fitting, name_case
 from normkit.surgery.recognition.specimen import Specimen
 
 ASKED = {torch.compiler: "is_compiling", torch.jit: "is_tracing", torch: "are_deterministic_algorithms_enabled"}
@@ -31,7 +31,7 @@ class Ways(Compared):
             pair.train(mode)
             shape = fitting(self.shapes, mode, pair, self.further)[0]
             inputs = draw_inputs(shape, "normal", self.further, self.exact)
-            where = named(shape, mode)
+            where = name_case(shape, mode)
             self._sent(pair, inputs, shape, where)
             twice = self._twice(pair, inputs, shape, where) or twice
             self._inference(pair, inputs, shape, where)

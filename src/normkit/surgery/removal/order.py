@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from normkit.surgery.edits.layers import as_linear
-from normkit.surgery.flow import KEEPS, Call, Graph, Stays, channels, marked, moved, which, word
+from normkit.surgery.flow import KEEPS, Call, Graph, Stays, channels, mark_channels, move_marks, which, word
 
 ATTENTION = "scaled_dot_product_attention"
 PRODUCTS = ("matmul", "bmm")
@@ -55,7 +55,7 @@ def _linears(flow: Graph, call: Call) -> list[Call]:
     output = call.outputs[0]
     wide = output.meta["val"].shape[-1]
     try:
-        readers = flow.readers(output, marked(output, -1))
+        readers = flow.readers(output, mark_channels(output, -1))
     except Stays as error:
         raise Stays(f"{call.site} is not read by layers alone: {error}") from error
     for reader, arrived in readers:
@@ -123,7 +123,7 @@ def _values(flow: Graph, reader: Call) -> Tensor:
         return torch.zeros(0, dtype=torch.bool)
     output = reader.outputs[0]
     mask = torch.zeros(output.meta["val"].shape[-1], dtype=torch.bool)
-    for marks in _averaged(flow, output, marked(output, -1)):
+    for marks in _averages(flow, output, mark_channels(output, -1)):
         try:
             mask[which(marks, len(mask)).unique()] = True
         except Stays:
@@ -131,7 +131,7 @@ def _values(flow: Graph, reader: Call) -> Tensor:
     return mask
 
 
-def _averaged(flow: Graph, node: fx.Node, marks: Any) -> Iterator[Tensor]:
+def _averages(flow: Graph, node: fx.Node, marks: Any) -> Iterator[Tensor]:
     """The marks as they arrive where attention takes its values."""
     for user in node.users:
         if user in flow.by:
@@ -142,7 +142,7 @@ def _averaged(flow: Graph, node: fx.Node, marks: Any) -> Iterator[Tensor]:
             yield marks
         else:
             try:
-                yield from _averaged(flow, user, _past(flow, user, node, marks))
+                yield from _averages(flow, user, _past(flow, user, node, marks))
             except (Stays, TypeError, RuntimeError):
                 continue
 
@@ -154,7 +154,7 @@ def _past(flow: Graph, user: fx.Node, node: fx.Node, marks: Any) -> Any:
         return marks
     if kind in PARTS:
         return user.target(*fx.map_arg(user.args, lambda n: marks if n is node else n.meta["val"]))  # type: ignore[operator]
-    return marks if kind in KEEPS else moved(user, node, marks, flow.model)
+    return marks if kind in KEEPS else move_marks(user, node, marks, flow.model)
 
 
 def _of_softmax(flow: Graph, node: Any) -> bool:

@@ -16,8 +16,8 @@ from torch import nn
 from normkit.columns import number_of
 from normkit.safe import say
 from normkit.surgery import proof
-from normkit.surgery.edits import replaced
-from normkit.surgery.edits.changes import Change, Report, norm_words, take_over, tied, unrecognized, untie
+from normkit.surgery.edits import replace_parts
+from normkit.surgery.edits.changes import Change, Report, name_others, norm_words, take_over, ties_of, untie
 from normkit.surgery.exact.pairs import is_plain
 from normkit.surgery.flow import Graph, Stays
 from normkit.surgery.recognition.match import Match, is_layer_norm
@@ -119,8 +119,8 @@ def remove(
     how: dict[str, Any] = {"loss": loss or next_token, "log": log or _tell}
     wean = replace(plan, table=timetable(order, start, gaps))
     place = Path(folder, SAVED) if folder else None
-    work, fading, losses = _weaned(was, data, wean, order, norms, separator, {**how, "place": place})
-    changed = _folded(work, order, fading)
+    work, fading, losses = _wean(was, data, wean, order, norms, separator, {**how, "place": place})
+    changed = _fold(work, order, fading)
     after = _put(copy.deepcopy(work), copy.deepcopy(changed))
     far = proof.proven("remove", work, after, example)
     costs = mean_loss(was, measured, how["loss"]), mean_loss(after, measured, how["loss"])
@@ -132,7 +132,7 @@ def remove(
     return Removal(after, rows, *costs, kept, losses)
 
 
-def _weaned(
+def _wean(
     model: nn.Module,
     data: Iterable[Any],
     plan: Weaning,
@@ -143,7 +143,7 @@ def _weaned(
 ) -> tuple[nn.Module, dict[str, Any], list[float]]:
     """A copy that was trained while its norms went, those norms as they are then, and the losses."""
     work = copy.deepcopy(model)
-    fading, release = _faded(work, order, norms, Tokens(separator))
+    fading, release = _fade(work, order, norms, Tokens(separator))
     last = [fading[part.site] for part in order if part.role == FINAL]
     losses = Run(work, plan, **how, norms=fading, last=last).through(data)
     release()
@@ -182,7 +182,7 @@ def _layer_norms(model: nn.Module, example: Any, where: Where) -> dict[str, Matc
         names = sorted({str(match.name) for match in asked.values()})
         raise ValueError(
             f"remove: the model has no layer norm to remove; it has "
-            f"{', '.join(names) or 'no norm'}{unrecognized(sites.rest)}"
+            f"{', '.join(names) or 'no norm'}{name_others(sites.rest)}"
         )
     return norms
 
@@ -201,7 +201,7 @@ def _norms_in_order(model: nn.Module, example: Any, where: Where) -> tuple[dict[
         raise ValueError(f"remove: refused, and the model is as it was: {error}") from error
 
 
-def _faded(
+def _fade(
     model: nn.Module, order: Sequence[Part], norms: Mapping[str, Match], tokens: Tokens
 ) -> tuple[dict[str, Fading], Callable[[], None]]:
     """Put norms that can go into the places of a copy's; and what takes the hooks off that this needs."""
@@ -221,7 +221,7 @@ def _faded(
     return fading, release
 
 
-def _folded(model: nn.Module, order: Sequence[Part], fading: Mapping[str, Fading]) -> dict[str, nn.Module]:
+def _fold(model: nn.Module, order: Sequence[Part], fading: Mapping[str, Fading]) -> dict[str, nn.Module]:
     """What stands where once the linear maps that norms have become, in the model, are in the layers that read them."""
     for site, one in fading.items():
         model.set_submodule(site, one.left())
@@ -235,9 +235,9 @@ def _folded(model: nn.Module, order: Sequence[Part], fading: Mapping[str, Fading
 
 def _put(model: nn.Module, changed: Mapping[str, nn.Module]) -> nn.Module:
     """Put modules into their places; a head that was tied to the embedding is not any more."""
-    if any(tied(model, name) for name in changed):
+    if any(ties_of(model, name) for name in changed):
         untie(model)
-    return replaced("remove", model, changed, True)
+    return replace_parts("remove", model, changed, True)
 
 
 def _tell(progress: Progress) -> None:

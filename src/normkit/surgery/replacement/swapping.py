@@ -14,8 +14,8 @@ from normkit import catalog
 from normkit.catalog import Card
 from normkit.norm import Norm
 from normkit.surgery import proof
-from normkit.surgery.edits import Edit, forms, replaced
-from normkit.surgery.edits.changes import Change, Report, norm_words, unrecognized
+from normkit.surgery.edits import Edit, forms, replace_parts
+from normkit.surgery.edits.changes import Change, Report, name_others, norm_words
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.match import Followed, Match, Recognized
 from normkit.surgery.recognition.recognize import sized_table
@@ -75,7 +75,7 @@ def swap(
         )
         for edit in edits
     ]
-    return Report(replaced("swap", model, new, inplace, edits=edits), changes)
+    return Report(replace_parts("swap", model, new, inplace, edits=edits), changes)
 
 
 def edits_for(model: nn.Module, sites: Recognized, norms: str | Mapping[str, str], where: Where = None) -> list[Edit]:
@@ -102,7 +102,7 @@ def edits_for(model: nn.Module, sites: Recognized, norms: str | Mapping[str, str
 def _list_layers(model: nn.Module, sites: Recognized) -> str:
     names = sorted({match.name for match in sites.found.values() if match.name})
     if names or sites.rest:
-        return f" there; it has {', '.join(names) or 'none'}{unrecognized(sites.rest)}"
+        return f" there; it has {', '.join(names) or 'none'}{name_others(sites.rest)}"
     kinds = sorted({type(part).__name__ for part in model.modules() if not list(part.children())})
     return f"; nothing in it was recognized as one; its layers are {', '.join(kinds)}"
 

@@ -14,7 +14,7 @@ from normkit import catalog, check
 from normkit.activation.batch.alpha_batchnorm import AlphaBatchNorm
 from normkit.kinds.adapter import ADAPTER, Adapter
 from normkit.kinds.arguments import bind
-from normkit.surgery.edits import replaced
+from normkit.surgery.edits import replace_parts
 from normkit.surgery.edits.changes import Change, Report, norm_words
 from normkit.surgery.edits.layers import takes_batch_statistics
 from normkit.surgery.recognition.match import Followed, Match
@@ -86,7 +86,7 @@ def adapt(
             changes.append(Change(name, was, why_not=why))
     if not new:
         raise ValueError("adapt: the model has no batch norm with running statistics there")
-    return Report(replaced("adapt", model, new, inplace), changes)
+    return Report(replace_parts("adapt", model, new, inplace), changes)
 
 
 def _around(model: nn.Module, method: str, where: Where, options: dict[str, Any]) -> Adapter:

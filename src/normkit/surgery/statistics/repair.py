@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.activation.batch.repair import Repair
-from normkit.surgery.edits import edits_of, replaced
+from normkit.surgery.edits import edits_of, replace_parts
 from normkit.surgery.edits.changes import Change, Report, take_over
 from normkit.surgery.edits.layers import KINDS
 from normkit.surgery.exact.pairs import fold_pair
@@ -148,21 +148,21 @@ def average(
     rows: list[Change] = []
     modules: dict[str, nn.Module] = {}
     if data is not None and repair is not None:
-        modules, rows = _repaired(merged, models, data, weights, _layers(merged, layers), repair, uniform, factor, eps)
+        modules, rows = _repair(merged, models, data, weights, _layers(merged, layers), repair, uniform, factor, eps)
         if folded:
             modules = {name: fold_pair(*pair) for name, pair in modules.items()}  # type: ignore[misc]
-        merged = replaced("average", merged, modules, False, edits=edits_of(models[0], modules))
+        merged = replace_parts("average", merged, modules, False, edits=edits_of(models[0], modules))
     elif data is not None and batch_norms(merged):
         rows = recalibrate(merged, data).changes
     merged.eval()
     rows = rows or [Change("", type(merged).__name__, f"the average of {len(models)}")]
     if inplace:
         take_over(models[0], merged)
-        merged = replaced("average", models[0], modules, True).eval()
+        merged = replace_parts("average", models[0], modules, True).eval()
     return Report(merged, rows)
 
 
-def _repaired(
+def _repair(
     merged: nn.Module,
     models: Sequence[nn.Module],
     data: Sequence[Any],

@@ -12,7 +12,7 @@ import numpy as np
 from normkit import check
 from normkit.columns import number_of
 from normkit.text import frames
-from normkit.text.match import Match
+from normkit.text.match import Answer
 from normkit.text.measures._ratios import f1, share
 
 Gold = str | Sequence[str] | None
@@ -80,7 +80,7 @@ class Evaluation(Mapping[str, float]):
 
 
 def evaluate(
-    matches: Sequence[Match], gold: Sequence[Gold], k: Sequence[int] = KS, seed: int = 0, notes: Sequence[str] = ()
+    matches: Sequence[Answer], gold: Sequence[Gold], k: Sequence[int] = KS, seed: int = 0, notes: Sequence[str] = ()
 ) -> Evaluation:
     """Hold matches against what was meant: an id, several of which each is right, or None."""
     if len(matches) != len(gold):
@@ -115,7 +115,7 @@ def as_ids(gold: Any) -> tuple[str, ...]:
     raise TypeError(f"gold must hold ids, several of them, or None, not {gold!r}")
 
 
-def _ranks(matches: Sequence[Match], meant: Sequence[tuple[str, ...]]) -> dict[str, np.ndarray]:
+def _ranks(matches: Sequence[Answer], meant: Sequence[tuple[str, ...]]) -> dict[str, np.ndarray]:
     """What the measures are made of: of each mention the rank of the first right one, and what was said."""
     ranks = [
         next((rank for rank, one in enumerate(match.candidates, 1) if one.id in ids), np.inf)

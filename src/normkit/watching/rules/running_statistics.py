@@ -56,7 +56,7 @@ def find(history: History) -> Iterator[Finding]:
         margin=max(ratio, 1 / ratio) / RATIO,
         remedies=(
             Remedy("recalibrate", "nk.recalibrate(model, batches)"),
-            proposals.swapped(history, "groupnorm"),
+            proposals.swap_line(history, "groupnorm"),
         ),
     )
 
@@ -102,6 +102,6 @@ def _shift_of_means(history: History, far: Mapping[str, float]) -> Finding:
             Remedy(
                 "shuffled data", "loader = torch.utils.data.DataLoader(loader.dataset, loader.batch_size, shuffle=True)"
             ),
-            proposals.swapped(history, "groupnorm"),
+            proposals.swap_line(history, "groupnorm"),
         ),
     )

@@ -27,7 +27,7 @@ def find(history: History) -> Iterator[Finding]:
             otherwise=f"at least {COUNT:g} values",
             margin=COUNT / late[order[0]],
             remedies=(
-                proposals.swapped(history, "layernorm"),
-                proposals.swapped(history, "groupnorm"),
+                proposals.swap_line(history, "layernorm"),
+                proposals.swap_line(history, "groupnorm"),
             ),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from normkit.watching.signals.signal import Call, Signal, others, share_of, some, strided, vector
+from normkit.watching.signals.signal import Call, Signal, others, share_of, some, stride_over, vector
 from normkit.watching.store import BESIDE, LARGEST, LEAST, MEAN, MISSING
 
 ENTRIES = 2**16  # of which the kurtosis is taken: its error is then a few percent
@@ -28,7 +28,7 @@ def read(call: Call) -> Tensor | None:
     column = y.index_select(call.axis, channel[None]).abs().reshape(len(y), -1)
     token = column.argmax() % column.shape[1]
     spread = (power - mean.square()).clamp(min=TINY)
-    kurtosis = (strided(y, ENTRIES) - mean).square().square().mean() / spread.square()
+    kurtosis = (stride_over(y, ENTRIES) - mean).square().square().mean() / spread.square()
     return vector(mean, power.sqrt(), largest, channel, token, kurtosis, dead_share(peaks, y))
 
 

@@ -89,7 +89,7 @@ def moments(x: Tensor, over: list[int]) -> tuple[Tensor, Tensor]:
     return mean.squeeze(over), (x - mean).square_().mean(over)
 
 
-def strided(x: Tensor, count: int) -> Tensor:
+def stride_over(x: Tensor, count: int) -> Tensor:
     """Return about ``count`` entries of a tensor, evenly spread; an odd stride does not stay on one channel."""
     flat = x.reshape(-1)
     return flat[:: (len(flat) // count) | 1]

@@ -1,0 +1,37 @@
+"""Each coordinate bent by a curve of two numbers, its skewness and the weight of its tails.
+
+The curve is sinh(tail asinh(x) + skew), of Jones and Pewsey (2009).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normkit.density._parts import Part
+from normkit.density._recipe import Asked, Recipe
+
+
+class SinhArcsinh(Part):
+    """One bend of each coordinate."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.skew, self.log_tail = nn.Parameter(torch.zeros(dim)), nn.Parameter(torch.zeros(dim))
+
+    def forward(self, x: Tensor, given=None) -> tuple[Tensor, Tensor]:
+        """Return the image, and its log-determinants."""
+        bent = self.log_tail.exp() * x.asinh() + self.skew
+        return bent.sinh(), (self.log_tail + bent.cosh().log() - (1 + x.square()).log() / 2).sum(-1)
+
+    def inverse(self, z: Tensor, given=None) -> Tensor:
+        """Return what ``z`` is the image of."""
+        return ((z.asinh() - self.skew) * (-self.log_tail).exp()).sinh()
+
+
+def build(asked: Asked) -> list[nn.Module]:
+    """Build the parts."""
+    return [SinhArcsinh(asked.dim) for _ in range(asked.depth)]
+
+
+FLOW = Recipe(build, depth=1)
