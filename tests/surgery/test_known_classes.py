@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from normkit.surgery.recognition import known, memory
+from normkit.surgery.recognition.fingerprint import fingerprint
 from normkit.surgery.recognition.recognize import examine
 
 KNOWN = {
@@ -20,7 +21,7 @@ KNOWN = {
 }
 OTHERWISE = {  # configurations that no row speaks of
     "few channels": lambda: nn.BatchNorm2d(5),
-    "more channels than were probed": lambda: nn.LayerNorm(5000),
+    "more channels than were probed": lambda: nn.LayerNorm(9000),
     "a momentum of two digits": lambda: nn.BatchNorm2d(8, momentum=0.12),
     "a large eps": lambda: nn.LayerNorm(12, eps=0.5),
     "an eps of none": lambda: nn.RMSNorm(12, eps=0.0),
@@ -44,6 +45,54 @@ def marked():
     module = nn.LayerNorm(12)
     module.scale = 2.0
     return module
+
+
+class RowNorm(nn.Module):
+    """Llama's RMSNorm as a stranger copies it: another name, other comments, no type and no decorator."""
+
+    def __init__(self, hidden_size, eps=1e-6):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden_size))
+        self.variance_epsilon = eps
+
+    def forward(self, hidden_states):
+        # in float32, as the mean of squares of half precision overflows
+        input_dtype = hidden_states.dtype
+        hidden_states = hidden_states.to(torch.float32)
+        variance = hidden_states.pow(2).mean(-1, keepdim=True)
+        hidden_states = hidden_states * torch.rsqrt(variance + self.variance_epsilon)
+        return self.weight * hidden_states.to(input_dtype)
+
+
+class Named(nn.Module):
+    """Its class's name counts: what is called otherwise computes something else."""
+
+    def forward(self, x):
+        return x * 2 if type(self).__name__ == "Named" else x
+
+
+class Renamed(Named):
+    forward = Named.forward
+
+
+class Asks(nn.Module):
+    def forward(self, x):
+        return x * 2 if isinstance(self, Asks) else x
+
+
+class AsksOther(nn.Module):
+    def forward(self, x):
+        return x * 2 if isinstance(self, Asks) else x
+
+
+class Words(nn.Module):
+    def forward(self, x):
+        return x * len(f"{self}")
+
+
+class LongerWords(nn.Module):
+    def forward(self, x):
+        return x * len(f"{self}")
 
 
 def claimed(module):
@@ -76,6 +125,17 @@ def test_a_width_that_is_handed_in_and_another_default_type_are_probed():
         assert not memory.key(nn.LayerNorm(12).float(), None).usual
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def test_a_copy_under_another_name_with_other_comments_is_known():
+    row = claimed(RowNorm(12, eps=1e-5))
+    assert (row["name"], row["kwargs"]) == ("rmsnorm", {"dim": 12, "eps": 1e-5, "cast": "early"})
+    assert examine(RowNorm(12)).kind == "RowNorm"
+
+
+@pytest.mark.parametrize(("one", "other"), [(Named, Renamed), (Asks, AsksOther), (Words, LongerWords)])
+def test_where_a_class_asks_for_its_name_the_name_counts(one, other):
+    assert fingerprint(one()) != fingerprint(other())
 
 
 def test_each_row_has_its_proof():

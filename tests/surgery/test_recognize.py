@@ -97,6 +97,7 @@ TORCHS = {
     "averaging": (nn.BatchNorm1d(8, momentum=None), "batchnorm", {"momentum": None}),
     "groupnorm": (nn.GroupNorm(4, 12, affine=False), "groupnorm", {"num_groups": 4, "affine": False}),
     "instancenorm": (nn.InstanceNorm2d(12, affine=True, track_running_stats=True), "instancenorm", {}),
+    "no affine": (nn.InstanceNorm2d(12), "instancenorm", {"num_features": 12}),
 }
 
 
@@ -107,7 +108,7 @@ def test_torchs_own_are_found_with_their_arguments_and_parameters(case):
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.normal_()
-    match = nk.recognize(module)
+    match = nk.recognize(module, prove=True)
     assert (match.name, {key: match.kwargs[key] for key in wanted}) == (name, wanted)
     x = torch.randn(6, 12, 3, 5) if "group" in name or "instance" in name else torch.randn(6, 8, 4, 4)
     x = torch.randn(6, 4, 12) if match.module.card.shape == "... C" else x

@@ -1,17 +1,20 @@
 """What a module's answer depends on besides its numbers: the source of its classes and of all that they read.
 
-Two modules of one fingerprint and one configuration compute the same. A module has none where something is read that
-cannot be named: an object of an unknown class, a function without source, a hook on all modules.
+Two modules of one fingerprint and one configuration compute the same, whatever their classes are called: a copy of a
+class in another file, with other comments, has the fingerprint of the first. A module has none where something is read
+that cannot be named: an object of an unknown class, a function without source, a hook on all modules.
 """
 
 from __future__ import annotations
 
+import ast
 import builtins
 import dis
 import functools
 import hashlib
 import inspect
 import sys
+import textwrap
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -41,6 +44,11 @@ BLIND = {
     "environ",
     "getenv",
 }
+NAMING = {  # by which a function may come to know what its class is called; so do texts that are put together
+    *("__class__", "__name__", "__qualname__", "__mro__", "__bases__", "_get_name", "__str__"),
+    *("type", "str", "repr", "format", "ascii", "join", "print"),
+}
+JOINING = {code for name, code in dis.opmap.items() if name.startswith(("FORMAT_", "CONVERT_"))}
 IMPORT = dis.opmap["IMPORT_NAME"]
 NONE = object()
 OPERATORS = (
@@ -78,14 +86,15 @@ def fingerprint(module: nn.Module) -> str:
         walk.read_class(type(part))
     for name in OPERATORS:
         walk.note_method(name)
+    if walk.naming:
+        walk.lines += [_name(type(part)) for part in module.modules()]
     return hashlib.sha256("\n".join(walk.lines).encode()).hexdigest()
 
 
 def configuration(module: nn.Module) -> dict[str, str]:
-    """Return a module's classes, words and numbers and the forms of its tensors; raise :class:`Unknown` otherwise."""
+    """Return a module's words and numbers and the forms of its tensors; raise :class:`Unknown` otherwise."""
     settings: dict[str, str] = {}
     for name, part in module.named_modules():
-        settings[f"class {name}"] = f"{type(part).__module__}.{type(part).__qualname__}"
         settings[f"mode {name}"] = str(part.training)
         for key, value in vars(part).items():
             if key not in EVERY:
@@ -135,6 +144,7 @@ class _Walk:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.met: dict[int, tuple[int, Any]] = {}
+        self.naming = False
 
     def note(self, name: str, value: Any) -> None:
         """Enter what a name stands for."""
@@ -158,7 +168,8 @@ class _Walk:
         if type(cls) not in METACLASSES:
             raise Unknown(f"a class of class {type(cls).__name__}")
         for base in cls.__mro__:
-            self.lines.append(f"class {_name(base)}")
+            self.met.setdefault(id(base), (len(self.met), base))
+            self.lines.append(f"class {_name(base) if _of_others(base) else ''}")
             for name, value in {} if base in BASES else vars(base).items():
                 if name not in UNASKED:
                     self.note(name, value)
@@ -185,7 +196,7 @@ class _Walk:
 
     def _class(self, cls: type) -> str:
         """Enter a class that a function names, where it is not one of torch or Python itself."""
-        if not (_from(cls, ("torch", "builtins", *sys.stdlib_module_names)) and _in_place(cls)):
+        if not _of_others(cls):
             self.read_class(cls)
         return f"class {_name(cls)}"
 
@@ -197,6 +208,7 @@ class _Walk:
         source = _source(function.__code__, function.__qualname__, _imports_of(function, names))
         if blind := names & (UNASKED | BLIND):
             raise Unknown(f"{min(blind)} in {_name(function)}")
+        self.naming = self.naming or bool(names & NAMING) or _joins(function.__code__)
         for name, value in [*_read(function, names), *_closure_of(function)]:
             self.note(name, value)
         for name in sorted(names):
@@ -262,7 +274,7 @@ def _source(code: types.CodeType, qualname: str, imported: tuple[str, ...]) -> s
     while todo:
         inner = todo.pop(0)
         if inner.co_name == name and _same(inner, code):
-            return source
+            return _bare(source)
         todo += _inner(inner)
     raise Unknown(f"{qualname} is not what its source says")
 
@@ -279,6 +291,29 @@ def _same_constant(one: Any, other: Any) -> bool:
     if isinstance(one, types.CodeType) and isinstance(other, types.CodeType):
         return _same(one, other)
     return (type(one), repr(one)) == (type(other), repr(other))
+
+
+def _of_others(cls: type) -> bool:
+    """Whether a class is one of torch or Python itself, which its name stands for."""
+    return _from(cls, ("torch", "builtins", *sys.stdlib_module_names)) and _in_place(cls)
+
+
+def _joins(code: types.CodeType) -> bool:
+    """Whether a function or one within it puts texts together, in which the name of a class may be."""
+    formats = any(isinstance(one, str) and "%" in one for one in code.co_consts)
+    return formats or bool(JOINING & set(code.co_code[::2])) or any(map(_joins, _inner(code)))
+
+
+def _bare(source: str) -> str:
+    """A function's source without comments, docstrings and annotations, which no call reads."""
+    tree = ast.parse(textwrap.dedent(source))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+            node.body = node.body[ast.get_docstring(node) is not None :] or [ast.Pass()]
+        elif isinstance(node, ast.arg):
+            node.annotation = None
+    return ast.unparse(tree)
 
 
 def _name(one: Any) -> str:

@@ -50,9 +50,7 @@ def form(config: Mapping[str, str]) -> Form:
     for key, value in sorted(config.items()):
         if key.startswith("mode ") or key.rpartition(".")[2] == MARK:
             continue
-        if key.startswith("class "):
-            words[key] = value
-        elif key.rpartition(".")[2] in NUMBERS and REAL.fullmatch(value):
+        if key.rpartition(".")[2] in NUMBERS and REAL.fullmatch(value):
             words[key], numbers[key] = "a number", float(value)
         else:
             words[key] = value if value[:1] in "'\"" else HALF.sub("torch.float32", SIZE.sub(letter, value))

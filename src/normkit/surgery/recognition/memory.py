@@ -38,7 +38,8 @@ def key(module: nn.Module, width: int | None) -> Key | None:
         source, config = fingerprint(module), configuration(module)
     except Unknown:
         return None
-    about = source, sorted(config.items()), width, str(torch.get_default_dtype())
+    classes = [f"{type(part).__module__}.{type(part).__qualname__}" for part in module.modules()]
+    about = source, classes, sorted(config.items()), width, str(torch.get_default_dtype())
     usual = width is None and torch.get_default_dtype() is torch.float32
     return Key(hashlib.sha256(repr(about).encode()).hexdigest(), source, config, usual)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +19,6 @@ from normkit.surgery.recognition.specimen import Specimen, carry
 
 LARGE = 1e3
 EXACT = (torch.float64, torch.float32)
-FOREIGN = ".*does not match num_features"  # torch's InstanceNorm warns of a size that it was not made for, and goes on
 SMALL = ("samples of many sizes", "channels of many sizes", "of many sizes", "normal")  # the most telling first
 
 
@@ -37,9 +35,7 @@ def takes(module: nn.Module, shape: Shape, further: int, dtype: torch.dtype, mod
     """Whether a module takes an input of a shape, in a type and a mode, and keeps the shape."""
     inputs = [draw(shape, seed=i).to(dtype) for i in range(1 + further)]
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", message=FOREIGN)
-            y = Specimen(module, dtype).train(mode).module(*inputs)
+        y = Specimen(module, dtype).train(mode).module(*inputs)
     except Exception:
         return False
     if isinstance(y, tuple | list) and y and torch.is_tensor(y[0]) and y[0].shape == inputs[0].shape:

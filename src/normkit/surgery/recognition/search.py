@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ SMALL_MOVE = 1e-10  # that no float32 holds
 CONSTANT = 2.0**-28  # units of what is exact but for constants that were rounded to float32
 SQUARED = 1e6  # how large a gain may be whose product with an input is squared, in float32 by some
 MACHINE = torch.finfo(torch.float64).eps
+FOREIGN = ".*does not match num_features"  # torch's InstanceNorm warns of a size that it was not made for, and goes on
 ANY = ((16,), (64,))  # widths to be tried where a module tells none
 BESIDES = ((5,), (12,))  # and then at which it must be the same
 
@@ -53,6 +55,7 @@ def examine(module: nn.Module, width: int | None = None, prove: bool = False) ->
         return again(match, module)
     try:
         with quiet(), threads(1), effects.undone(module):
+            warnings.filterwarnings("error", message=FOREIGN)
             if other := effects.differs_as_copy(module, Specimen(here, torch.float64, drawn=False).module):
                 raise Differs(f"a copy is not the same: {other}")
             match = _explained_with(here, width)
