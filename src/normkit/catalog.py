@@ -206,6 +206,7 @@ def method(
         exempt: lines of the contract that it cannot keep, with the reason.
         peer: builds another library's module for the same numbers.
         around: puts the method around a whole model.
+        messages: why it sends more than one message in a pass over many processes, where it does.
         room: the room that it belongs to.
     """
     reasons = exempt or {}

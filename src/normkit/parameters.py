@@ -360,7 +360,7 @@ def remove_after(hooks: Sequence[Any]) -> Iterator[None]:
     """Remove hooks in the end.
 
     >>> layer = nn.ReLU()
-    >>> with hooked([layer.register_forward_hook(lambda module, given, output: -output)]):
+    >>> with remove_after([layer.register_forward_hook(lambda module, given, output: -output)]):
     ...     layer(torch.ones(1))
     tensor([-1.])
     >>> layer(torch.ones(1))

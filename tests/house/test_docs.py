@@ -13,6 +13,7 @@ import pkgutil
 import re
 import shlex
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 import tomllib
@@ -256,13 +257,14 @@ def test_the_site_has_a_table_of_all_methods_and_fills_in_the_marks_of_pages(mon
     assert "<td>1200 ms, 390 x</td>" in next(row for row in rows if ">af-kan</a>" in row)
     assert "STEP" not in whole
     assert generate.year(normkit.card("rmsnorm")) == "2019"
-    guide = generate.on_page_markdown((DOCS / "which.md").read_text(), None, None, None)
+    page = SimpleNamespace(url="which/")
+    guide = generate.on_page_markdown((DOCS / "which.md").read_text(), page, None, None)
     assert "[[" not in guide
     assert guide.count("*Our own comparison*, of 20") == 1
     assert "<!-- compared" not in guide
     assert "[frn](methods/activation/spatial/frn.md)" in guide
     assert guide.count("<svg") == 4
-    dialects = generate.on_page_markdown((DOCS / "optimizers.md").read_text(), None, None, None)
+    dialects = generate.on_page_markdown((DOCS / "optimizers.md").read_text(), page, None, None)
     assert "| moonlight | `lr=0.001`, `weight_decay=0.1`, `adjust_lr=match_rms_adamw`" in dialects
     rows = [line for line in guide.splitlines() if line.startswith("| [")]
     assert len(rows) > 30

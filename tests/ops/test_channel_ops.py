@@ -160,3 +160,11 @@ def test_the_default_eps_is_the_one_of_the_layers_that_are_replaced(op, eps, wan
     sign = torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=torch.float64)
     x = (eps / 3) ** 0.5 * torch.stack([sign, -sign])[..., None].expand(2, 2, 2, 2)
     torch.testing.assert_close(op(x).abs(), torch.full_like(x, wanted))
+
+
+def test_many_small_numbers_of_a_group_are_not_rounded_by_a_large_one():
+    x = torch.zeros(2, 1024, dtype=torch.float64)
+    x[:, 100] = 9.0
+    mean = x.mean(1, keepdim=True)
+    want = (x - mean) / ((x - mean).square().mean(1, keepdim=True) + 1e-5).sqrt()
+    assert (ops.group_norm(x, 1) - want).abs().max() < 1e-13

@@ -139,7 +139,7 @@ def span(history: History) -> str:
 def join_titles(findings: Iterable[Finding]) -> str:
     """Name findings in one line.
 
-    >>> joined([]), joined([Finding("units are dead", 1.0, ("0",), "")])
+    >>> join_titles([]), join_titles([Finding("units are dead", 1.0, ("0",), "")])
     ('nothing found', 'units are dead: 0')
     """
     return "; ".join(f"{f.title}: {f.places()}" for f in findings) or "nothing found"

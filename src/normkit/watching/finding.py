@@ -56,7 +56,7 @@ class Finding:
 def list_names(names: Sequence[str]) -> str:
     """Name some of many.
 
-    >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c", "d", "e"])
+    >>> list_names(["a"]), list_names(["a", "b"]), list_names(["a", "b", "c", "d", "e"])
     ('a', 'a and b', 'a, b, c and 2 more')
     """
     names = [name or "the model" for name in names]

@@ -63,7 +63,7 @@ def join(old: Tensor, new: Tensor, ways: Ways, count: int = 2) -> Tensor:
     """Join a row of ``count`` - 1 readings with one more; what is not a number stays so, and what is missing gives way.
 
     >>> ways = Ways.of([MEAN, LARGEST, BESIDE])
-    >>> joined(torch.tensor([1.0, 5.0, 7.0]), torch.tensor([3.0, 4.0, 8.0]), ways)
+    >>> join(torch.tensor([1.0, 5.0, 7.0]), torch.tensor([3.0, 4.0, 8.0]), ways)
     tensor([2., 5., 7.])
     """
     better = (new * ways.sign > old * ways.sign) | new.isnan()

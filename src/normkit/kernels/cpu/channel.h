@@ -19,6 +19,7 @@
 #define CHANNEL_H
 enum { MEAN, GAIN, SHIFT, EXTRA, RECIPROCAL, PULL, REST, COEFFICIENTS };
 enum { TOGETHER = 4 };                  /* channels, of all samples, worked on at once */
+enum { RUN = 32 };                       /* lanes of one unit that are added up by themselves */
 
 /* How many threads share() would use. */
 static inline int thread_count(void)
@@ -511,6 +512,13 @@ static double T(length_of)(const T(Job) *j, int64_t n, int64_t c, double square)
     return j->plan->space > 1 ? sqrt(square) : fabs(element(ELEM_TYPE, j->x, n * j->plan->channels + c));
 }
 
+/* Where a run of lanes of one unit ends: a few are added up by themselves, as many small numbers would be rounded by a large sum. */
+static inline int64_t T(run_end)(const T(Job) *j, int64_t lane)
+{
+    int64_t left = j->group - lane % j->group, end = lane + (left < RUN ? left : RUN);
+    return end < j->lanes ? end : j->lanes;
+}
+
 /* Joins the chunks' lanes into the units of a sample; means by how far they are from the unit's first. */
 static void T(join_measures)(const T(Job) *j, int64_t n)
 {
@@ -519,17 +527,23 @@ static void T(join_measures)(const T(Job) *j, int64_t n)
     double *mean = j->mean + n * p->groups, *var = j->var + n * p->groups, values = (double)T(values_of_unit)(j);
     for (int64_t u = 0; u < p->groups; u++) mean[u] = var[u] = 0;
     for (int64_t i = 0; i < j->chunks; i++, partial += 3 * j->stride)
-        for (int64_t lane = 0; lane < j->lanes && T(centered)(j); lane++) {
-            int64_t u = lane % p->channels / j->group;
-            mean[u] += (partial[lane] - start[u * j->group]) * partial[2 * j->stride + lane];
+        for (int64_t lane = 0; lane < j->lanes && T(centered)(j);) {
+            int64_t u = lane % p->channels / j->group, end = T(run_end)(j, lane);
+            double run = 0;
+            for (; lane < end; lane++) run += (partial[lane] - start[u * j->group]) * partial[2 * j->stride + lane];
+            mean[u] += run;
         }
     for (int64_t u = 0; u < p->groups && T(centered)(j); u++) mean[u] = start[u * j->group] + mean[u] / values;
     partial = start;
     for (int64_t i = 0; i < j->chunks; i++, partial += 3 * j->stride)
-        for (int64_t lane = 0; lane < j->lanes; lane++) {
-            int64_t u = lane % p->channels / j->group;
-            double away = T(centered)(j) ? partial[lane] - mean[u] : 0, count = partial[2 * j->stride + lane];
-            var[u] += partial[j->stride + lane] + (count > 0 ? count * away * away : 0);
+        for (int64_t lane = 0; lane < j->lanes;) {
+            int64_t u = lane % p->channels / j->group, end = T(run_end)(j, lane);
+            double run = 0;
+            for (; lane < end; lane++) {
+                double away = T(centered)(j) ? partial[lane] - mean[u] : 0, count = partial[2 * j->stride + lane];
+                run += partial[j->stride + lane] + (count > 0 ? count * away * away : 0);
+            }
+            var[u] += run;
         }
     for (int64_t u = 0; u < p->groups; u++) var[u] = p->statistic == SHARE ? T(length_of)(j, n, u, var[u]) : var[u] / values;
 }

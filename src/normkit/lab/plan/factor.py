@@ -148,7 +148,7 @@ def permutation_test(before: np.ndarray, after: np.ndarray, tests: int = 1) -> f
     They are exchanged seed by seed where ``tests`` of that could be found among so many seeds, else all are dealt.
 
     >>> before, after = np.array([1.0, 1.1, 0.9, 1.0, 1.2, 0.8]), np.array([2.0, 2.1, 1.9, 2.2, 2.1, 1.9])
-    >>> permuted(before, after) == 2 / 2**6, permuted(before[:4], after[:4]) == 2 / 70
+    >>> permutation_test(before, after) == 2 / 2**6, permutation_test(before[:4], after[:4]) == 2 / 70
     (True, True)
     """
     size = before.size

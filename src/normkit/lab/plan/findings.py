@@ -258,7 +258,7 @@ def levels(most: int) -> dict[int, float]:
 
     Looking often gives chance more than one try; all looks together spend no more than the whole level.
 
-    >>> {look: round(level, 4) for look, level in spent(8).items()}
+    >>> {look: round(level, 4) for look, level in levels(8).items()}
     {4: 0.025, 6: 0.0125, 8: 0.0125}
     """
     ends = looks(most)

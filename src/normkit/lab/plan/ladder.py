@@ -88,7 +88,7 @@ def whole(value: float, what: str) -> int:
 def scale_model(model: str, of: str, rung: float) -> str:
     """Return a built-in model's name with a width or depth so many times as large.
 
-    >>> sized("flow:depth=3", "width", 2), sized("resnet", "depth", 3)
+    >>> scale_model("flow:depth=3", "width", 2), scale_model("resnet", "depth", 3)
     ('flow:depth=3,hidden=128', 'resnet:depth=3')
     """
     if (row := builtin.row(model)) is None:
@@ -152,7 +152,7 @@ def contains(here: Mapping[str, Any], saved: Mapping[str, Any]) -> bool:
 def write_rungs(ladder: Sequence[float]) -> str:
     """Write rungs as they are typed.
 
-    >>> listed((1.0, 2.0, 0.5))
+    >>> write_rungs((1.0, 2.0, 0.5))
     '1,2,0.5'
     """
     return ",".join(f"{rung:g}" for rung in ladder)
@@ -171,7 +171,7 @@ def beyond(ladder: Sequence[float]) -> tuple[float, float]:
 def name_rung(settings: Mapping[str, Any], rung: float) -> str:
     """Say what a rung is.
 
-    >>> called({"ladder_of": "steps", "steps": 160}, 2), called({"ladder_of": "data"}, 0.25)
+    >>> name_rung({"ladder_of": "steps", "steps": 160}, 2), name_rung({"ladder_of": "data"}, 0.25)
     ('320 steps', '25% of the data')
     """
     of = settings.get("ladder_of", STEPS)

@@ -3,10 +3,10 @@
 The command line, ``nk.compare``'s signature and docstring, what is inherited from a folder, what may change on
 resuming, the words of errors and the report's table are read from the fields.
 
->>> typed("metric_direction"), typed("norm")
+>>> spell("metric_direction"), spell("norm")
 ('--metric-direction', '--norm')
 >>> with in_python():
-...     typed("metric_direction"), typed("norm")
+...     spell("metric_direction"), spell("norm")
 ('metric_direction', 'norms')
 """
 

@@ -291,7 +291,7 @@ def cross(**choices: Sequence[Any]) -> tuple[Variant, ...]:
 def convert_field(field: str, value: Any) -> Any:
     """Return a variant's field as the type it has.
 
-    >>> converted("steps", "100"), converted("norm", "dyt"), converted("lr", 1)
+    >>> convert_field("steps", "100"), convert_field("norm", "dyt"), convert_field("lr", 1)
     (100, 'dyt', 1.0)
     """
     if field not in NUMBERS:
@@ -344,7 +344,7 @@ def variants_of(entries: Any, where: str = "") -> tuple[Variant, ...]:
 
     A mapping without a name is called by its values. ``where`` begins an error.
 
-    >>> [variant.name for variant in listed(["layernorm", {"norm": "dyt", "lr": 0.01}, {"name": "mine", "batch": 8}])]
+    >>> [v.name for v in variants_of(["layernorm", {"norm": "dyt", "lr": 0.01}, {"name": "mine", "batch": 8}])]
     ['layernorm', 'dyt+lr=0.01', 'mine']
     """
     if not isinstance(entries, Sequence) or isinstance(entries, str):

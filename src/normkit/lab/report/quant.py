@@ -151,7 +151,7 @@ def rank_correlation(outcomes: Sequence[FewBits], name: str) -> float | None:
 
     >>> grown = [Interval(float(n), 0.0, 3) for n in range(5)]
     >>> many = [FewBits("a", "nearest", 2, one, one, one, None, 0.0, one.mean**2, 1.0) for one in grown]
-    >>> predicted(many, "kurtosis"), predicted(many, "outliers")
+    >>> rank_correlation(many, "kurtosis"), rank_correlation(many, "outliers")
     (1.0, None)
     """
     from scipy.stats import spearmanr

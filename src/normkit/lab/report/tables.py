@@ -213,7 +213,7 @@ def _longest_word(rows: Iterable[Row | Line], column: Column) -> int:
 def break_name(name: str, width: int = NAME) -> str:
     r"""Break a long name where one of its parts ends, never inside a word.
 
-    >>> folded("groupnorm:num_groups=4+peri-norm")
+    >>> break_name("groupnorm:num_groups=4+peri-norm")
     'groupnorm:\nnum_groups=4+\nperi-norm'
     """
     lines = [""]

@@ -38,7 +38,7 @@ def calls(root: str | Path) -> list[dict[str, Any]]:
 def add_up(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Add up seconds by part.
 
-    >>> added([{"training": 1.0}, {"training": 2.0, "evaluation": 0.5}])
+    >>> add_up([{"training": 1.0}, {"training": 2.0, "evaluation": 0.5}])
     {'training': 3.0, 'evaluation': 0.5}
     """
     total: Counter[str] = Counter()

@@ -151,7 +151,7 @@ def with_interval(interval: Interval, digits: int, sign: str = "") -> str:
 def with_decimals(value: float, digits: int, sign: str = "") -> str:
     """Write a number with so many decimals, a huge one with its power of ten, and nothing for NaN.
 
-    >>> fixed(2.34567, 3), fixed(1234567.8, 3)
+    >>> with_decimals(2.34567, 3), with_decimals(1234567.8, 3)
     ('2.346', '1.23e+06')
     """
     if math.isnan(value):
@@ -162,7 +162,7 @@ def with_decimals(value: float, digits: int, sign: str = "") -> str:
 def write_count(value: float | None) -> str:
     """Write a count.
 
-    >>> rounded(12345.6)
+    >>> write_count(12345.6)
     '12,346'
     """
     return "" if value is None else f"{value:,.0f}"
@@ -205,7 +205,7 @@ def odds(p: float) -> str:
 def join_names(names: Sequence[str]) -> str:
     """Join names as a sentence does.
 
-    >>> listed(["a"]), listed(["a", "b", "c"])
+    >>> join_names(["a"]), join_names(["a", "b", "c"])
     ('a', 'a, b and c')
     """
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""

@@ -238,7 +238,7 @@ class _Called:
 def _weigh(table: Tensor, classes: Tensor | None) -> tuple[float, float]:
     """Return loss and accuracy where each class counts by its share among a client's samples.
 
-    >>> _weighted(torch.tensor([[2.0, 1.0, 2.0], [4.0, 4.0, 1.0]]).double(), torch.tensor([0.5, 0.5]))
+    >>> _weigh(torch.tensor([[2.0, 1.0, 2.0], [4.0, 4.0, 1.0]]).double(), torch.tensor([0.5, 0.5]))
     (0.75, 0.625)
     """
     assert classes is not None

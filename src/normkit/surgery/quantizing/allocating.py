@@ -92,7 +92,7 @@ def allocate(
 def describe(bits: Mapping[str, int], sizes: Mapping[str, int]) -> str:
     """Say how many linears have how many bits, and the mean over their numbers.
 
-    >>> described({"a": 4, "b": 2, "c": 4}, {"a": 10, "b": 20, "c": 10})
+    >>> describe({"a": 4, "b": 2, "c": 4}, {"a": 10, "b": 20, "c": 10})
     '4 bits of 2 linears, 2 of 1; 3 bits a number'
     """
     counts = {width: sum(own == width for own in bits.values()) for width in sorted(set(bits.values()), reverse=True)}

@@ -18,6 +18,7 @@ from normkit import catalog
 
 FILE = Path(__file__).with_name("known.json")
 SIZE = re.compile(r"(?<![\w.+-])([2-9]|[1-9]\d+)(?![\w.])")
+LEAST = 8  # the smallest width of a row; smaller numbers are axes, but for those of groups
 REAL = re.compile(r"\d+\.\d+|\d+(\.\d+)?e-\d+")
 HALF = re.compile(r"torch\.(bfloat16|float16)")
 MARK = "_is_hf_initialized"  # what transformers puts on every module of its models
@@ -45,6 +46,8 @@ def form(config: Mapping[str, str]) -> Form:
     words: dict[str, str] = {}
 
     def letter(match: re.Match[str]) -> str:
+        if int(match[0]) < LEAST and "group" not in key:
+            return match[0]
         return letters.setdefault(match[0], LETTERS[min(len(letters), len(LETTERS) - 1)])
 
     for key, value in sorted(config.items()):
