@@ -118,6 +118,11 @@ def test_torchs_own_are_found_with_their_arguments_and_parameters(case):
     assert match.evidence
 
 
+def test_a_group_for_each_channel_is_no_instance_norm_of_one_rank():
+    match = nk.recognize(nn.GroupNorm(24, 24), prove=True)
+    assert (match.name, match.kwargs["num_groups"]) == ("groupnorm", 24)
+
+
 def whole(module):
     """Everything that probing could change."""
     state = {k: v.clone() for k, v in module.state_dict().items()}

@@ -178,6 +178,8 @@ def _screen(probe: Probe) -> Iterator[tuple[Candidate, float, dict[str, str]]]:
     shape = probe.there[0]
     matrices = all(len(shape.sizes) == 2 for shape in probe.there)
     for candidate in candidates.candidates(shape.extent, shape.last, probe.further, numbers, matrices):
+        if _takes_other_ranks(candidate, probe.there):
+            continue
         bound = LIKELY if candidate.of_card else NEAR
         for far, carried in probe.screened(candidate, bound):
             if not far > bound:
@@ -281,6 +283,12 @@ def _other_widths(
             continue
         if valid_shapes:
             verify(probe.whole, norm, names, valid_shapes[:2], probe.further, unit, spread=_spread(probe, arguments))
+
+
+def _takes_other_ranks(candidate: Candidate, shapes: Sequence[Shape]) -> bool:
+    """Whether a module takes inputs of other ranks than a method of so many axes of space, with samples or one alone."""
+    space = candidate.arguments.get("space")
+    return space is not None and any(len(shape.sizes) - space not in (1, 2) for shape in shapes)
 
 
 def _of_several(candidate: Candidate, shapes: Sequence[Shape]) -> Sequence[Shape]:
