@@ -286,7 +286,7 @@ def _other_widths(
 
 
 def _takes_other_ranks(candidate: Candidate, shapes: Sequence[Shape]) -> bool:
-    """Whether a module takes inputs of other ranks than a method of so many axes of space, with samples or one alone."""
+    """Whether a module takes inputs of other ranks than a method of so many axes of space does."""
     space = candidate.arguments.get("space")
     return space is not None and any(len(shape.sizes) - space not in (1, 2) for shape in shapes)
 
