@@ -512,7 +512,7 @@ def test_what_cannot_be_read_is_a_note(monkeypatch):
 
     from normkit.watching.signals import activation
 
-    monkeypatch.setattr(activation, "strided", lambda *_: 1 / 0)
+    monkeypatch.setattr(activation, "stride_over", lambda *_: 1 / 0)
     losses, seen = train(nn.Sequential(Odd(8, 2)), points, steps=3, every=1)
     assert seen.notes == ["activation of 0 could not be read: division by zero"]
     assert len(losses) == 3
