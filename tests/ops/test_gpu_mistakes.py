@@ -190,8 +190,8 @@ MISTAKES = {
     ),
     "rotate: neighbours for halves": (
         "rotate",
-        "other = 2 * pair + 1 if PAIRS else pair + half",
-        "other = pair + half",
+        "return pair, 2 * pair, 2 * pair + 1",
+        "return pair, 2 * pair, pair + half",
         turned("pairs", ops.Row()),
     ),
     "rotate: no pull": ("rotate", "da = ha - pull[:, None] * a", "da = ha", turned("halves", ops.Row())),

@@ -118,12 +118,27 @@ def moments_of(moments, unit, units, there, eps, learned, STATISTIC: tl.constexp
 
 
 @jit
+def spread_moments(moments, unit, units, there, eps, learned, STATISTIC: tl.constexpr, LAST: tl.constexpr):
+    """The same, as they broadcast with a tile."""
+    mean, left, r, share = moments_of(moments, unit, units, there, eps, learned, STATISTIC)
+    return spread(mean, LAST), spread(left, LAST), spread(r, LAST), spread(share, LAST)
+
+
+@jit
 def parameter(numbers, c, there, otherwise):
     """A gain, a shift or an extra of channels."""
     if numbers is None:
         return tl.where(there, otherwise, 0.0)
     else:
         return tl.load(numbers + c, mask=there, other=0.0).to(tl.float32)
+
+
+@jit
+def affine_of(weight, bias, extra, c, there, LAST: tl.constexpr):
+    """Gains, shifts and extras of channels, as they broadcast with a tile."""
+    w = parameter(weight, c, there, 1.0)
+    b = parameter(bias, c, there, 0.0)
+    return spread(w, LAST), spread(b, LAST), spread(parameter(extra, c, there, 1.0), LAST)
 
 
 @jit
@@ -144,6 +159,35 @@ def behind(g, z, e, ACTIVATION: tl.constexpr):
         return tl.where(z < e, 0.0, tl.where(z == e, g * 0.5, g))
     else:
         return tl.where(tl.abs(z) <= e, g, 0.0)
+
+
+@jit
+def activated(z, e, ACTIVATION: tl.constexpr):
+    """z behind its activation; SWISH is in z."""
+    if ACTIVATION == THRESHOLD:
+        return tl.where((z >= e) | (z != z), z, e)
+    elif ACTIVATION == CLAMP:
+        below = tl.where(z > e, e, z)
+        return tl.where(below < -e, -e, below)
+    else:
+        return z
+
+
+@jit
+def at_threshold(g, z, e):
+    """The gradient of a threshold: half of it where z ties with it; NaN passes to both, as torch.maximum has it."""
+    return tl.where(z > e, 0.0, tl.where(z == e, g * 0.5, g))
+
+
+@jit
+def join_lanes(mean, square, count, LAST: tl.constexpr, STEP: tl.constexpr):
+    """The mean of the lanes' means by how many entries each has seen, and the squares about it."""
+    lane = tl.arange(0, STEP)
+    each = spread(tl.maximum((count - lane + STEP - 1) // STEP, 0) * 1.0, not LAST)
+    middle = add_up(mean * (each * over(1.0, count * 1.0)), 0 if LAST else 1)
+    off = tl.where(each > 0, mean - spread(middle, LAST), 0.0)
+    square += each * (off * off)
+    return middle, square
 
 
 @jit(do_not_specialize=["samples", "steps", "pieces"])
@@ -182,12 +226,7 @@ def measure(
             square += v * v
     cell = cell_of(n, c, piece, channels, pieces, LAST)
     if CENTER:
-        lane = tl.arange(0, STEP)
-        each = tl.maximum((count - lane + STEP - 1) // STEP, 0) * 1.0
-        each = each[:, None] if LAST else each[None, :]
-        middle = add_up(mean * (each * over(1.0, count * 1.0)), AXIS)
-        off = tl.where(each > 0, mean - spread(middle, LAST), 0.0)
-        square += each * (off * off)
+        middle, square = join_lanes(mean, square, count, LAST, STEP)
         tl.store(found + cell, pivot.to(tl.float64) + middle.to(tl.float64), mask=mask)
     total = add_up(square, AXIS).to(tl.float64)
     if SINGLE:
@@ -255,14 +294,8 @@ def write(
     STEP: tl.constexpr = ROWS if LAST else BLOCK
     begin = piece * steps * STEP
     unit = unit_of(n, c, groups, group, OVER)
-    mean, left, r, share = moments_of(moments, unit, units, mask, eps, learned, STATISTIC)
-    w = spread(parameter(weight, c, mask, 1.0), LAST)
-    b = spread(parameter(bias, c, mask, 0.0), LAST)
-    e = spread(parameter(extra, c, mask, 1.0), LAST)
-    mean = spread(mean, LAST)
-    left = spread(left, LAST)
-    r = spread(r, LAST)
-    share = spread(share, LAST)
+    mean, left, r, share = spread_moments(moments, unit, units, mask, eps, learned, STATISTIC, LAST)
+    w, b, e = affine_of(weight, bias, extra, c, mask, LAST)
     for step in range(0, tl.minimum(space - begin, steps * STEP), STEP):
         where, inside = tile(n, c, mask, begin + step, channels, space, LAST, ROWS, BLOCK)
         v = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
@@ -272,12 +305,16 @@ def write(
             z = v * (w * share + 1.0) + b
         else:
             z = normal(v, mean, left, r, STATISTIC) * w + b
-        if ACTIVATION == THRESHOLD:
-            z = tl.where((z >= e) | (z != z), z, e)
-        elif ACTIVATION == CLAMP:
-            z = tl.where(z > e, e, z)
-            z = tl.where(z < -e, -e, z)
-        tl.store(y + where, z.to(y.dtype.element_ty), mask=inside)
+        tl.store(y + where, activated(z, e, ACTIVATION).to(y.dtype.element_ty), mask=inside)
+
+
+@jit
+def store_sums(sums, cell, cells, mask, first, second, third, extra, AXIS: tl.constexpr):
+    """Add up what each cell has of three; the third is of an extra."""
+    tl.store(sums + cell, add_up(first, AXIS), mask=mask)
+    tl.store(sums + cells + cell, add_up(second, AXIS), mask=mask)
+    if extra is not None:
+        tl.store(sums + cells + cells + cell, add_up(third, AXIS), mask=mask)
 
 
 @jit(do_not_specialize=["samples", "steps", "pieces", "units"])
@@ -293,13 +330,8 @@ def reduce(
     AXIS: tl.constexpr = 0 if LAST else 1
     begin = piece * steps * STEP
     unit = unit_of(n, c, groups, group, OVER)
-    mean, left, r, _ = moments_of(moments, unit, units, mask, eps, learned, STATISTIC)
-    w = spread(parameter(weight, c, mask, 1.0), LAST)
-    b = spread(parameter(bias, c, mask, 0.0), LAST)
-    e = spread(parameter(extra, c, mask, 1.0), LAST)
-    mean = spread(mean, LAST)
-    left = spread(left, LAST)
-    r = spread(r, LAST)
+    mean, left, r, _ = spread_moments(moments, unit, units, mask, eps, learned, STATISTIC, LAST)
+    w, b, e = affine_of(weight, bias, extra, c, mask, LAST)
     first = tl.full([ROWS, BLOCK], 0.0, tl.float32)
     second = tl.full([ROWS, BLOCK], 0.0, tl.float32)
     third = tl.full([ROWS, BLOCK], 0.0, tl.float32)
@@ -320,13 +352,10 @@ def reduce(
             passed = behind(g, z, e, ACTIVATION)
             first += tl.where(inside, passed, 0.0)
             second += tl.where(inside, passed * h, 0.0)
-            if ACTIVATION == THRESHOLD:  # NaN passes to both, as torch.maximum has it
-                third += tl.where(inside, tl.where(z > e, 0.0, tl.where(z == e, g * 0.5, g)), 0.0)
+            if ACTIVATION == THRESHOLD:
+                third += tl.where(inside, at_threshold(g, z, e), 0.0)
     cell = cell_of(n, c, piece, channels, pieces, LAST)
-    tl.store(sums + cell, add_up(first, AXIS), mask=mask)
-    tl.store(sums + cells + cell, add_up(second, AXIS), mask=mask)
-    if extra is not None:
-        tl.store(sums + cells + cells + cell, add_up(third, AXIS), mask=mask)
+    store_sums(sums, cell, cells, mask, first, second, third, extra, AXIS)
 
 
 @jit
@@ -334,6 +363,18 @@ def put(to, at, there, value):
     """A gradient in the type of its parameter, where it is wanted."""
     if to is not None:
         tl.store(to + at, value.to(tl.float32).to(to.dtype.element_ty), mask=there)
+
+
+@jit
+def sums_of(sums, weight, at, c, inside, cells, ALONE: tl.constexpr):
+    """Two sums of each cell, times the gains of their channels where a unit has several."""
+    s0 = tl.load(sums + at, mask=inside, other=0.0).to(tl.float64)
+    s1 = tl.load(sums + cells + at, mask=inside, other=0.0).to(tl.float64)
+    if ALONE:
+        return s0, s1
+    else:
+        w = parameter(weight, c, inside, 1.0).to(tl.float64)
+        return tl.where(inside, s0 * w, 0.0), tl.where(inside, s1 * w, 0.0)
 
 
 @jit(do_not_specialize=["units", "outer", "pieces"])
@@ -354,13 +395,8 @@ def pulls(
         m = begin + tl.arange(0, MEMBERS).to(tl.int64)
         at = base[:, None] + ((m // pieces) * outer_step + (m % pieces) * piece_step)[None, :]
         inside = mask[:, None] & (m < outer * pieces)[None, :]
-        s0 = tl.load(sums + at, mask=inside, other=0.0).to(tl.float64)
-        s1 = tl.load(sums + cells + at, mask=inside, other=0.0).to(tl.float64)
-        if not ALONE:
-            c = ((u % groups) * group)[:, None] + (m // pieces)[None, :]
-            w = parameter(weight, c, inside, 1.0).to(tl.float64)
-            s0 = tl.where(inside, s0 * w, 0.0)
-            s1 = tl.where(inside, s1 * w, 0.0)
+        c = ((u % groups) * group)[:, None] + (m // pieces)[None, :]
+        s0, s1 = sums_of(sums, weight, at, c, inside, cells, ALONE)
         total += add_up(s0, 1)
         along += add_up(s1, 1)
         if EXTRA:
@@ -455,17 +491,11 @@ def write_back(
     STEP: tl.constexpr = ROWS if LAST else BLOCK
     begin = piece * steps * STEP
     unit = unit_of(n, c, groups, group, OVER)
-    mean, left, r, share = moments_of(moments, unit, units, mask, eps, learned, STATISTIC)
-    w = spread(parameter(weight, c, mask, 1.0), LAST)
-    b = spread(parameter(bias, c, mask, 0.0), LAST)
-    e = spread(parameter(extra, c, mask, 1.0), LAST)
+    mean, left, r, share = spread_moments(moments, unit, units, mask, eps, learned, STATISTIC, LAST)
+    w, b, e = affine_of(weight, bias, extra, c, mask, LAST)
     if STATISTIC != GIVEN:
         pull = spread(tl.load(pulled + unit, mask=mask, other=0.0).to(tl.float32), LAST)
         rest = spread(tl.load(pulled + units + unit, mask=mask, other=0.0).to(tl.float32), LAST)
-    mean = spread(mean, LAST)
-    left = spread(left, LAST)
-    r = spread(r, LAST)
-    share = spread(share, LAST)
     for step in range(0, tl.minimum(space - begin, steps * STEP), STEP):
         where, inside = tile(n, c, mask, begin + step, channels, space, LAST, ROWS, BLOCK)
         v = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)

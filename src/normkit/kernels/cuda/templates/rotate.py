@@ -21,6 +21,23 @@ def start_of(row, second, third, step0, step1, step2):
 
 
 @jit
+def places(half, PAIRS: tl.constexpr, BLOCK: tl.constexpr):
+    """The pairs of a row, and where the first and the second feature of each stand."""
+    pair = tl.arange(0, BLOCK)
+    if PAIRS:
+        return pair, 2 * pair, 2 * pair + 1
+    else:
+        return pair, pair, pair + half
+
+
+@jit
+def load_angles(cos, sin, start, pair, inside):
+    """Cosine and sine of each pair."""
+    at = start[:, None] + pair[None, :]
+    return tl.load(cos + at, mask=inside, other=0.0), tl.load(sin + at, mask=inside, other=0.0)
+
+
+@jit
 def load_pairs(array, start, first, other, inside):
     """The first and the second features of all pairs, in float32."""
     a = tl.load(array + start[:, None] + first[None, :], mask=inside, other=0.0).to(tl.float32)
@@ -58,9 +75,7 @@ def forward(
 ):  # fmt: skip
     """y of ROWS rows."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    pair = tl.arange(0, BLOCK)
-    first = 2 * pair if PAIRS else pair
-    other = 2 * pair + 1 if PAIRS else pair + half
+    pair, first, other = places(half, PAIRS, BLOCK)
     present = row < rows
     inside = present[:, None] & (pair < half)[None, :]
     a, b = load_pairs(x, start_of(row, second, third, s0, s1, s2), first, other, inside)
@@ -88,9 +103,7 @@ def forward(
         shift_a, shift_b = parameters(bias, first, other, pair < half, 0.0, 0.0, False)
         a = a * gain_a + shift_a
         b = b * gain_b + shift_b
-    turn = start_of(row, second, third, a0, a1, a2)[:, None] + pair[None, :]
-    c = tl.load(cos + turn, mask=inside, other=0.0)
-    s = tl.load(sin + turn, mask=inside, other=0.0)
+    c, s = load_angles(cos, sin, start_of(row, second, third, a0, a1, a2), pair, inside)
     to = start_of(row, second, third, o0, o1, o2)
     store_pairs(y, to, first, other, inside, a * c - b * s, b * c + a * s)
 
@@ -104,9 +117,7 @@ def backward(
 ):  # fmt: skip
     """dx of `chunk` rows, a multiple of ROWS, and the program's share in the gradients of gain and bias."""
     program = tl.program_id(0).to(tl.int64)
-    pair = tl.arange(0, BLOCK)
-    first = 2 * pair if PAIRS else pair
-    other = 2 * pair + 1 if PAIRS else pair + half
+    pair, first, other = places(half, PAIRS, BLOCK)
     dim = 2 * half
     share = over(1.0, half * 2.0)
     gain_a, gain_b = parameters(weight, first, other, pair < half, scale, offset, SHARED)
@@ -126,9 +137,7 @@ def backward(
         a = tl.where(inside, a * r[:, None], 0.0)
         b = tl.where(inside, b * r[:, None], 0.0)
         ga, gb = load_pairs(grad, start_of(row, second, third, g0, g1, g2), first, other, inside)
-        turn = start_of(row, second, third, a0, a1, a2)[:, None] + pair[None, :]
-        c = tl.load(cos + turn, mask=inside, other=0.0)
-        s = tl.load(sin + turn, mask=inside, other=0.0)
+        c, s = load_angles(cos, sin, start_of(row, second, third, a0, a1, a2), pair, inside)
         ha = ga * c + gb * s
         hb = gb * c - ga * s
         if dgain is not None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import triton.language as tl
 
 from normkit.kernels.cuda.templates.channel import (
-    CLAMP,
     DEVIATION,
     SWISH,
-    THRESHOLD,
+    activated,
+    affine_of,
+    at_threshold,
     behind,
     moments_of,
     normal,
@@ -68,17 +69,24 @@ def forward(
     if learned is not None:
         eps = tl.load(learned).to(tl.float32)
     r = over(1.0, root(var + eps))
-    w = parameter(weight, c, mask, 1.0)[:, None]
-    e = parameter(extra, c, mask, 1.0)[:, None]
+    w, b, e = affine_of(weight, bias, extra, c, mask, False)
     if ACTIVATION == SWISH:
         z = v * sigmoid(e * v)
-    out = (z * r) * w + parameter(bias, c, mask, 0.0)[:, None]
-    if ACTIVATION == THRESHOLD:
-        out = tl.where((out >= e) | (out != out), out, e)
-    elif ACTIVATION == CLAMP:
-        out = tl.where(out > e, e, out)
-        out = tl.where(out < -e, -e, out)
-    tl.store(y + where, out.to(y.dtype.element_ty), mask=inside)
+    out = (z * r) * w + b
+    tl.store(y + where, activated(out, e, ACTIVATION).to(y.dtype.element_ty), mask=inside)
+
+
+@jit
+def slopes(g, v, h, r, w, b, e, inside, ACTIVATION: tl.constexpr):
+    """g', g' times what the gain multiplies, the derivative by the extra, and that by n or, of SWISH, by x / r."""
+    if ACTIVATION == SWISH:
+        s = sigmoid(e * v)
+        t = g * (v * r)
+        return g, t * s, (t * (s * (1.0 - s))) * v, (g * (s + (e * v) * s * (1.0 - s))) * w
+    else:
+        z = h * w + b
+        first = tl.where(inside, behind(g, z, e, ACTIVATION), 0.0)
+        return first, first * h, tl.where(inside, at_threshold(g, z, e), 0.0), first * w
 
 
 @jit(do_not_specialize=["units", "cells", "group"])
@@ -94,24 +102,11 @@ def backward(
     mean = mean[:, None]
     left = left[:, None]
     r = r[:, None]
-    w = parameter(weight, c, mask, 1.0)[:, None]
-    e = parameter(extra, c, mask, 1.0)[:, None]
+    w, b, e = affine_of(weight, bias, extra, c, mask, False)
     v = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
     g = tl.load(grad + where, mask=inside, other=0.0).to(tl.float32)
     h = tl.where(inside, normal(v, mean, left, r, STATISTIC), 0.0)
-    if ACTIVATION == SWISH:
-        s = sigmoid(e * v)
-        t = g * (v * r)
-        first = g
-        second = t * s
-        third = (t * (s * (1.0 - s))) * v
-        d = (g * (s + (e * v) * s * (1.0 - s))) * w
-    else:
-        z = h * w + parameter(bias, c, mask, 0.0)[:, None]
-        first = tl.where(inside, behind(g, z, e, ACTIVATION), 0.0)
-        second = first * h
-        third = tl.where(inside, tl.where(z > e, 0.0, tl.where(z == e, g * 0.5, g)), 0.0)
-        d = first * w
+    first, second, third, d = slopes(g, v, h, r, w, b, e, inside, ACTIVATION)
     total = add_up(first, 1)
     along = add_up(second, 1)
     if sums is not None:
