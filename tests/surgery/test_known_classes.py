@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import normkit as nk
 from normkit.surgery.recognition import known, memory
 from normkit.surgery.recognition.fingerprint import fingerprint
 from normkit.surgery.recognition.recognize import examine
@@ -117,9 +118,17 @@ def test_nothing_is_known_of_what_was_not_probed(name):
     assert claimed(OTHERWISE[name]()) is None
 
 
-def test_a_width_that_is_handed_in_and_another_default_type_are_probed():
+def test_what_is_known_has_its_own_width_whatever_an_input_suggests():
+    """An image's last axis is no width: norms of channels without gains say themselves how many they take."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.InstanceNorm2d(8))
+    match = nk.recognize(model, torch.randn(2, 3, 9, 9))["1"]
+    assert (match.name, match.kwargs["num_features"], match.how) == ("instancenorm", 8, "known")
+    match = nk.recognize(model, torch.randn(2, 3, 9, 9), prove=True)["1"]
+    assert (match.name, match.kwargs["num_features"], match.sized) == ("instancenorm", 8, True)
+
+
+def test_under_another_default_type_all_are_probed():
     assert memory.key(nn.LayerNorm(12), None).usual
-    assert not memory.key(nn.LayerNorm(12), 12).usual
     torch.set_default_dtype(torch.float64)
     try:
         assert not memory.key(nn.LayerNorm(12).float(), None).usual

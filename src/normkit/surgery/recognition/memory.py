@@ -24,7 +24,7 @@ _verdicts: dict[str, Match] = {}
 
 
 class Key(NamedTuple):
-    """What two modules share if one verdict is good for both; ``usual`` where nothing but the module counts."""
+    """What two modules share if one verdict is good for both; ``usual`` where new tensors have torch's usual type."""
 
     name: str
     source: str
@@ -40,7 +40,7 @@ def key(module: nn.Module, width: int | None) -> Key | None:
         return None
     classes = [f"{type(part).__module__}.{type(part).__qualname__}" for part in module.modules()]
     about = source, classes, sorted(config.items()), width, str(torch.get_default_dtype())
-    usual = width is None and torch.get_default_dtype() is torch.float32
+    usual = torch.get_default_dtype() is torch.float32
     return Key(hashlib.sha256(repr(about).encode()).hexdigest(), source, config, usual)
 
 

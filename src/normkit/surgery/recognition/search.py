@@ -108,7 +108,7 @@ def _explain(module: nn.Module, width: int | None, behind: Sequence[str] = ()) -
     if not specimen.further(module)[0] and _is_linear(bare):
         return Match(type(module).__name__, why_not="it is a linear layer")
     nearest = Nearest(math.inf, "it takes no input of the shapes that were tried")
-    own = [(width,)] if width else specimen.extents(module)
+    own = list(dict.fromkeys([*([(width,)] if width else []), *specimen.extents(module)]))
     for extent in [*own, *ANY]:
         known = extent in own
         for further, valid_shapes in _calls(module, bare, extent):
