@@ -573,7 +573,7 @@ ILL = {
     eps_in_half: {"eps-underflow"},
     clipped: {"always-clipped"},
     group_forgotten: {"left-out"},
-    decayed_gains: {"lost-gains"},
+    decayed_gains: {"lost-gains", "strong-decay"},  # the decay of 10 and more takes the matrices too
     unseen_rows: {"unseen-rows"},
     router_collapse: {"router-collapse"},
 }

@@ -597,6 +597,19 @@ def test_gradients_of_several_passes_are_no_kept_ones(to_none):
     assert absent(seen, "kept-gradients")
 
 
+def test_the_gradient_of_what_no_optimizer_has_is_kept_and_means_nothing():
+    model = mlp()
+    smallest = min(model.parameters(), key=torch.Tensor.numel)
+    optimizer = SGD([p for p in model.parameters() if p is not smallest], lr=1e-3)
+    with nk.watch(model, optimizer, every=6) as seen:
+        for step in range(30):
+            x, y = points(step)
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert absent(seen, "kept-gradients")
+
+
 def found_anywhere(seen, rule):
     """The one finding of a rule, which comes before all others."""
     [finding] = seen.diagnosis().of(rule)

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from normkit.watching import taps
 from normkit.watching.sample import is_skipped
@@ -56,10 +58,11 @@ class Onset:
             dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
             self.calls.append((place, x.detach().sum(dtype=dtype)))
 
-    def step(self, step: int, model: nn.Module) -> None:
-        """Look at one gradient, a small one: what is lost in the loss reaches all of them."""
+    def step(self, step: int, optimizers: Iterable[Optimizer]) -> None:
+        """Look at one gradient, a small one of those that are stepped on: what is lost in the loss reaches all."""
         if self.watched is None or self.watched.grad is None:
-            having = [p for p in model.parameters() if p.grad is not None and not p.grad.is_sparse]
+            stepped = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
+            having = [p for p in stepped if p.grad is not None and not p.grad.is_sparse]
             self.watched = min(having, key=Tensor.numel) if having else None
         if self.watched is not None:
             self._add("gradient", self.watched.grad)

@@ -183,7 +183,7 @@ class Watch(Seen):
             self.note(f"at step {self.step}: {type(error).__name__}: {error}")
 
     def _before_step(self) -> None:
-        self.onset.step(self.step + 1, self.model)
+        self.onset.step(self.step + 1, self.optimizers)
         if self.sample is not None:
             self.sample.before_step()
 
