@@ -35,6 +35,7 @@ TRIED = (
 LAST = (1e-5, 0.1, torch.float32, False)
 FEW = 512  # the widest that is probed of forms that are rare
 WIDEST, LONG = 8192, ("layernorm", "rmsnorm")  # of large language models
+NO_BIAS = ("LayerNormNoBias", "LayerNorm2dNoBias", "GroupNorm1NoBias")
 EXAM = Path(__file__).parents[1] / "benchmarks" / "results" / "recognition.json"
 ERRORS = ("float64", "float32", "bfloat16", "float16")
 
@@ -88,9 +89,11 @@ def cases() -> list[Case]:
     of_timm += [Case(f"timm.layers.{name}", {}, 1024) for name in ("LayerNorm", "LayerNorm2d", "RmsNorm", "RmsNorm2d")]
     of_timm += [Case(f"timm.layers.{name}", o) for name in ("LayerNorm", "RmsNorm") for o in ({"affine": False},)]
     of_timm += [Case(f"timm.layers.{name}") for name in ("GroupNorm1", "FilterResponseNormTlu2d", "EvoNorm2dS0a")]
-    of_timm += [Case("timm.layers.grn.GlobalResponseNorm", {"channels_last": last}) for last in (False, True)]
+    of_timm += [Case("timm.layers.grn.GlobalResponseNorm", {"channels_last": last}, 4096) for last in (False, True)]
+    of_timm += [Case("timm.layers.GroupNormAct", {"num_groups": 2, **act}, 2048) for act in acts]
+    of_timm += [Case("timm.layers.GroupNorm", {"num_groups": 2}, 2048)]
     of_timm += [Case(f"timm.layers.{name}", act) for name in ("LayerNormAct2d", "RmsNormAct2d") for act in acts]
-    of_timm += [Case(f"timm.models.metaformer.{name}") for name in ("LayerNormNoBias", "LayerNorm2dNoBias")]
+    of_timm += [Case(f"timm.models.metaformer.{name}") for name in NO_BIAS]
     seen = json.loads(EXAM.read_text(encoding="utf-8"))["transformers"]["verdicts"]
     of_transformers = [
         Case(f"transformers.models.{family}.modeling_{family}.{name}", {}, WIDEST if of in LONG else FEW)

@@ -168,3 +168,10 @@ def test_many_small_numbers_of_a_group_are_not_rounded_by_a_large_one():
     mean = x.mean(1, keepdim=True)
     want = (x - mean) / ((x - mean).square().mean(1, keepdim=True) + 1e-5).sqrt()
     assert (ops.group_norm(x, 1) - want).abs().max() < 1e-13
+
+
+def test_the_mean_length_of_many_equal_channels_is_theirs():
+    x = torch.full((2, 4096, 3), 0.7, dtype=torch.float64)
+    gain = torch.ones(4096, dtype=torch.float64)
+    want = 0.7 + 0.7 / (1 + 1e-6 / (3**0.5 * 0.7))
+    assert (ops.global_response_norm(x, gain, gain * 0) - want).abs().max() < 1e-14

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import normkit as nk
+from normkit.optional import library
 from normkit.surgery.recognition import known, memory
 from normkit.surgery.recognition.fingerprint import fingerprint
 from normkit.surgery.recognition.recognize import examine
@@ -145,6 +146,23 @@ def test_a_copy_under_another_name_with_other_comments_is_known():
 @pytest.mark.parametrize(("one", "other"), [(Named, Renamed), (Asks, AsksOther), (Words, LongerWords)])
 def test_where_a_class_asks_for_its_name_the_name_counts(one, other):
     assert fingerprint(one()) != fingerprint(other())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "method"),
+    [
+        ("BatchNormAct2d", {"act_layer": "relu"}, "batchnorm"),
+        ("BatchNormAct2d", {"act_layer": "silu"}, "batchnorm"),
+        ("BatchNormAct2d", {"act_layer": "hard_swish"}, "batchnorm"),
+        ("LayerNormAct2d", {"act_layer": "silu"}, "layernorm2d"),
+        ("GroupNormAct", {"num_groups": 4, "act_layer": "relu"}, "groupnorm"),
+        ("grn.GlobalResponseNorm", {"channels_last": True}, "grn"),
+    ],
+)
+def test_norms_of_timm_are_known_with_the_activation_behind_them(name, options, method):
+    pytest.importorskip("timm")
+    module, _, cls = f"timm.layers.{name}".rpartition(".")
+    assert claimed(getattr(library(module), cls)(24, **options))["name"] == method
 
 
 def test_each_row_has_its_proof():

@@ -19,7 +19,7 @@
 #define CHANNEL_H
 enum { MEAN, GAIN, SHIFT, EXTRA, RECIPROCAL, PULL, REST, COEFFICIENTS };
 enum { TOGETHER = 4 };                  /* channels, of all samples, worked on at once */
-enum { RUN = 32 };                       /* lanes of one unit that are added up by themselves */
+enum { RUN = 32 };                       /* lanes of one unit, or channels, that are added up by themselves */
 
 /* How many threads share() would use. */
 static inline int thread_count(void)
@@ -234,7 +234,12 @@ static void T(level_of)(const T(Job) *j, int64_t n)
 {
     int64_t channels = j->plan->channels;
     double sum = 0;
-    for (int64_t c = 0; c < channels; c++) sum += j->var[n * channels + c];
+    for (int64_t c = 0; c < channels;) {
+        int64_t end = channels - c < RUN ? channels : c + RUN;
+        double run = 0;
+        for (; c < end; c++) run += j->var[n * channels + c];
+        sum += run;
+    }
     j->level[n] = sum / channels + j->plan->eps;
 }
 
