@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import normkit as nk
-from normkit.optional import library
+from normkit.optional import let_torchvision_load, library
 from normkit.surgery.recognition import known, memory
 from normkit.surgery.recognition.fingerprint import fingerprint
 from normkit.surgery.recognition.recognize import examine
@@ -160,6 +160,7 @@ def test_where_a_class_asks_for_its_name_the_name_counts(one, other):
     ],
 )
 def test_norms_of_timm_are_known_with_the_activation_behind_them(name, options, method):
+    let_torchvision_load()
     pytest.importorskip("timm")
     module, _, cls = f"timm.layers.{name}".rpartition(".")
     assert claimed(getattr(library(module), cls)(24, **options))["name"] == method
