@@ -35,6 +35,7 @@ class Verdict(NamedTuple):
     least: the smallest effect that would have been found four times in five; NaN where every draw is judged.
     chance: how often chance alone gives such a word; NaN where no interval decides, 1 where it is undecided.
     alone: whether the word is that of the claim by itself, and too many were asked to say so of a table.
+    reach: "full", or "proxy" of a small model in place of a large one. source: where it is claimed.
     bed: where models were trained. paper: what the paper measured.
     """
 

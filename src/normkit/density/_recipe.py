@@ -12,7 +12,11 @@ from normkit import catalog, check
 
 
 class Asked(NamedTuple):
-    """What a flow is to be: the shape of a sample, the numbers that its parts see, and labels."""
+    """What a flow is to be.
+
+    ``event`` is the shape of a sample, ``numbers`` how many numbers its parts see, ``classes`` how many labels,
+    ``depth`` how many parts there are, ``hidden`` how wide their networks.
+    """
 
     event: tuple[int, ...]
     numbers: int
@@ -29,7 +33,8 @@ class Asked(NamedTuple):
 class Recipe(NamedTuple):
     """A whole flow: how its parts are built, how deep it is by default, and of what.
 
-    ``build`` takes what is :class:`Asked`, and the flow's own options. ``axes``: of how many axes an event may be.
+    ``build`` takes what is :class:`Asked`, and the flow's own options. ``depth`` is the default.
+    ``axes``: of how many axes an event may be.
     ``context``, ``labels``: whether its parts see numbers, or labels, that are given. ``small``: options of a smallest
     instance, on which it is tested.
     """

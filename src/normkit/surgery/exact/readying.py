@@ -38,7 +38,10 @@ ELSEWHERE = "is no residual stream"
 
 @dataclass(frozen=True)
 class Need:
-    """One thing that a rewriting needs of a site, whether it is so, how far the copy differs, and else why not."""
+    """One thing that a rewriting ``needs`` of a ``site``: whether it is ``ready``, and else ``why_not``.
+
+    ``difference`` is how far the copy differs.
+    """
 
     site: str
     needs: str

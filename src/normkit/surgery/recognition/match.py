@@ -21,13 +21,15 @@ from normkit.surgery.recognition.specimen import carry, carry_counts
 class Match:
     """What a module was found to be: a claim, and the evidence for it.
 
+    ``kind`` is the module's class.
+
     ``name`` and ``kwargs`` build it by :func:`normkit.create`; ``module`` is it, with the parameters carried over.
     ``error`` is the largest difference in each type, relative to the largest number of its row; ``evidence`` says what
     was tried. ``carried`` names each of its tensors and the module's that it took; ``behind`` the module's own layers
     that act on what was normalized, such as timm's activations, which ``module`` has as well, behind the norm. Where
     there is no match, ``name`` is None and ``why_not`` speaks of the nearest candidate. ``how`` says where the verdict
     is from: ``probed``, ``remembered`` of a module of the same source and configuration, or ``known``, of a class of
-    the same source that was probed at several sizes before this release.
+    the same source that was probed at several sizes before this release. ``sized`` is whether its width is known.
     """
 
     kind: str
