@@ -112,14 +112,14 @@ def test_python_is_marked_as_such():
 def commands(page):
     """Every simple command in the shell blocks of a page."""
     texts = [block.replace("\\\n", "") for block in blocks(page, "bash")]
-    lines = [line.partition("  #")[0].strip() for text in texts for line in text.splitlines()]
+    lines = [f" {line}".partition(" #")[0].strip() for text in texts for line in text.splitlines()]
     return [command.strip() for line in lines for command in line.split("&&") if command.strip()]
 
 
 def test_the_readme_and_the_first_page_of_the_site_agree_on_how_to_get_it():
     readme, first = (blocks(page, "bash")[0] for page in (ROOT / "README.md", DOCS / "index.md"))
     assert readme == first
-    assert readme.startswith("git clone ")
+    assert readme.startswith("# git clone ")
 
 
 ALL_COMMANDS = [(page.name, command) for page in PAGES for command in commands(page)]
