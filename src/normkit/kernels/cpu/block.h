@@ -28,10 +28,10 @@ static inline void T(store)(ELEM *to, const REAL *block, int n, int streaming)
 #endif
 }
 
-/* Starts loading the block after this one, and the memory that its results go to, so that they come meanwhile. */
-static inline void T(fetch_next)(const ELEM *x, const ELEM *grad, ELEM *out, int streaming)
+/* Starts loading what comes a block after these entries, and the memory that its results go to, so that they come meanwhile. */
+static inline void T(fetch_next)(const ELEM *x, const ELEM *grad, ELEM *out, int streaming, int n)
 {
-    for (int i = BLOCK; i < 2 * BLOCK; i += 64 / (int)sizeof(ELEM)) {
+    for (int i = BLOCK; i < BLOCK + n; i += 64 / (int)sizeof(ELEM)) {
         fetch(x + i);
         if (grad) fetch(grad + i);
         if (!streaming) fetch_to(out + i);

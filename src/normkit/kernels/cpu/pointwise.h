@@ -98,7 +98,7 @@ static void T(point_forward_rows)(void *job, int64_t begin, int64_t end)
         if (p->by_row && j->bias) bias = j->bias[row % p->dim];
         EACH_BLOCK(p->width) {
             int64_t start = row * p->width + at;
-            T(fetch_next)(j->x + start, 0, j->out + start, j->streaming);
+            T(fetch_next)(j->x + start, 0, j->out + start, j->streaming, (int)n);
             const float *b = T(read)(j->x + start, room, n);
             float *o = T(place)(j->out + start, room_o, j->streaming);
             T(values)(p->function, b, j->alpha, j->shift, f, n);
@@ -166,7 +166,7 @@ static void T(point_backward_row)(const T(PointJob) *j, int64_t row, float *dgai
     ROOM(room_x); ROOM(room_g); ROOM(room_o);
     sums->gain = sums->bias = 0;
     EACH_BLOCK(p->width) {
-        T(fetch_next)(j->x + start + at, j->grad + start + at, j->out + start + at, j->streaming);
+        T(fetch_next)(j->x + start + at, j->grad + start + at, j->out + start + at, j->streaming, (int)n);
         const float *b = T(read)(j->x + start + at, room_x, n), *g = T(read)(j->grad + start + at, room_g, n);
         float *o = T(place)(j->out + start + at, room_o, j->streaming);
         const float *gain = !p->by_row && j->gain ? j->gain + at : 0;
