@@ -436,4 +436,4 @@ def test_a_mistake_in_a_kernel_is_caught(mistake, monkeypatch, tmp_path):
 @pytest.mark.parametrize("shape, channels_last", [((23, 1), True), ((5, 1, 8), False)])
 def test_of_one_feature_the_gain_and_what_all_share_have_their_own_gradients(shape, channels_last):
     act = lambda *tensors: ops.derf(*tensors, function="tanh", channels_last=channels_last)  # noqa: E731
-    assert_right(act, numbers(*shape).float(), *(torch.full((1,), n) for n in (0.5, 0.3, 1.5)))
+    assert_right(act, numbers(*shape).float(), *(torch.full((1,), n, device=DEVICE) for n in (0.5, 0.3, 1.5)))
