@@ -136,3 +136,79 @@ def _known(name):
     except ValueError:
         return False
     return True
+
+
+WIDTHS_OF_OTHER_THINGS = {
+    **dict.fromkeys(["gbw-batchnorm", "gyrobn-grassmann", "liebn", "riemannian-batchnorm"], "a matrix has n rows"),
+    **dict.fromkeys(["flow-hmc", "flow-imh", "neutra"], "a flow may stand for its width"),
+    "graphsaint-norm": "nodes have no entries",
+    "gyrobn": "a point of a ball, which the batch moves as a whole",
+    "mam-energy-loss": "a sequence has a length",
+    "nd-loss": "the features are a batch's, with their classes",
+    "nsnquant": "keys and values of one head",
+    "phrase-to-node": "words and nodes have a width each",
+    "simplex-classifier": "the classes make the width",
+    "cema-filter": "the classes make the width",
+    "t3a": "features beside classes",
+    "wd-scaling": "a model's width, not a tensor's",
+}
+
+
+def widths(card):
+    """The names that a width may have: of heads, of channels, of vectors; of either where a statistic spans both."""
+    axes = [str(axis) for axis in card.shape.axes]
+    if any("heads" in axis for axis in axes):
+        return {"head_dim"}
+    if not axes[-1].startswith("C"):
+        return {"num_features", "in_channels"}
+    if card.kind.name == "norm" and card.over and "C" not in card.over:
+        return {"num_features"}
+    vectors = {"dim", "in_features", "in_channels"}
+    return vectors | {"num_features"} if card.kind.name == "norm" and " " in card.over else vectors
+
+
+def test_the_width_has_one_name_for_each_kind_of_layout():
+    """Vectors have ``dim``, channels ``num_features``, heads ``head_dim``; a map's two are torch's."""
+    cards = {name: nk.card(name) for name in nk.methods() if nk.card(name).width is not None}
+    other = {name for name, card in cards.items() if card.width.name not in widths(card)}
+    assert other == set(WIDTHS_OF_OTHER_THINGS)
+
+
+@pytest.mark.parametrize(
+    ("name", "typed"),
+    [
+        ("layernorm", "num_features"),
+        ("batchnorm", "dim"),
+        ("dyt", "normalized_shape"),
+        ("rmsnorm", "hidden_size"),
+        ("unifiednorm", "channels"),
+        ("fixup-block", "channels"),
+        ("adaln-zero", "num_features"),
+    ],
+)
+def test_a_width_is_taken_under_the_name_that_others_give_it(name, typed):
+    """What was typed before a width was renamed, and what other libraries call it, builds the same module."""
+    assert repr(nk.create(name, **{typed: 8})) == repr(nk.create(name, 8))
+    assert repr(type(nk.create(name, 8))(**{typed: 8})) == repr(nk.create(name, 8))
+
+
+def test_two_widths_are_refused_by_name():
+    """Nothing is guessed where a call names the width twice."""
+    with pytest.raises(TypeError, match="DyT takes no argument 'num_features'"):
+        nk.create("dyt", dim=8, num_features=8)
+    with pytest.raises(TypeError, match="takes no argument"):
+        nk.create("dyt", channels=8, num_features=8)
+
+
+def test_a_pickle_of_when_the_width_had_another_name_loads():
+    """Its attribute and its arguments move to the name of now."""
+    module = nk.create("adaln-zero", 8).eval()
+    state = module.__dict__.copy()
+    arguments = {"num_features" if key == "dim" else key: value for key, value in state["arguments"].items()}
+    old = {**{key: value for key, value in state.items() if key != "dim"}, "num_features": 8, "arguments": arguments}
+    loaded = type(module).__new__(type(module))
+    loaded.__setstate__(old)
+    x, condition = torch.randn(2, 3, 8), torch.randn(2, 8)
+    for now, then in zip(loaded(x, condition), module(x, condition), strict=True):
+        torch.testing.assert_close(now, then, rtol=0, atol=0)
+    assert repr(loaded) == repr(module)

@@ -37,17 +37,17 @@ class Polynormer(Mixer):
     head c mod heads.
 
     Args:
-        channels: heads times the features of a head.
-        heads: number of heads, a divisor of ``channels``.
+        dim: heads times the features of a head.
+        heads: number of heads, a divisor of ``dim``.
         layers: number of layers.
-        beta: first value of ``beta`` (layers, channels); if negative it starts at 0, under a sigmoid. The authors draw
+        beta: first value of ``beta`` (layers, dim); if negative it starts at 0, under a sigmoid. The authors draw
             it from Xavier's normal distribution before training.
         shared: let queries be the keys.
         sync: join the sums over the nodes of all processes, where one graph is spread over several.
         process_group: the processes to join, default all.
         eps: of the LayerNorm, added to the variance.
 
-    ``module(x)``: x (nodes, channels), one graph. Dropout after each layer is the caller's; so is the local part, a
+    ``module(x)``: x (nodes, dim), one graph. Dropout after each layer is the caller's; so is the local part, a
     graph attention that the authors train first.
 
     Polynormer: Polynomial-Expressive Graph Transformer in Linear Time (Deng et al., 2024), arXiv 2403.01232.
@@ -58,7 +58,7 @@ class Polynormer(Mixer):
 
     def __init__(
         self,
-        channels: int,
+        dim: int,
         *,
         heads: int = 1,
         layers: int = 2,
@@ -69,21 +69,21 @@ class Polynormer(Mixer):
         process_group=None,
     ):
         super().__init__()
-        self.channels = check.size(self, "channels", channels)
+        self.dim = check.size(self, "dim", dim)
         self.heads = check.size(self, "heads", heads)
-        check.divides(self, "heads", heads, "channels", channels)
+        check.divides(self, "heads", heads, "dim", dim)
         check.size(self, "layers", layers)
         self.bounded = check.number(self, "beta", beta) < 0
         self.eps = check.eps(self, eps)
         self.sync, self.process_group = bool(sync), process_group
-        self.beta = nn.Parameter(torch.full((layers, channels), 0.0 if self.bounded else float(beta)))
-        self.layers = nn.ModuleList(_Layer(channels, shared, self.eps) for _ in range(layers))
-        self.output = Linear(channels, channels)
+        self.beta = nn.Parameter(torch.full((layers, dim), 0.0 if self.bounded else float(beta)))
+        self.layers = nn.ModuleList(_Layer(dim, shared, self.eps) for _ in range(layers))
+        self.output = Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """Run all layers on the nodes of one graph."""
         check.floating(self, x)
-        check.shape(self, "x", x, (None, self.channels))
+        check.shape(self, "x", x, (None, self.dim))
         beta = self.beta.sigmoid() if self.bounded else self.beta
         y = statistics.accurate(x)
         with statistics.full_precision(x):
@@ -97,11 +97,11 @@ class Polynormer(Mixer):
 
 
 class _Layer(nn.Module):
-    def __init__(self, channels: int, shared: bool, eps: float):
+    def __init__(self, dim: int, shared: bool, eps: float):
         super().__init__()
-        self.hidden, self.key, self.value = (Linear(channels, channels) for _ in range(3))
-        self.query = None if shared else Linear(channels, channels)
-        self.norm, self.rule = nn.LayerNorm(channels, eps), ops.Row(center=True, eps=eps)
+        self.hidden, self.key, self.value = (Linear(dim, dim) for _ in range(3))
+        self.query = None if shared else Linear(dim, dim)
+        self.norm, self.rule = nn.LayerNorm(dim, eps), ops.Row(center=True, eps=eps)
 
     def attend(self, x: Tensor, heads: int, join: Callable[[Tensor], Tensor]) -> Tensor:
         """Average the values of all nodes by products of sigmoids, and normalize the result."""

@@ -30,7 +30,7 @@ class CInCConv(Transform):
         z = conv(pad(x), weight) + bias,    log_det = H W sum log |diag K|
 
     Args:
-        channels: C.
+        num_features: C.
         kernel_size: a number, or (height, width).
         order: the corner that is padded: "T"op or "B"ottom, "L"eft or "R"ight. Four in a row see all around.
         unit_diagonal: FInC, with ones on the diagonal of K and log_det = 0; else CInC.
@@ -47,7 +47,7 @@ class CInCConv(Transform):
 
     def __init__(
         self,
-        channels: int,
+        num_features: int,
         kernel_size: int | tuple[int, int] = 3,
         *,
         order: str = "TL",
@@ -55,24 +55,24 @@ class CInCConv(Transform):
         bias: bool = False,
     ):
         super().__init__()
-        self.channels = check.size(self, "channels", channels)
+        self.num_features = check.size(self, "num_features", num_features)
         sides = tuple(kernel_size) if isinstance(kernel_size, list | tuple) else (kernel_size, kernel_size)
         if len(sides) != 2:
             raise ValueError(f"{type(self).__name__}: kernel_size must be one number or two, not {kernel_size!r}")
         self.kernel_size = tuple(check.size(self, "kernel_size", side) for side in sides)
         self.order = check.choice(self, "order", order, ORDERS)
         self.unit_diagonal = unit_diagonal
-        self.weight = nn.Parameter(torch.empty(channels, channels, *self.kernel_size))
-        self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
+        self.weight = nn.Parameter(torch.empty(num_features, num_features, *self.kernel_size))
+        self.bias = nn.Parameter(torch.zeros(num_features)) if bias else None
         nn.init.normal_(self.weight, std=0.05)
         row, column = self._corner
         with torch.no_grad():
             tap = self.weight[:, :, row, column]
-            tap.copy_(tap.tril(-1) + torch.eye(channels))
+            tap.copy_(tap.tril(-1) + torch.eye(num_features))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the image of ``x`` (N, C, H, W), and the log-determinant of each sample."""
-        check.channels_first(self, x, self.channels, 4, 4)
+        check.channels_first(self, x, self.num_features, 4, 4)
         wide = reals(self, "x", x, x.shape)
         weight, corner = self._weight(wide.dtype)
         bias = None if self.bias is None else self.bias.to(wide.dtype)
@@ -82,7 +82,7 @@ class CInCConv(Transform):
 
     def inverse(self, z: Tensor) -> Tensor:
         """Return what ``z`` (N, C, H, W) is the image of."""
-        check.channels_first(self, z, self.channels, 4, 4, name="z")
+        check.channels_first(self, z, self.num_features, 4, 4, name="z")
         wide = reals(self, "z", z, z.shape)
         weight, corner = self._weight(wide.dtype)
         shifted = wide if self.bias is None else wide - self.bias.to(wide.dtype).reshape(-1, 1, 1)
@@ -106,7 +106,7 @@ class CInCConv(Transform):
         weight, (row, column) = self.weight.to(dtype), self._corner
         tap = weight[:, :, row, column]
         if self.unit_diagonal:
-            tap = tap.tril(-1) + torch.eye(self.channels, dtype=dtype, device=weight.device)
+            tap = tap.tril(-1) + torch.eye(self.num_features, dtype=dtype, device=weight.device)
         tap = tap.tril()
         height, width = (torch.arange(size, device=weight.device) for size in self.kernel_size)
         at = (height == row).unsqueeze(1) & (width == column)

@@ -40,9 +40,9 @@ class _Projection(nn.Module):
 class _Step(nn.Module):
     """What a step has of its own."""
 
-    def __init__(self, channels: int, hidden: int, layers: int, embedding: tuple[int, int, int], outputs: int):
+    def __init__(self, num_features: int, hidden: int, layers: int, embedding: tuple[int, int, int], outputs: int):
         super().__init__()
-        self.norm_bias, self.norm_log_scale = (nn.Parameter(torch.zeros(1, channels, 1, 1)) for _ in range(2))
+        self.norm_bias, self.norm_log_scale = (nn.Parameter(torch.zeros(1, num_features, 1, 1)) for _ in range(2))
         self.embedding_norm_bias, self.embedding_norm_log_scale = (
             nn.Parameter(torch.zeros(1, embedding[0], 1, 1)) for _ in range(2)
         )
@@ -73,7 +73,7 @@ class NanoFlow(Transform):
     Each layer of the network is relu((conv(h) + norm_bias) exp(norm_log_scale) exp(gate)).
 
     Args:
-        channels: C, even.
+        num_features: C, even.
         hidden: channels of the network.
         num_flows: how many steps.
         embedding_channels: E, of an embedding.
@@ -92,7 +92,7 @@ class NanoFlow(Transform):
 
     def __init__(
         self,
-        channels: int,
+        num_features: int,
         *,
         hidden: int,
         num_flows: int,
@@ -103,23 +103,24 @@ class NanoFlow(Transform):
         layers: int = 6,
     ):
         super().__init__()
-        self.channels = check.size(self, "channels", channels)
-        check.divides(self, "halves", 2, "channels", channels)
+        self.num_features = check.size(self, "num_features", num_features)
+        check.divides(self, "halves", 2, "num_features", num_features)
         self.height, self.width = check.size(self, "height", height), check.size(self, "width", width)
         self.coupling = check.choice(self, "coupling", coupling, ("affine", "additive"))
         check.size(self, "hidden", hidden)
         embedding = check.size(self, "embedding_channels", embedding_channels), height, width
-        inputs = [channels // 2 + embedding_channels, *[hidden] * (check.size(self, "layers", layers) - 1)]
+        inputs = [num_features // 2 + embedding_channels, *[hidden] * (check.size(self, "layers", layers) - 1)]
         self.estimator = nn.ModuleList(_Layer(size, hidden) for size in inputs)
-        outputs = channels if coupling == "affine" else channels // 2
+        outputs = num_features if coupling == "affine" else num_features // 2
         self.steps = nn.ModuleList(
-            _Step(channels, hidden, layers, embedding, outputs) for _ in range(check.size(self, "num_flows", num_flows))
+            _Step(num_features, hidden, layers, embedding, outputs)
+            for _ in range(check.size(self, "num_flows", num_flows))
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the image of ``x`` (N, C, H, W), and the log-determinant of each sample."""
-        check.channels_first(self, x, self.channels, 4, 4)
-        z = reals(self, "x", x, (None, self.channels, self.height, self.width))
+        check.channels_first(self, x, self.num_features, 4, 4)
+        z = reals(self, "x", x, (None, self.num_features, self.height, self.width))
         log_det = z.new_zeros(len(z))
         for step in self._steps:
             z, change = self._step(step, _norm(z, step.norm_bias, step.norm_log_scale))
@@ -129,8 +130,8 @@ class NanoFlow(Transform):
 
     def inverse(self, z: Tensor) -> Tensor:
         """Return what ``z`` (N, C, H, W) is the image of."""
-        check.channels_first(self, z, self.channels, 4, 4, name="z")
-        x = reals(self, "z", z, (None, self.channels, self.height, self.width))
+        check.channels_first(self, z, self.num_features, 4, 4, name="z")
+        x = reals(self, "z", z, (None, self.num_features, self.height, self.width))
         for step in reversed(self._steps):
             known, other = x.chunk(2, 1)
             shift, log_scale = self._affine(step, known)
@@ -144,7 +145,7 @@ class NanoFlow(Transform):
 
         The shared network's are set in the first step, for all.
         """
-        z = reals(self, "x", x, (None, self.channels, self.height, self.width))
+        z = reals(self, "x", x, (None, self.num_features, self.height, self.width))
         for number, step in enumerate(self._steps):
             _set(z, step.norm_bias, step.norm_log_scale)
             _set(step.embedding, step.embedding_norm_bias, step.embedding_norm_log_scale)

@@ -32,7 +32,7 @@ class TailLU(Transform):
         z = W x + bias,    W = [[L1 U1, 0], [cross, L3 U3]],    log_det = sum log diag
 
     Args:
-        features: D.
+        dim: D.
         num_heavy: how many coordinates, the last, are heavy.
         eps: the least diagonal.
 
@@ -43,26 +43,26 @@ class TailLU(Transform):
     Marginal Tail-Adaptive Normalizing Flows (Laszkiewicz et al., 2022), arXiv 2206.10311.
     """
 
-    def __init__(self, features: int, *, num_heavy: int, eps: float = 1e-3):
+    def __init__(self, dim: int, *, num_heavy: int, eps: float = 1e-3):
         super().__init__()
-        self.features = check.size(self, "features", features)
-        self.num_heavy = check.size(self, "num_heavy", num_heavy, 0, self.features)
+        self.dim = check.size(self, "dim", dim)
+        self.num_heavy = check.size(self, "num_heavy", num_heavy, 0, self.dim)
         self.eps = check.eps(self, eps)
         if self.eps >= 1:
             raise ValueError(f"{type(self).__name__}: eps must be below 1, where the identity is, not {eps}")
-        light = features - num_heavy
+        light = dim - num_heavy
         start = math.log(math.expm1(1 - self.eps))
         for name, n in (("light", light), ("heavy", num_heavy)):
             self.register_parameter(f"{name}_lower", nn.Parameter(torch.zeros(n * (n - 1) // 2)))
             self.register_parameter(f"{name}_upper", nn.Parameter(torch.zeros(n * (n - 1) // 2)))
             self.register_parameter(f"{name}_diagonal", nn.Parameter(torch.full((n,), start)))
         self.cross = nn.Parameter(torch.full((num_heavy, light), 1e-4))
-        self.bias = nn.Parameter(torch.zeros(features))
+        self.bias = nn.Parameter(torch.zeros(dim))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the image of ``x`` (N, D), and the log-determinant of each sample."""
-        wide = reals(self, "x", x, (None, self.features))
-        light, heavy = wide.split([self.features - self.num_heavy, self.num_heavy], 1)
+        wide = reals(self, "x", x, (None, self.dim))
+        light, heavy = wide.split([self.dim - self.num_heavy, self.num_heavy], 1)
         lower, upper = self._factors("light", wide.dtype)
         heavy_lower, heavy_upper = self._factors("heavy", wide.dtype)
         crossed = F.linear(light, accurate(self.cross).to(wide.dtype))
@@ -73,8 +73,8 @@ class TailLU(Transform):
 
     def inverse(self, z: Tensor) -> Tensor:
         """Return what ``z`` (N, D) is the image of."""
-        wide = reals(self, "z", z, (None, self.features)) - accurate(self.bias)
-        light, heavy = wide.split([self.features - self.num_heavy, self.num_heavy], 1)
+        wide = reals(self, "z", z, (None, self.dim)) - accurate(self.bias)
+        light, heavy = wide.split([self.dim - self.num_heavy, self.num_heavy], 1)
         light = self._solved("light", light)
         heavy = self._solved("heavy", heavy - F.linear(light, accurate(self.cross).to(wide.dtype)))
         return torch.cat([light, heavy], 1).to(z.dtype)

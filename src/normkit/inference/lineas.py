@@ -35,7 +35,7 @@ class LinEAS(Method):
     start.
 
     Args:
-        num_features: D.
+        dim: D.
         sparsity: how far a step of size 1 moves each number to the identity.
         group_sparsity: how far it moves the layer as a whole.
 
@@ -44,18 +44,18 @@ class LinEAS(Method):
     LinEAS (2025), arXiv 2503.10679.
     """
 
-    def __init__(self, num_features: int, *, sparsity: float = 0.0, group_sparsity: float = 0.0):
+    def __init__(self, dim: int, *, sparsity: float = 0.0, group_sparsity: float = 0.0):
         super().__init__()
-        self.num_features = check.size(self, "num_features", num_features)
+        self.dim = check.size(self, "dim", dim)
         self.sparsity = check.number(self, "sparsity", sparsity, 0.0)
         self.group_sparsity = check.number(self, "group_sparsity", group_sparsity, 0.0)
         self.strength = 1.0
-        self.weight = nn.Parameter(torch.ones(num_features))
-        self.bias = nn.Parameter(torch.zeros(num_features))
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.bias = nn.Parameter(torch.zeros(dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map ``x``, whose last axis has ``num_features`` entries."""
-        check.features_last(self, x, self.num_features)
+        """Map ``x``, whose last axis has ``dim`` entries."""
+        check.features_last(self, x, self.dim)
         wide = accurate(x)
         mapped = accurate(self.weight) * wide + accurate(self.bias)
         return (wide + self.strength * (mapped - wide)).to(x.dtype)
@@ -65,8 +65,8 @@ class LinEAS(Method):
 
         Of sets that are not of one size the quantiles of the larger are taken where the smaller has its own.
         """
-        check.values(self, "x", x, (None, self.num_features), x)
-        check.values(self, "y", y, (None, self.num_features), x)
+        check.values(self, "x", x, (None, self.dim), x)
+        check.values(self, "y", y, (None, self.dim), x)
         u, v = (accurate(value).sort(0).values for value in (x, y))
         if len(u) != len(v):
             steps = (torch.arange(min(len(u), len(v)), device=u.device, dtype=u.dtype) + 0.5) / min(len(u), len(v))

@@ -4,6 +4,11 @@
 >>> torch = {"torch.nn.LayerNorm": "normalized_shape=dim eps elementwise_affine=affine"}
 >>> bind("norm", inspect.signature(norm), (8, 1e-3), {"elementwise_affine": False}, torch)
 <BoundArguments (dim=8, eps=0.001, affine=False)>
+
+The width, which a method takes first, may have any name that libraries give it:
+
+>>> bind("norm", inspect.signature(norm), (), {"num_features": 8})
+<BoundArguments (dim=8)>
 """
 
 from __future__ import annotations
@@ -13,6 +18,11 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+WIDTHS = (
+    *("dim", "num_features", "in_features", "in_channels"),  # ours, by layout
+    *("normalized_shape", "num_channels", "channels", "features", "hidden_size", "hidden"),
+)
 
 
 def read(form: str) -> dict[str, str]:
@@ -46,6 +56,7 @@ def bind(
         sensible: whether the values make sense as they were understood; if not, the next form is tried.
     """
     forms = [read(text) for text in (called or {}).values()]
+    kwargs = kwargs if args else _with_own_width(signature, kwargs)
     bindings = []
     problem = None
     for pair in _readings(signature, forms, args, kwargs):
@@ -63,6 +74,20 @@ def bind(
     if not bindings:
         raise TypeError(_refusal(name, signature, forms, kwargs, problem)) from None
     return bindings[0]
+
+
+def rename(names: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
+    """The same values in the same order, one under another name."""
+    return {new if key == old else key: value for key, value in names.items()}
+
+
+def _with_own_width(signature: inspect.Signature, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The keywords, with the method's name of its width where a call has another's."""
+    width = next(iter(signature.parameters), "")
+    others = [key for key in kwargs if key in WIDTHS and key not in signature.parameters]
+    if width not in WIDTHS or width in kwargs or len(others) != 1:
+        return kwargs
+    return rename(kwargs, others[0], width)
 
 
 def take_forms(cls: type, called: Mapping[str, str]) -> None:

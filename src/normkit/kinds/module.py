@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check
-from normkit.kinds.arguments import bind
+from normkit.kinds.arguments import WIDTHS, bind, rename
 from normkit.kinds.kind import (
     MODULE_LINES,
     NORM_LINES,
@@ -112,6 +112,14 @@ class Method(nn.Module):
         """The number that an attribute holds by now: eps and momentum may be set."""
         now = getattr(self, key, value)
         return now if type(now) is type(value) is float else value
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take a pickle of when the width had another name."""
+        old = next(iter(state.get("arguments", ())), None)
+        width = next(iter(self.card.signature.parameters), None)
+        if old != width and old in WIDTHS and width in WIDTHS:
+            state = {**rename(state, old, width), "arguments": rename(state["arguments"], old, width)}
+        super().__setstate__(state)
 
     def __prepare_scriptable__(self):
         """Refuse what torch.jit.script would fail at, line by line."""

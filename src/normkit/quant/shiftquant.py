@@ -43,7 +43,7 @@ class ShiftQuant(Method):
     No entry is clipped. A channel of zeros is in the last group.
 
     Args:
-        num_channels: size of the last axis.
+        dim: size of the last axis.
         bits: of a number.
         num_groups: how many scales.
         stochastic: round up with the probability of the rest, so that the mean is exact.
@@ -53,9 +53,9 @@ class ShiftQuant(Method):
     Towards Accurate and Efficient Sub-8-Bit Integer Training (2024), arXiv 2411.10948.
     """
 
-    def __init__(self, num_channels: int, *, bits: int = 4, num_groups: int = 4, stochastic: bool = False):
+    def __init__(self, dim: int, *, bits: int = 4, num_groups: int = 4, stochastic: bool = False):
         super().__init__()
-        self.num_channels = check.size(self, "num_channels", num_channels)
+        self.dim = check.size(self, "dim", dim)
         self.bits = check.size(self, "bits", bits, least=2, most=16)
         self.num_groups = check.size(self, "num_groups", num_groups, most=64)
         self.stochastic = bool(stochastic)
@@ -70,10 +70,10 @@ class ShiftQuant(Method):
     @torch.no_grad()
     def codes(self, x: Tensor) -> Codes:
         """Return whole numbers, groups and the first scale, in the accurate type."""
-        check.features_last(self, x, self.num_channels)
+        check.features_last(self, x, self.dim)
         wide = accurate(x.detach())
-        sizes = wide.abs().reshape(-1, self.num_channels)
-        sizes = torch.cat([sizes, sizes.new_zeros(1, self.num_channels)]).amax(0)  # an empty batch has a size of 0
+        sizes = wide.abs().reshape(-1, self.dim)
+        sizes = torch.cat([sizes, sizes.new_zeros(1, self.dim)]).amax(0)  # an empty batch has a size of 0
         largest = sizes.amax()
         bounds = largest * torch.exp2(-torch.arange(1, self.num_groups, device=x.device, dtype=wide.dtype))
         group = (sizes.unsqueeze(1) <= bounds).sum(1)

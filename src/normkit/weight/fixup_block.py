@@ -35,7 +35,7 @@ class FixupBlock(Method):
     shortcut is x; where the shape changes it is made of x + bias1a.
 
     Args:
-        channels: of the input.
+        in_channels: of the input.
         out_channels: of the result; None: the same.
         stride: of the first 3x3 convolution.
         shortcut: what a change of shape takes: ``"pad"``, every stride-th pixel and as many channels of zeros, which
@@ -51,7 +51,7 @@ class FixupBlock(Method):
 
     def __init__(
         self,
-        channels: int,
+        in_channels: int,
         *,
         out_channels: int | None = None,
         stride: int = 1,
@@ -60,17 +60,17 @@ class FixupBlock(Method):
         num_layers: int | None = None,
     ):
         super().__init__()
-        self.channels = check.size(self, "channels", channels)
-        self.out_channels = channels if out_channels is None else check.size(self, "out_channels", out_channels)
+        self.in_channels = check.size(self, "in_channels", in_channels)
+        self.out_channels = in_channels if out_channels is None else check.size(self, "out_channels", out_channels)
         self.stride = check.size(self, "stride", stride)
         self.shortcut = check.choice(self, "shortcut", shortcut, ("pad", "conv"))
         self.bottleneck = bool(bottleneck)
-        self.changes = self.stride != 1 or self.out_channels != channels
+        self.changes = self.stride != 1 or self.out_channels != in_channels
         self._build()
         self._start(1 if num_layers is None else check.size(self, "num_layers", num_layers))
 
     def _build(self) -> None:
-        before, after = self.channels, self.out_channels
+        before, after = self.in_channels, self.out_channels
         if self.changes and self.shortcut == "pad" and after != 2 * before:
             raise ValueError(
                 f"{type(self).__name__}: out_channels must be {2 * before} where shortcut='pad' changes the shape, not "
@@ -103,7 +103,7 @@ class FixupBlock(Method):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the block to ``x`` (N, C, H, W)."""
-        check.channels_first(self, x, self.channels, least=4, most=4)
+        check.channels_first(self, x, self.in_channels, least=4, most=4)
         h = first = x + self._number("bias1a", x)
         for place in range(1, self.last):
             h = F.relu(getattr(self, f"conv{place}")(h) + self._number(f"bias{place}b", x))

@@ -79,7 +79,7 @@ class NFBlock(Method):
     the deviation expected at its input.
 
     Args:
-        channels: of the input.
+        in_channels: of the input.
         out_channels: of the result; None: the same.
         stride: of conv1 and of the shortcut.
         alpha: share of the branch.
@@ -105,7 +105,7 @@ class NFBlock(Method):
 
     def __init__(
         self,
-        channels: int,
+        in_channels: int,
         *,
         out_channels: int | None = None,
         stride: int = 1,
@@ -119,19 +119,19 @@ class NFBlock(Method):
         stochdepth_rate: float = 0.0,
     ):
         super().__init__()
-        self.channels = check.size(self, "channels", channels)
-        outs = channels if out_channels is None else check.size(self, "out_channels", out_channels)
+        self.in_channels = check.size(self, "in_channels", in_channels)
+        outs = in_channels if out_channels is None else check.size(self, "out_channels", out_channels)
         check.size(self, "stride", stride)
         self.alpha, self.beta = check.number(self, "alpha", alpha), check.number(self, "beta", beta)
         ratio = check.number(self, "bottleneck_ratio", bottleneck_ratio, 0.0, check.LARGEST, open_low=True)
-        width = check.size(self, "channels times bottleneck_ratio", int(outs * ratio))
+        width = check.size(self, "out_channels times bottleneck_ratio", int(outs * ratio))
         check.size(self, "kernel_size", kernel_size, most=1023)
         self.activation = check.choice(self, "activation", activation, tuple(ACTIVATIONS))
         self.stochdepth_rate = check.number(self, "stochdepth_rate", stochdepth_rate, 0.0, 1.0)
         check.eps(self, eps)
-        sizes = [("0", channels, width, 1, 1), ("1", width, width, kernel_size, stride), ("2", width, outs, 1, 1)]
-        if stride > 1 or outs != channels:
-            sizes.append(("_shortcut", channels, outs, 1, stride))
+        sizes = [("0", in_channels, width, 1, 1), ("1", width, width, kernel_size, stride), ("2", width, outs, 1, 1)]
+        if stride > 1 or outs != in_channels:
+            sizes.append(("_shortcut", in_channels, outs, 1, stride))
         for name, before, after, kernel, step in sizes:
             setattr(self, f"conv{name}", NFConv2d(before, after, kernel, step, eps))
         if len(sizes) < 4:
@@ -141,11 +141,11 @@ class NFBlock(Method):
 
     def _hidden(self, channels: int, ratio: float) -> int:
         ratio = check.number(self, "se_ratio", ratio, 0.0, check.LARGEST, open_low=True)
-        return check.size(self, "channels times se_ratio", int(channels * ratio))
+        return check.size(self, "out_channels times se_ratio", int(channels * ratio))
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the block to ``x`` (N, C, H, W)."""
-        check.channels_first(self, x, self.channels, least=4, most=4)
+        check.channels_first(self, x, self.in_channels, least=4, most=4)
         o = self._act(x) * self.beta
         shortcut = x if self.conv_shortcut is None else self.conv_shortcut(o)
         o = self.conv2(self._act(self.conv1(self._act(self.conv0(o)))))

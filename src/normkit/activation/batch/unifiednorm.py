@@ -51,7 +51,7 @@ class UnifiedNorm(Running, Norm):
     into it.
 
     Args:
-        channels: C, the size of the last axis.
+        num_features: C, the size of the last axis.
         window_size: batches in the window, or a pair (forward, backward).
         warmup_iters: steps that use the batch's own statistic.
         outlier_filtration: True for vision, False for text.
@@ -77,7 +77,7 @@ class UnifiedNorm(Running, Norm):
 
     def __init__(
         self,
-        channels: int,
+        num_features: int,
         *,
         window_size: int | tuple[int, int] = 4,
         warmup_iters: int = 4000,
@@ -88,7 +88,7 @@ class UnifiedNorm(Running, Norm):
         process_group=None,
     ):
         super().__init__()
-        self.channels = check.size(self, "channels", channels)
+        self.num_features = check.size(self, "num_features", num_features)
         pair = tuple(window_size) if isinstance(window_size, tuple | list) else (window_size, window_size)
         if len(pair) != 2:
             raise ValueError(f"UnifiedNorm: window_size must be an integer or a pair, not {window_size!r}")
@@ -98,20 +98,20 @@ class UnifiedNorm(Running, Norm):
         self.eps = check.eps(self, eps)
         self.momentum = check.number(self, "momentum", momentum, 0, 1)
         self.sync, self.process_group = sync, process_group
-        self.weight = nn.Parameter(torch.ones(channels))
-        self.bias = nn.Parameter(torch.zeros(channels))
+        self.weight = nn.Parameter(torch.ones(num_features))
+        self.bias = nn.Parameter(torch.zeros(num_features))
         self.keep(
-            running_var=torch.ones(channels),
-            ema_gz=torch.zeros(channels),
+            running_var=torch.ones(num_features),
+            ema_gz=torch.zeros(num_features),
             iters=torch.zeros(1, dtype=torch.int64),
-            buffer_x2=torch.zeros(self.window[0], channels),
-            buffer_gz=torch.zeros(self.window[1], channels),
+            buffer_x2=torch.zeros(self.window[0], num_features),
+            buffer_gz=torch.zeros(self.window[1], num_features),
             skip_counter=torch.zeros(1, dtype=torch.int64),
         )
 
     def forward(self, x: Tensor, pad_mask: Tensor | None = None) -> Tensor:
         """Normalize ``x``; in training move the windows and the running averages."""
-        check.features_last(self, x, self.channels)
+        check.features_last(self, x, self.num_features)
         if x.dim() not in (2, 3):
             raise ValueError(f"UnifiedNorm: x must have shape (N, T, C) or (N, C), but its shape is {tuple(x.shape)}")
         if pad_mask is not None:

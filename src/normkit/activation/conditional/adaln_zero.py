@@ -22,7 +22,7 @@ from normkit.norm import Norm
     example={"condition_features": 6},
     replaces=("adaptive-layernorm", "layernorm"),
     aliases={"AdaLayerNormZero": {}, "AdaLayerNormZeroSingle": {"sublayers": 1}},
-    called={"diffusers' AdaLayerNormZero": "embedding_dim=num_features"},
+    called={"diffusers' AdaLayerNormZero": "embedding_dim=dim"},
     provenance="diffusers' equations in float64 in tests/activation/test_conditional_neighbours.py",
     exempt=BY_ROWS,
 )
@@ -42,7 +42,7 @@ class AdaLNZero(Norm):
     norm. ``modulation`` is a linear layer that starts at zero: gates of 0 make the block the identity.
 
     Args:
-        num_features: C.
+        dim: C.
         condition_features: size of the condition, C by default.
         sublayers: 2 for a block of two sublayers; 1 for shift, scale and gate alone, as of a block whose sublayers
             work side by side.
@@ -54,22 +54,20 @@ class AdaLNZero(Norm):
     Scalable Diffusion Models with Transformers (Peebles, Xie, 2022), arXiv 2212.09748; the order is diffusers'.
     """
 
-    def __init__(
-        self, num_features: int, *, condition_features: int | None = None, sublayers: int = 2, eps: float = 1e-6
-    ):
+    def __init__(self, dim: int, *, condition_features: int | None = None, sublayers: int = 2, eps: float = 1e-6):
         super().__init__()
-        self.num_features = check.size(self, "num_features", num_features)
-        condition_features = num_features if condition_features is None else condition_features
+        self.dim = check.size(self, "dim", dim)
+        condition_features = dim if condition_features is None else condition_features
         self.condition_features = check.size(self, "condition_features", condition_features)
         self.sublayers = check.size(self, "sublayers", sublayers, 1, 2)
         self.rule = ops.Row(center=True, eps=check.eps(self, eps))
-        self.modulation = nn.Linear(condition_features, 3 * sublayers * num_features)
+        self.modulation = nn.Linear(condition_features, 3 * sublayers * dim)
         nn.init.zeros_(self.modulation.weight)
         nn.init.zeros_(self.modulation.bias)
 
     def forward(self, x: Tensor, condition: Tensor) -> tuple[Tensor, ...]:
         """Normalize ``x``, modulate it with ``condition``, and return what the block needs further."""
-        check.values(self, "x", x, (None, None, self.num_features), x)
+        check.values(self, "x", x, (None, None, self.dim), x)
         check.values(self, "condition", condition, (x.shape[0], self.condition_features), x)
         h = ops.row_norm(statistics.accurate(x), rule=self.rule)
         vectors = run(self.modulation, F.silu(condition)).to(h.dtype)

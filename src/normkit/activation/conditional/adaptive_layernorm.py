@@ -25,7 +25,7 @@ from normkit.norm import Norm
         "AdaLayerNormContinuous": {"scale_first": True, "affine": True, "eps": 1e-5},
     },
     called={
-        "diffusers' AdaLayerNormContinuous": "embedding_dim=num_features conditioning_embedding_dim=condition_features "
+        "diffusers' AdaLayerNormContinuous": "embedding_dim=dim conditioning_embedding_dim=condition_features "
         "elementwise_affine=affine eps",
     },
     invariant=("shift", "scale"),
@@ -45,7 +45,7 @@ class AdaptiveLayerNorm(Norm):
     as a plain layer norm. The gates of adaLN-Zero belong to the block, not to the norm.
 
     Args:
-        num_features: C.
+        dim: C.
         condition_features: size of the condition, C by default.
         eps: added to the biased variance under the root.
         scale_first: ``modulation`` gives the scale before the shift, as in diffusers' AdaLayerNormContinuous.
@@ -61,7 +61,7 @@ class AdaptiveLayerNorm(Norm):
 
     def __init__(
         self,
-        num_features: int,
+        dim: int,
         *,
         condition_features: int | None = None,
         eps: float = 1e-6,
@@ -69,20 +69,20 @@ class AdaptiveLayerNorm(Norm):
         affine: bool = False,
     ):
         super().__init__()
-        self.num_features = check.size(self, "num_features", num_features)
-        condition_features = num_features if condition_features is None else condition_features
+        self.dim = check.size(self, "dim", dim)
+        condition_features = dim if condition_features is None else condition_features
         self.condition_features = check.size(self, "condition_features", condition_features)
         self.rule = ops.Row(center=True, eps=check.eps(self, eps))
         self.scale_first = bool(scale_first)
-        self.register_parameter("weight", nn.Parameter(torch.ones(num_features)) if affine else None)
-        self.register_parameter("bias", nn.Parameter(torch.zeros(num_features)) if affine else None)
-        self.modulation = nn.Linear(condition_features, 2 * num_features)
+        self.register_parameter("weight", nn.Parameter(torch.ones(dim)) if affine else None)
+        self.register_parameter("bias", nn.Parameter(torch.zeros(dim)) if affine else None)
+        self.modulation = nn.Linear(condition_features, 2 * dim)
         nn.init.zeros_(self.modulation.weight)
         nn.init.zeros_(self.modulation.bias)
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """Normalize ``x`` and modulate it with ``condition``."""
-        check.values(self, "x", x, (None, None, self.num_features), x)
+        check.values(self, "x", x, (None, None, self.dim), x)
         check.values(self, "condition", condition, (x.shape[0], self.condition_features), x)
         h = ops.row_norm(statistics.accurate(x), self.weight, self.bias, self.rule)
         first, second = run(self.modulation, F.silu(condition)).unsqueeze(1).chunk(2, dim=-1)

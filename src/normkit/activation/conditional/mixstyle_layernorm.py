@@ -34,7 +34,7 @@ class MixStyleLayerNorm(Norm):
     normalized.
 
     Args:
-        num_features: C.
+        dim: C.
         p: probability of being active.
         alpha: of the Beta distribution.
         eps: added to the standard deviation.
@@ -47,13 +47,13 @@ class MixStyleLayerNorm(Norm):
     Differs from the authors' code in: the gradient through the deviation of a constant frame is 0, not NaN.
     """
 
-    def __init__(self, num_features: int, *, p: float = 0.5, alpha: float = 0.1, eps: float = 1e-6):
+    def __init__(self, dim: int, *, p: float = 0.5, alpha: float = 0.1, eps: float = 1e-6):
         super().__init__()
-        self.num_features = check.size(self, "num_features", num_features)
+        self.dim = check.size(self, "dim", dim)
         self.p = check.number(self, "p", p, 0, 1)
         self.alpha = check.number(self, "alpha", alpha, 0, open_low=True)
-        self.rule = ops.Row(center=True, eps=check.eps(self, eps), eps_place="outside").unbiased(num_features)
-        self.affine = nn.Linear(num_features, 2 * num_features)
+        self.rule = ops.Row(center=True, eps=check.eps(self, eps), eps_place="outside").unbiased(dim)
+        self.affine = nn.Linear(dim, 2 * dim)
         nn.init.xavier_uniform_(self.affine.weight)
 
     def forward(
@@ -70,8 +70,8 @@ class MixStyleLayerNorm(Norm):
         return torch.where(active, self._mix(x, condition, permutation, self._draw(x)), x)
 
     def _check(self, x: Tensor, condition: Tensor, permutation: Tensor | None, mix: Tensor | None) -> None:
-        check.values(self, "x", x, (None, None, self.num_features), x)
-        check.values(self, "condition", condition, (x.shape[0], 1, self.num_features), x)
+        check.values(self, "x", x, (None, None, self.dim), x)
+        check.values(self, "condition", condition, (x.shape[0], 1, self.dim), x)
         if (permutation is None) != (mix is None):
             missing = "permutation" if permutation is None else "mix"
             raise ValueError(f"MixStyleLayerNorm: permutation and mix come together, but {missing} is missing")

@@ -35,7 +35,7 @@ class MotionLayerNorm(Norm):
     the module starts as a plain layer norm.
 
     Args:
-        num_features: C.
+        dim: C.
         condition_features: size of the condition's last axis.
         normalize: apply the layer norm.
         eps: added to the biased variance under the root.
@@ -46,19 +46,19 @@ class MotionLayerNorm(Norm):
     arXiv 2303.11926.
     """
 
-    def __init__(self, num_features: int, *, condition_features: int, normalize: bool = True, eps: float = 1e-5):
+    def __init__(self, dim: int, *, condition_features: int, normalize: bool = True, eps: float = 1e-5):
         super().__init__()
-        self.num_features = check.size(self, "num_features", num_features)
+        self.dim = check.size(self, "dim", dim)
         self.condition_features = check.size(self, "condition_features", condition_features)
         self.normalize = bool(normalize)
         self.rule = ops.Row(center=True, eps=check.eps(self, eps))
-        self.reduce = nn.Linear(condition_features, num_features)
-        self.gamma = constant(num_features, 1.0)
-        self.beta = constant(num_features, 0.0)
+        self.reduce = nn.Linear(condition_features, dim)
+        self.gamma = constant(dim, 1.0)
+        self.beta = constant(dim, 0.0)
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """Normalize ``x`` and modulate it with ``condition``."""
-        check.features_last(self, x, self.num_features)
+        check.features_last(self, x, self.dim)
         self._check_condition(x, condition)
         exact = statistics.accurate(x)
         h = ops.row_norm(exact, rule=self.rule) if self.normalize else exact

@@ -46,19 +46,19 @@ class CumulativeGroupNorm(Norm):
     v_t is not the variance of the steps so far: each q_s is taken around the mean that was known at s.
 
     Args:
-        channels: size of the last axis.
+        num_features: size of the last axis.
         eps: added to v_t under the root.
 
-    Input ``(N, T, ..., channels)``. :meth:`stream` takes a sequence piece by piece.
+    Input ``(N, T, ..., num_features)``. :meth:`stream` takes a sequence piece by piece.
 
     Group Normalization (Wu, He, 2018), arXiv 1803.08494, over the past as in transformers' Gemma 3n.
     """
 
-    def __init__(self, channels: int, *, eps: float = 1e-3):
+    def __init__(self, num_features: int, *, eps: float = 1e-3):
         super().__init__()
-        self.channels = check.size(self, "channels", channels)
+        self.num_features = check.size(self, "num_features", num_features)
         self.eps = check.eps(self, eps)
-        self.weight = nn.Parameter(torch.ones(channels))
+        self.weight = nn.Parameter(torch.ones(num_features))
 
     @by_parts
     def forward(self, x: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class CumulativeGroupNorm(Norm):
 
     def stream(self, x: Tensor, past: Past | None = None) -> tuple[Tensor, Past]:
         """Normalize the next piece of a sequence behind ``past`` (None: it begins); return it and the new past."""
-        check.features_last(self, x, self.channels, least=3)
+        check.features_last(self, x, self.num_features, least=3)
         z = accurate(x).flatten(2)
         origin, squares, steps = self._empty_past(z) if past is None else self._check_past(past, x, z)
         around = z - origin[:, None, None]  # so that sums stay small

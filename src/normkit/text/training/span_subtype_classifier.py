@@ -43,7 +43,7 @@ class SpanSubtypeClassifier(Method):
     The subtypes' gradient flows into the entity classifier, too. A span without tokens has a vector of about -1e30.
 
     Args:
-        hidden: the width of h.
+        in_features: the width of h.
         entity_types: how many kinds of entities.
         subtypes: how many classes each layer of subtypes has, by the layer's name.
         size_dim: the width of the embedding of sizes.
@@ -52,7 +52,7 @@ class SpanSubtypeClassifier(Method):
         adjacent: give the span's vector a second time; of its neighbours, which the name promises, nothing is read.
         dropout: probability of r's entries to be dropped in training.
 
-    ``module(h, masks, sizes)``: (B, T, hidden) whose first token represents all, booleans (B, S, T), (B, S) -> entity
+    ``module(h, masks, sizes)``: (B, T, in_features), first token for all, booleans (B, S, T), (B, S) -> entity
     logits (B, S, E), then the logits of each layer. ``module.loss(entity_logits, entity_labels, mask, subtype_labels,
     *subtype_logits)``: the sum of the cross-entropies, each the mean over the spans of the mask; labels (B, S), and (B,
     S, layers).
@@ -62,7 +62,7 @@ class SpanSubtypeClassifier(Method):
 
     def __init__(
         self,
-        hidden: int,
+        in_features: int,
         entity_types: int,
         subtypes: Mapping[str, int],
         size_dim: int = 25,
@@ -72,14 +72,14 @@ class SpanSubtypeClassifier(Method):
         dropout: float = 0.1,
     ):
         super().__init__()
-        self.hidden = check.size(self, "hidden", hidden)
+        self.in_features = check.size(self, "in_features", in_features)
         self.entity_types = check.size(self, "entity_types", entity_types)
         self.max_size = check.size(self, "max_size", max_size)
         self.subtype_input = check.choice(self, "subtype_input", subtype_input, INPUTS)
         self.adjacent = check.choice(self, "adjacent", adjacent, (True, False))
         self.dropout = check.number(self, "dropout", dropout, 0.0, 1.0)
         self.classes = {layer: check.size(self, f"subtypes[{layer!r}]", count) for layer, count in subtypes.items()}
-        width = (3 if adjacent else 2) * hidden + check.size(self, "size_dim", size_dim)
+        width = (3 if adjacent else 2) * in_features + check.size(self, "size_dim", size_dim)
         self.size = nn.Embedding(max_size, size_dim)
         self.entity = nn.Linear(width, entity_types)
         wide = width + (entity_types if subtype_input == "logits" else 0)
@@ -87,7 +87,7 @@ class SpanSubtypeClassifier(Method):
 
     def forward(self, h: Tensor, masks: Tensor, sizes: Tensor) -> tuple[Tensor, ...]:
         """Return the logits of entities, then those of each layer of subtypes."""
-        check.values(self, "h", h, (None, None, self.hidden), h)
+        check.values(self, "h", h, (None, None, self.in_features), h)
         check.mask(self, "masks", masks, (len(h), None, h.shape[1]), h)
         check.index(self, "sizes", sizes, masks.shape[:2], self.max_size, h)
         r = F.dropout(self._read(h, masks, sizes), self.dropout, self.training)
