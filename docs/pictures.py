@@ -471,8 +471,8 @@ def moons(count: int = 512) -> Tensor:
 
 
 def learned(flow: str) -> Picture | None:
-    """Draw what is on file of a flow: what it learned of two half moons; None for flows of images."""
-    record = json.loads(LEARNED.read_text(encoding="utf-8")).get(flow)
+    """Draw what a flow learned of two half moons, now if it is not on file; None for flows of images."""
+    record = json.loads(LEARNED.read_text(encoding="utf-8")).get(flow) or learn(flow)
     if record is None:
         return None
     drawn = _shaded([[int(shade) for shade in row] for row in record["shades"]], 0, 0, cell=7)

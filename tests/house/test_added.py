@@ -31,7 +31,6 @@ ELSEWHERE = {  # tests of the house that are not run of the copy
     "test_pages.py::test_every_page_says_when_to_use_its_method": "the examples do not say it",
     "test_pages.py::test_a_citation_is_bibtex": "they have no year",
     "test_pages.py::test_the_map_and_the_timeline_have_every_method_once_with_its_page": "likewise",
-    "test_pages.py::test_each_flow_of_vectors_is_on_file": "a flow's picture is drawn by docs/pictures.py",
 }
 
 
