@@ -28,9 +28,6 @@ ELSEWHERE = {  # tests of the house that are not run of the copy
     "test_onnx.py::test_gives_the_same_numbers[middle-norm]": "torch cannot turn a median into ONNX",
     "test_notebooks.py::test_a_notebook_shows_what_it_showed[mend]": "the rule that is added speaks in it",
     "test_docs.py::test_the_python_of_a_page_runs[watch.md]": "and in this",
-    "test_pages.py::test_every_page_says_when_to_use_its_method": "the examples do not say it",
-    "test_pages.py::test_a_citation_is_bibtex": "they have no year",
-    "test_pages.py::test_the_map_and_the_timeline_have_every_method_once_with_its_page": "likewise",
 }
 
 

@@ -14,7 +14,7 @@ NAME = "trimmed-average"
 
 @method(
     NAME,
-    paper="An example of the tests",
+    paper="An example of the tests (normkit, 2026)",
     shape="K C",
     over="K",
     example={"entries": ("weight",)},
@@ -33,7 +33,7 @@ def trimmed_average(*states: Tensor, entries: Sequence[str]) -> tuple[Tensor, ..
 
     Returns one tensor an entry.
 
-    An example of the tests.
+    An example of the tests (normkit, 2026).
     """
     tensors, _ = read(NAME, states, {"": entries})
     return tuple(_trim(value).to(value.dtype) for value in tensors[""])

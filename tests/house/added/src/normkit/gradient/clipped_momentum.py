@@ -11,11 +11,11 @@ from normkit.catalog import method
 from normkit.gradient._optimizer import Groups, Optimizer, keep, settings
 
 
-@method("clipped-momentum", paper="An example of the tests", shape="...", evidence="equations")
+@method("clipped-momentum", paper="An example of the tests (normkit, 2026)", shape="...", evidence="equations")
 class ClippedMomentum(Optimizer):
     """Average gradients whose entries were clipped, and step along the average.
 
-    For gradients with outliers, of which an entry moves the average by no more than the bound:
+    For gradients with outliers, of which an entry moves the average by no more than the bound.
 
         m <- momentum m + (1 - momentum) clip(g, -bound, bound)
         w <- w - lr m
@@ -30,7 +30,7 @@ class ClippedMomentum(Optimizer):
 
     State of a parameter: ``exp_avg``.
 
-    An example of the tests.
+    An example of the tests (normkit, 2026).
     """
 
     state_names = frozenset({"exp_avg"})

@@ -13,11 +13,17 @@ from normkit.kinds import Loss
 from normkit.statistics import accurate
 
 
-@method("log-cosh", paper="An example of the tests", shape="N C", inputs={"target": "N C"}, evidence="equations")
+@method(
+    "log-cosh",
+    paper="An example of the tests (normkit, 2026)",
+    shape="N C",
+    inputs={"target": "N C"},
+    evidence="equations",
+)
 class LogCosh(Loss):
     """Compare numbers by the logarithm of the cosine hyperbolicus of what they differ by.
 
-    For regression with outliers, of which each pulls no harder than ``scale``:
+    For regression with outliers, of which each pulls no harder than ``scale``.
 
         mean scale^2 log cosh((x - target) / scale)
 
@@ -26,7 +32,7 @@ class LogCosh(Loss):
 
     ``loss(x, target)``: two tensors of one shape.
 
-    An example of the tests.
+    An example of the tests (normkit, 2026).
     """
 
     def __init__(self, scale: float = 1.0):

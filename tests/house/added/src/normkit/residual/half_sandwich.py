@@ -8,7 +8,12 @@ from normkit.residual.wiring import Branch, Wiring
 
 
 @method(
-    "half-sandwich", paper="An example of the tests", shape="... C", over="C", example=SUBLAYERS, evidence="equations"
+    "half-sandwich",
+    paper="An example of the tests (normkit, 2026)",
+    shape="... C",
+    over="C",
+    example=SUBLAYERS,
+    evidence="equations",
 )
 class HalfSandwich(Block):
     """Normalize what each sublayer reads, and what the feedforward writes.
@@ -24,7 +29,7 @@ class HalfSandwich(Block):
         norm: a norm of the catalogue by name, or a function of the width.
         attention, feedforward: the sublayers A and F, maps of (..., dim) to itself; their parameters stay the caller's.
 
-    An example of the tests.
+    An example of the tests (normkit, 2026).
     """
 
     wiring = Wiring(Branch(norm="input"), Branch(norm="input", output_norm=True))

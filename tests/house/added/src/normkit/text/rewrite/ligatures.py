@@ -10,7 +10,7 @@ from normkit.kinds import Text
 LETTERS = str.maketrans({"\ufb00": "ff", "\ufb01": "fi", "\ufb02": "fl", "\ufb03": "ffi", "\ufb04": "ffl"})
 
 
-@method("ligatures", paper="An example of the tests", shape="", evidence="equations")
+@method("ligatures", paper="An example of the tests (normkit, 2026)", shape="", evidence="equations")
 class Ligatures(Text):
     """Write the ligatures ff, fi, fl, ffi and ffl as letters.
 
@@ -18,7 +18,7 @@ class Ligatures(Text):
 
     ``method(texts)`` returns them in their order.
 
-    An example of the tests.
+    An example of the tests (normkit, 2026).
     """
 
     calls = {"__call__": (["the \ufb01rst o\ufb03ce", "plain"],)}
