@@ -65,9 +65,9 @@ def __getattr__(name: str):
     catalog = importlib.import_module("normkit.catalog")
     if name == "__all__":  # which only `from normkit import *` asks for: then every method is imported
         return sorted([*HERE, *_exports(), *catalog.entry_names()])
-    if catalog.method_named(name) is None and name in _exports():  # whose look-up reads the files of every room
+    if catalog.method_by_name(name) is None and name in _exports():  # whose look-up reads the files of every room
         return getattr(importlib.import_module(_exports()[name]), name)
-    entry = catalog.entry_named(name)
+    entry = catalog.entry_by_name(name)
     if entry is None:
         raise AttributeError(f"module 'normkit' has no attribute {name!r}")
     return entry

@@ -501,18 +501,18 @@ def create(name: str, *args: Any, **kwargs: Any) -> Any:
     return find(name).create(*args, **kwargs)
 
 
-def method_named(name: str) -> Any:
+def method_by_name(name: str) -> Any:
     """Return the class or function of that Python name whose method is called the same, ``RMSNorm``; else None."""
     known = _name_among(name, [*_files(), *_cards])
     return card(known).entry if known is not None and card(known).entry.__name__ == name else None
 
 
-def entry_named(name: str) -> Any:
+def entry_by_name(name: str) -> Any:
     """Return the class or function of that Python name, so that ``normkit.RMSNorm`` works; else None.
 
     An alias that is written as a class is one: of the method itself, or of it with the alias's arguments as defaults.
     """
-    own = method_named(name)
+    own = method_by_name(name)
     if own is not None:
         return own
     return next((c.entry for c in _cards.values() if c.entry.__name__ == name), None) or _class_of_alias(name)

@@ -300,7 +300,7 @@ def run_inspect(options: argparse.Namespace) -> int:
     from normkit.surgery import models
     from normkit.watching import inspecting
 
-    batches = batches_named(options.data) if options.data else None
+    batches = batches_by_name(options.data) if options.data else None
     if options.widths:
         return run_widths(options, batches)
     if options.plot:
@@ -382,7 +382,7 @@ def run_doctor(options: argparse.Namespace) -> int:
     return 0
 
 
-def batches_named(word: str) -> Iterable[Any]:
+def batches_by_name(word: str) -> Iterable[Any]:
     """Return batches of built-in data by its name, or of ``module:loader``."""
     from normkit.lab.plan.data import own_batches
     from normkit.watching.inspecting import batches_of
@@ -398,7 +398,7 @@ def run_checkup(options: argparse.Namespace) -> int:
 
     if options.data is None:
         raise ValueError("a model is looked at on the batches of its training: name them, --data module:loader")
-    model, batches = models.load(options.model), batches_named(options.data)
+    model, batches = models.load(options.model), batches_by_name(options.data)
     report = checkup(model, batches, rate=options.rate, seconds=options.seconds)
     say(json.dumps(report.to_dict(), indent=2) if options.json else report)
     return 1 if report.mend else 0

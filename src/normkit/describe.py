@@ -186,7 +186,7 @@ def sections(card: Card) -> list[tuple[str, str]]:
         ("Takes the arguments of", indent("\n".join(table(reference.forms(card))))),
         ("Other names", indent("\n".join(table(reference.aliases(card))))),
         ("Axes", indent("\n".join(axes_lines(card)))),
-        ("Step", indent("\n".join(reference.drawn_step(card) if card.kind.name == "optimizer" else []))),
+        ("Step", indent("\n".join(reference.draw_step(card) if card.kind.name == "optimizer" else []))),
         ("State", indent("\n".join(state_lines(card)))),
         ("Replaces", indent(", ".join(card.replaces))),
         ("Unchanged by", indent(", ".join(card.invariant))),

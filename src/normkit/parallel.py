@@ -323,7 +323,7 @@ def _require_no_parameter(name: str, module: nn.Module, beside: str) -> None:
         raise ValueError(f"parallel_plan: {name}.{parameter} is a parameter beside the {beside}, which is in no plan")
 
 
-def _redistributed(x: Tensor, mesh: DeviceMesh, now: Any, then: Any) -> Tensor:
+def _redistribute(x: Tensor, mesh: DeviceMesh, now: Any, then: Any) -> Tensor:
     from torch.distributed.tensor import DTensor
 
     x = x if isinstance(x, DTensor) else DTensor.from_local(x, mesh, [now], run_check=False)
@@ -342,11 +342,11 @@ def _ends() -> type:
         def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
             def cut(_, args, kwargs):
                 return _on_stream(
-                    args, kwargs, lambda x: _redistributed(_dividing(x, mesh), mesh, Replicate(), Shard(1))
+                    args, kwargs, lambda x: _redistribute(_dividing(x, mesh), mesh, Replicate(), Shard(1))
                 )
 
             def join(_, args, result):
-                return _redistributed(result, mesh, Shard(1), Replicate())
+                return _redistribute(result, mesh, Shard(1), Replicate())
 
             if self.first:
                 module.register_forward_pre_hook(cut, with_kwargs=True)
@@ -372,7 +372,7 @@ def _whole() -> type:
                 vars(part).update({name: count // self.among for name, count in counts.items()})
 
             def gather(_, args, kwargs):
-                return _on_stream(args, kwargs, lambda x: _redistributed(x, mesh, Shard(1), Replicate()))
+                return _on_stream(args, kwargs, lambda x: _redistribute(x, mesh, Shard(1), Replicate()))
 
             module.register_forward_pre_hook(gather, with_kwargs=True)
             return module

@@ -256,7 +256,7 @@ def _of_each(spans: list[Axis], moved: Mapping[str, str], inside: list[Axis]) ->
     kept = [_all(axis.name) for axis in spans if axis.spanned == "whole" and axis not in crossed]
     return "".join(
         [
-            f"statistics {_naming('of each {}, ', each)}taken over {_list([_spoken(axis) for axis in inside])}",
+            f"statistics {_naming('of each {}, ', each)}taken over {_list([_words_of(axis) for axis in inside])}",
             _naming(", in the order of {}", ordered),
             _naming("; what is kept is taken over {} too", kept),
         ]
@@ -342,7 +342,7 @@ def over(card: Card) -> str:
     'N and all positions'
     """
     spanned = [a for a in axes(card) if a.spanned != "none"]
-    words = [_spoken(axis) for axis in spanned]
+    words = [_words_of(axis) for axis in spanned]
     return _list(words or card.over.split()) if card.over else ""
 
 
@@ -350,7 +350,7 @@ def _one(axis: str) -> str:
     return PLACES.get(axis, axis)
 
 
-def _spoken(axis: Axis) -> str:
+def _words_of(axis: Axis) -> str:
     return f"the {axis.name} of a group" if axis.spanned == "part" else _all(axis.name)
 
 
@@ -549,7 +549,7 @@ def levels(matrix: torch.Tensor) -> list[list[int]]:
     return level.clamp(max=4).to(torch.int64).tolist()
 
 
-def drawn_step(card: Card) -> list[str]:
+def draw_step(card: Card) -> list[str]:
     """Draw the gradient and the first step in shades, side by side, with how unequal they are in words."""
     step = first_step(card)
     if step is None:

@@ -39,7 +39,7 @@ def public():
 def test_each_public_name_is_on_the_page():
     things = [at(path) for path in SHOWN]
     modules = {thing.__name__ for thing in things if inspect.ismodule(thing)}
-    methods = {id(nk.catalog.entry_named(name)) for name in nk.catalog.entry_names()}
+    methods = {id(nk.catalog.entry_by_name(name)) for name in nk.catalog.entry_names()}
     missing = {
         name
         for name, thing in public().items()

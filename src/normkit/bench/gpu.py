@@ -412,11 +412,11 @@ def _clock(x: Tensor, clock: timing.Clock) -> timing.Clock:
     if not x.is_cuda:
         return clock
 
-    def synchronized() -> float:
+    def sync_clock() -> float:
         torch.cuda.synchronize()
         return clock()
 
-    return synchronized
+    return sync_clock
 
 
 def rivals(op: str, x: Tensor, options: argparse.Namespace) -> dict[str, Call]:

@@ -56,9 +56,9 @@ class Combined(FedAvg):
         messages = list(super().configure_train(server_round, arrays, config, grid))
         if self.plan.told is None:
             return messages
-        return [self._with_told(message) for message in messages]
+        return [self._with_records(message) for message in messages]
 
-    def _with_told(self, message):
+    def _with_records(self, message):
         node = message.metadata.dst_node_id
         records = recorded(self.plan.told(self.memory, node, **self.options))
         content = app.RecordDict({**message.content, **records})

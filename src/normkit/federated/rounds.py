@@ -78,7 +78,7 @@ def accept(
     """
     refused = {client: why for client, update in updates.items() if (why := _unusable(update, sent))}
     summed = {client: update for client, update in updates.items() if client not in refused}
-    average_of_all, far = _gone_through(list(summed.values()), sent, measured=True)
+    average_of_all, far = _average_and_distances(list(summed.values()), sent, measured=True)
     distances = dict(zip(summed, far, strict=True))
     infinite = {client: summed[client] for client, distance in distances.items() if not math.isfinite(distance)}
     refused |= {client: why for client, update in infinite.items() if (why := _not_finite(update))}
@@ -218,10 +218,12 @@ def average(updates: Sequence[Update], sent: State) -> dict[str, Tensor]:
     if isinstance(updates, UpdateList) and updates.average is not None:
         return dict(updates.average)
     _states.alike("average", [update.state for update in updates])
-    return _gone_through(updates, sent)[0]
+    return _average_and_distances(updates, sent)[0]
 
 
-def _gone_through(updates: Sequence[Update], sent: State, measured: bool = False) -> tuple[dict[str, Tensor], list]:
+def _average_and_distances(
+    updates: Sequence[Update], sent: State, measured: bool = False
+) -> tuple[dict[str, Tensor], list]:
     """Average by sample counts and, if asked, tell each client's distance from what was sent over all real numbers."""
     if not updates:
         return {}, []

@@ -110,11 +110,11 @@ def lengths_along(xs: Sequence[Tensor], dim: int) -> list[Tensor]:
             for i, part in zip(places, _apart(squares.sqrt(), [lengths[i].shape for i in places]), strict=True):
                 lengths[i] = part
         for i in places:
-            lengths[i] = _shortened(lengths[i], xs[i], cut, dim)
+            lengths[i] = _shorten(lengths[i], xs[i], cut, dim)
     return lengths
 
 
-def _shortened(part: Tensor, x: Any, cut: tuple[int, ...], dim: int) -> Tensor:
+def _shorten(part: Tensor, x: Any, cut: tuple[int, ...], dim: int) -> Tensor:
     """Numbers for the vectors of a tensor along an axis, on the processes of these."""
     from torch.distributed.tensor import DTensor, Replicate
 

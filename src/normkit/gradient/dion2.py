@@ -95,7 +95,7 @@ class Dion2(Kin):
         (buffers,) = keep(params, states, "momentum")
         entrywise(lambda buffers, grads: torch._foreach_add_(buffers, grads), buffers, grads)
         directions = self.directions(buffers, lambda x: self.direction(x, group), group)
-        updates = self.directions(buffers, lambda x: self.on_chosen(x, torch.ones_like, group), group)
+        updates = self.directions(buffers, lambda x: self.on_largest(x, torch.ones_like, group), group)
 
         def work(buffers, updates):
             for buffer, one in zip(buffers, updates, strict=True):
@@ -106,9 +106,9 @@ class Dion2(Kin):
 
     def direction(self, x: Tensor, group: dict) -> Tensor:
         """Orthogonalize the chosen slices of matrices."""
-        return unit(self.on_chosen(x, lambda u: self.polar(u, group), group), group["adjust_lr"])
+        return unit(self.on_largest(x, lambda u: self.polar(u, group), group), group["adjust_lr"])
 
-    def on_chosen(self, x: Tensor, work: Callable[[Tensor], Tensor], group: dict) -> Tensor:
+    def on_largest(self, x: Tensor, work: Callable[[Tensor], Tensor], group: dict) -> Tensor:
         """Do some work on the chosen slices of matrices; the others are zero."""
         tall = x.shape[-2] > x.shape[-1]
         x = x.mT if tall else x

@@ -133,7 +133,7 @@ class StableSPAM(Optimizer):
                 state["step"].zero_()
         betas = (group["betas"][0] * share, group["betas"][1])
         settings = {name: group[name] for name in ("lr", "eps", "weight_decay")}
-        adam(params, grads, states, betas=betas, amsgrad=group["amsgrad"], change=calmed, marks=marks, **settings)
+        adam(params, grads, states, betas=betas, amsgrad=group["amsgrad"], change=calm, marks=marks, **settings)
         if anew:
             for state in states:
                 state["exp_avg"].zero_(), state["exp_avg_sq"].zero_()
@@ -168,7 +168,7 @@ def length_without_spikes(g: Tensor, clip: Clip) -> Tensor:
     return torch.stack(lengths).norm()
 
 
-def calmed(grads: Sequence[Tensor], marks: Sequence[Mark]) -> list[Tensor]:
+def calm(grads: Sequence[Tensor], marks: Sequence[Mark]) -> list[Tensor]:
     """Gradients without their spikes, each of the length that its mark gives it."""
     calm = [without_spikes(g, clip) for g, (clip, _) in zip(grads, marks, strict=True)]
     return list(torch._foreach_mul(calm, [scale for _, scale in marks]))

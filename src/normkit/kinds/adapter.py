@@ -146,10 +146,10 @@ class Adapter(Method):
                 ) from error
             finally:
                 if logits is None or not bool(logits.isfinite().all()):
-                    self._put_back(before)
-            return logits if self.guard is None else self._guarded(logits, *map(_usable, inputs))
+                    self._restore(before)
+            return logits if self.guard is None else self._fall_back(logits, *map(_usable, inputs))
 
-    def _guarded(self, logits: Tensor, *inputs: Any) -> Tensor:
+    def _fall_back(self, logits: Tensor, *inputs: Any) -> Tensor:
         """Return the logits, or the reference's where the adaptation has collapsed."""
         source = self._of_reference(*inputs)
         if self.guard is None or not self.guard.look(source, logits):
@@ -164,7 +164,7 @@ class Adapter(Method):
         return self.logits(self.reference.eval(), x).detach()
 
     @torch.no_grad()
-    def _put_back(self, buffers: list[tuple[Tensor, Tensor]]) -> None:
+    def _restore(self, buffers: list[tuple[Tensor, Tensor]]) -> None:
         """Bring back statistics that a call that failed, or a batch with NaN, has moved."""
         for buffer, value in buffers:
             buffer.copy_(value)

@@ -81,7 +81,7 @@ class Guard(nn.Module):
         rows = torch.cat([a, b, sure, own_sure, loss, gain], 1).tolist()
         before = [one for one in self.answers if len(one) == len(rows[0])]  # older states lack how sure both were
         self.answers = (before + rows)[-max(WINDOW, len(p)) :]
-        self.evidence = max(0.0, self.evidence + self._lost(len(p), p.shape[1]) - DRIFT * len(p))
+        self.evidence = max(0.0, self.evidence + self._regressions(len(p), p.shape[1]) - DRIFT * len(p))
         common, own, others = self._shares()
         self.excess = own - others
         if self.evidence <= LIMIT and (len(self.answers) < FEWEST or self.excess <= EXCESS):
@@ -107,7 +107,7 @@ class Guard(nn.Module):
         most = max(sorted(set(mine)), key=lambda one: mine.count(one) - theirs.count(one))
         return int(most), mine.count(most) / len(mine), theirs.count(most) / len(mine)
 
-    def _lost(self, count: int, classes: int) -> float:
+    def _regressions(self, count: int, classes: int) -> float:
         """Estimate how many of the last ``count`` answers are right of the source and wrong of the adapted model."""
         if not count:
             return 0.0

@@ -100,10 +100,10 @@ class HCalibration(Loss):
         over, under = (probs * (1 - own)).flatten(), ((1 - probs) * own).flatten()
         kept, p = kept[order], probs.detach().flatten()[order]
         difference = torch.where(kept, (over - under)[order], 0)
-        errors = F.relu(self._averaged(difference).abs() - self.epsilon)
+        errors = F.relu(self._average(difference).abs() - self.epsilon)
         return self._weigh(torch.where(kept, errors, 0), p, kept, centroids)
 
-    def _averaged(self, x: Tensor) -> Tensor:
+    def _average(self, x: Tensor) -> Tensor:
         """The mean over window + 1 neighbours of each, with zeros beyond the ends."""
         if not len(x):
             return x

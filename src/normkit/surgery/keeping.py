@@ -29,7 +29,7 @@ def save(model: nn.Module, folder: str | Path, *, original: nn.Module | None = N
         folder: where to; it must be new or empty.
         original: the model as it was before. One of transformers or timm is built from its own configuration.
     """
-    return saving.save(built_before(model) if original is None else original, model, str(folder))
+    return saving.save(build_unloaded(model) if original is None else original, model, str(folder))
 
 
 def load(folder: str | Path) -> nn.Module:
@@ -41,7 +41,7 @@ def load(folder: str | Path) -> nn.Module:
     return saving.load(str(folder))
 
 
-def built_before(model: Any) -> nn.Module:
+def build_unloaded(model: Any) -> nn.Module:
     """Build what a model of transformers or timm was by its own configuration, without memory for its weights."""
     with torch.device("meta"):
         if hasattr(model, "pretrained_cfg"):
@@ -73,7 +73,7 @@ def save_pretrained(self: Any, save_directory: str, *args: Any, **kwargs: Any) -
 def _description(model: nn.Module) -> dict[str, Any]:
     """What is where in a model, or why that cannot be written: its weights are kept all the same."""
     try:
-        return {"edits": [edit.to_dict() for edit in edits_between(built_before(model), model)]}
+        return {"edits": [edit.to_dict() for edit in edits_between(build_unloaded(model), model)]}
     except ValueError as error:
         return {"unknown": str(error)}
 

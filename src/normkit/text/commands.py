@@ -316,14 +316,14 @@ def run_train(options: argparse.Namespace) -> int:
 
 
 def _train_encoder(options: argparse.Namespace, how: Mapping[str, Any]) -> Iterator[str]:
-    from normkit.text.training.encoder import fresh_encoder, load_encoder, share_found, train_encoder
+    from normkit.text.training.encoder import fresh_encoder, load_encoder, nearest_share, train_encoder
     from normkit.text.vocabulary import read_vocabulary
 
     names = read_vocabulary(options.file, options.id, options.name, options.encoding)
     mentions = read_mentions(options.mentions, options) if options.mentions else ([], [])
     path = train_encoder(names, options.output, *mentions, **how)
     first = fresh_encoder(options.seed) if options.model is None else load_encoder(options.model)
-    before, after = (share_found(one, names, options.seed) for one in (first, load_encoder(str(path))))
+    before, after = (nearest_share(one, names, options.seed) for one in (first, load_encoder(str(path))))
     yield f"of names mistyped anew it finds {after:.0%}, and found {before:.0%} before"
     yield f"to use it: normkit text fit {options.file} --encoder {path} -o NORMALIZER"
 
@@ -381,11 +381,11 @@ def review(norm: Normalizer, matches: Sequence[Answer]) -> list[dict[str, Any]]:
     for text, number in counts.most_common():
         why = norm.doubt(distinct[text])
         if why:
-            rows.append({"text": text, "count": number, RIGHT: "", "why": why, **_proposed(norm, distinct[text])})
+            rows.append({"text": text, "count": number, RIGHT: "", "why": why, **_propose(norm, distinct[text])})
     return rows
 
 
-def _proposed(norm: Normalizer, match: Answer) -> dict[str, Any]:
+def _propose(norm: Normalizer, match: Answer) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for place in range(2):
         one = match.candidates[place] if place < len(match.candidates) else None

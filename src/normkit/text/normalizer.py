@@ -178,7 +178,7 @@ class Normalizer:
         asked = [text for text in dict.fromkeys(plain) if text]
         lists = [self._ask(at, asked) for at in range(len(self.candidates))]
         proposals = dict(zip(asked, zip(*lists, strict=True), strict=True))
-        return [self._proposed(text, proposals.get(text, ())) for text in plain]
+        return [self._propose(text, proposals.get(text, ())) for text in plain]
 
     def is_empty(self, text: str, plain: str | None = None) -> bool:
         """Whether a text is empty, or says that there is nothing and is no name."""
@@ -190,7 +190,7 @@ class Normalizer:
             raise ValueError(f"candidates[{at}], {self._called[at]}, gave {len(lists)} lists for {len(asked)} texts")
         return lists
 
-    def _proposed(self, text: str, said: Sequence[Sequence[tuple[str, float]]]) -> Proposed:
+    def _propose(self, text: str, said: Sequence[Sequence[tuple[str, float]]]) -> Proposed:
         lists = dict(zip(self._called, said, strict=False))
         joined = self.fuse({name: [(id, float(score)) for id, score in own] for name, own in lists.items()})
         unknown = next((one for one in joined if one[0] not in self._place), None)

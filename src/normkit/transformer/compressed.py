@@ -83,14 +83,14 @@ class Compressor(nn.Module):
             kept.entries = k.new_zeros(len(k), 0, self.size)
         if full:
             k, g = (z[:, :full].unflatten(1, (-1, self.rate)) for z in (k, g))
-            new = self.norm(self._pooled(k, g, kept))
+            new = self.norm(self._pool(k, g, kept))
             before = kept.entries.shape[1]
             at = torch.arange(before, before + new.shape[1], device=x.device) * self.rate
             angles = frequencies.turns(at, 2 * len(frequencies.values))
             kept.entries = torch.cat([kept.entries, turn_last(new, angles)], 1)
         return kept.entries
 
-    def _pooled(self, k: Tensor, g: Tensor, kept: Windows) -> Tensor:
+    def _pool(self, k: Tensor, g: Tensor, kept: Windows) -> Tensor:
         """Sum the tokens of each window, (B, windows, rate, width)."""
         g = g + self.bias.to(g.dtype)
         if self.overlap:

@@ -72,7 +72,7 @@ class Sample:
         if "activations" in self.families:
             for site in sites(self.model):
                 if site.module in hidden:
-                    self.taps[taps.key_of(site.module), taps.CALL] = self._tapped(site)
+                    self.taps[taps.key_of(site.module), taps.CALL] = self._read_compiled(site)
                 else:
                     self.handles.append(site.module.register_forward_hook(self._reads(site), with_kwargs=True))
         self.handles.append(taps.hook_after(self.model, self._hears_whole()))
@@ -107,7 +107,7 @@ class Sample:
         if self.called and self.taps and not self.tapped:
             self.failed(taps.LATE.format(count=len({key for key, _ in self.taps})))
 
-    def _tapped(self, site: Site) -> taps.Read:
+    def _read_compiled(self, site: Site) -> taps.Read:
         """Read a call inside of torch.compile."""
 
         def take(x: list[Tensor], y: list[Tensor], state: Mapping[str, Tensor]) -> None:

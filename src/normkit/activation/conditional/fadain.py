@@ -58,8 +58,8 @@ class FAdaIN(Norm):
         """Give ``content`` the statistics of ``style``, inside the masks where there are any."""
         check.channels_first(self, content, self.num_features, 4, 4, name="content")
         check.values(self, "style", style, (*content.shape[:2], None, None), content)
-        inside = self._resized("content_mask", content_mask, content)
-        style_inside = self._resized("style_mask", style_mask, style)
+        inside = self._resize("content_mask", content_mask, content)
+        style_inside = self._resize("style_mask", style_mask, style)
         mean, var = _moments(content, inside)
         style_mean, style_var = _moments(style, style_inside)
         exact = statistics.accurate(content)
@@ -68,7 +68,7 @@ class FAdaIN(Norm):
             t = t * inside + exact * (1 - inside)
         return torch.lerp(exact, t, self.alpha).to(content.dtype)
 
-    def _resized(self, name: str, mask: Tensor | None, map: Tensor) -> Tensor | None:
+    def _resize(self, name: str, mask: Tensor | None, map: Tensor) -> Tensor | None:
         if mask is None:
             return None
         check.shape(self, name, mask, (map.shape[0], 1, None, None), map)

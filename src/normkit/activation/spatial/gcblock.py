@@ -96,7 +96,7 @@ class GCBlock(Norm):
         branches = {}
         for name in self.fusion:
             hidden = self.get_submodule(f"{name}_reduce")(context)
-            branches[name] = self.get_submodule(f"{name}_expand")(self._activated(name, hidden))
+            branches[name] = self.get_submodule(f"{name}_expand")(self._activate(name, hidden))
         return self._fuse(exact, branches).to(x.dtype)
 
     def over_parts(self, part: Parts) -> Tensor:
@@ -112,7 +112,7 @@ class GCBlock(Norm):
             for name, hidden in self._hidden(part, exact.flatten(2)).items():
                 expand: Any = self.get_submodule(f"{name}_expand")
                 weight, bias = (part.rows(each.to(hidden.dtype)) for each in (expand.weight, expand.bias))
-                branches[name] = F.linear(self._activated(name, hidden), weight, bias)
+                branches[name] = F.linear(self._activate(name, hidden), weight, bias)
             return self._fuse(exact, branches).to(part.local.dtype)
 
     def _hidden(self, part: Parts, x: Tensor) -> dict[str, Tensor]:
@@ -146,7 +146,7 @@ class GCBlock(Norm):
         attention = torch.softmax(self.mask(x.mT), 1)
         return (x @ attention).squeeze(-1)
 
-    def _activated(self, name: str, hidden: Tensor) -> Tensor:
+    def _activate(self, name: str, hidden: Tensor) -> Tensor:
         return torch.relu(self.get_submodule(f"{name}_norm")(hidden))
 
     def _fuse(self, y: Tensor, branches: dict[str, Tensor]) -> Tensor:

@@ -69,16 +69,16 @@ class SCNorm(Norm):
 
     @by_parts
     def _mix(self, x: Tensor) -> Tensor:
-        return self._mixed(x, self.weight, self.bias, self.gate)
+        return self._normalize(x, self.weight, self.bias, self.gate)
 
     def over_parts(self, part: Parts) -> Tensor | None:
         """Mix the amplitudes of images whose channels are cut; a Fourier transform needs all of space."""
         if part.along((2, 3)):
             return None
         weight, bias = (part.parameter(self, n, p, 1) for n, p in (("weight", self.weight), ("bias", self.bias)))
-        return self._mixed(part.local, weight, bias, part.shared(self, "gate", self.gate))
+        return self._normalize(part.local, weight, bias, part.shared(self, "gate", self.gate))
 
-    def _mixed(self, x: Tensor, weight: Tensor | None, bias: Tensor | None, gate: Tensor) -> Tensor:
+    def _normalize(self, x: Tensor, weight: Tensor | None, bias: Tensor | None, gate: Tensor) -> Tensor:
         exact = statistics.accurate(x)
         raw = _fourier.spectrum(exact)
         normalized = _fourier.spectrum(ops.instance_norm(exact, eps=self.eps))

@@ -106,7 +106,7 @@ def _builder(build: Callable[[Variant, int], nn.Module], causal: bool) -> Callab
     """Build a model from the start that the variant names, then put in what any model takes."""
 
     def built(variant: Variant, seed: int) -> nn.Module:
-        variant = variant.as_built()
+        variant = variant.with_built_norm()
         if causal and variant.norm != ORIGINAL:
             fits.require_causal(catalog.find(variant.norm).card, lets_leak())
         model = build(variant, seed)

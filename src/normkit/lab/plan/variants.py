@@ -237,7 +237,7 @@ class Variant:
         """Whether a client's batch norms stay with it."""
         return FEDBN in (self.norm, parsed(self.aggregation)[0])
 
-    def as_built(self) -> Variant:
+    def with_built_norm(self) -> Variant:
         """Return the variant with the norm that is put into the model."""
         return dataclasses.replace(self, norm="batchnorm") if self.norm == FEDBN else self
 

@@ -124,7 +124,7 @@ def answer(rows: Sequence[Row]) -> list[str]:
         sentences += _untold(others, baseline)
         sentences += [_control(row, baseline, scale) for row in rows if row.is_twin and row.finding]
     failed = [row for row in rows if _has_failed(row) and not row.is_baseline]
-    return [*sentences, *(f"{row.variant} {row.happened}." for row in failed), *_edges(rows), *_unfinished(rows)]
+    return [*sentences, *(f"{row.variant} {row.happened}." for row in failed), *_edges(rows), *_remaining(rows)]
 
 
 def _baseline(rows: Sequence[Row]) -> Row:
@@ -221,6 +221,6 @@ def _edges(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _unfinished(rows: Sequence[Row]) -> list[str]:
+def _remaining(rows: Sequence[Row]) -> list[str]:
     left = [row.variant for row in rows if row.status not in (DONE, DIVERGED, CRASHED)]
     return [f"Not finished: {', '.join(left)}; the same command goes on from here."] if left else []

@@ -60,13 +60,13 @@ def section(comparison: Comparison, rows: Sequence[Row]) -> Section | None:
         Column("p", lambda line: chance(line.of.p)),
     ]
     lines = [
-        Line(one.second[1] if len(others) == 1 else f"{one.second[1]}, {one.first[1]}", one, drawn_as(comparison, one))
+        Line(one.second[1] if len(others) == 1 else f"{one.second[1]}, {one.first[1]}", one, look_of(comparison, one))
         for one in interactions
     ]
     return Section(f"Gap to {base}, by {second} and {first}", columns, lines)
 
 
-def drawn_as(comparison: Comparison, one: Interaction) -> str:
+def look_of(comparison: Comparison, one: Interaction) -> str:
     """Return the variant whose look an interaction has."""
     return variants_by_cell(comparison)[one.first[1], one.second[1]][0]
 

@@ -62,7 +62,7 @@ class Federated(Training):
             losses.append(loss)
             gradients.append(gradient)
         self.loss, self.gradient = torch.stack(losses).mean(), torch.stack(gradients).mean()
-        self._put_together(updates)
+        self._aggregate(updates)
         spent = time.perf_counter() - began
         self.first_step = self.first_step or spent
         self.elapsed += spent
@@ -89,7 +89,7 @@ class Federated(Training):
             self.tokens += self.task.size(batch)
         return loss.detach(), gradient.detach(), own.ended(steps)
 
-    def _put_together(self, updates: dict[int, rounds.Update]) -> None:
+    def _aggregate(self, updates: dict[int, rounds.Update]) -> None:
         shared = {name: value for name, value in self.server.items() if name not in self.local}
         accepted, refused = rounds.accept(updates, shared, FARTHEST)
         for k, why in refused.items():

@@ -41,7 +41,7 @@ def ready(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
 def _ready(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
     trials = [run for variant in plan.variants for run in search(plan, variant, results)]
     best = {variant.name: best_trial(plan, variant, results) for variant in plan.variants}
-    seed_counts = seeds_wanted(plan, best, results)
+    seed_counts = seeds_by_variant(plan, best, results)
     finals = [
         final(plan, variant, own.lr, seed, own.decay)
         for seed in range(1, max(seed_counts.values(), default=0) + 1)
@@ -51,7 +51,7 @@ def _ready(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
     return [run for run in trials + finals if run.name not in results]
 
 
-def seeds_wanted(
+def seeds_by_variant(
     plan: Plan, best: Mapping[str, Tuned | None], results: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, int]:
     """Return how many seeds each variant needs as far as can be told now; one that has failed needs no more."""
@@ -243,7 +243,7 @@ def weight(plan: Plan, rung: float) -> float:
 def _steps_in_all(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> float:
     trials = sum(len(search(plan, variant, results)) for variant in plan.variants)
     best = {variant.name: best_trial(plan, variant, results) for variant in plan.variants}
-    return sum(seeds_wanted(plan, best, results).values()) + trials * plan.settings.search
+    return sum(seeds_by_variant(plan, best, results).values()) + trials * plan.settings.search
 
 
 def read_results(folder: Folder, plan: Plan, retry: bool = False) -> Results:

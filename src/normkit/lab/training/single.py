@@ -186,7 +186,7 @@ class Training:
         self.seen.flush()
         if finite and (last or self.step % self.settings.eval_every == 0):
             room = (BLOWN_UP - 1) * max(abs(self.start), 1e-3)  # the loss of a density may be below 0
-            finite = self._evaluated() < self.start + room
+            finite = self._evaluate_timed() < self.start + room
         return logs.DONE if finite else logs.DIVERGED
 
     def _spending(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class Training:
         """The mean over processes."""
         return float(self.accelerator.reduce(value, "mean"))
 
-    def _evaluated(self) -> float:
+    def _evaluate_timed(self) -> float:
         with OF_A_RUN.part(EVALUATION):
             return self._evaluate()
 
@@ -263,7 +263,7 @@ class Training:
         self.log.write(logs.START, **facts, recipe=self.recipe)
         for note in self.notes:
             self.log.write(logs.NOTE, text=note)
-        self.start = self._evaluated()
+        self.start = self._evaluate_timed()
 
     def _resume(self, state: dict[str, Any]) -> None:
         try:

@@ -21,7 +21,7 @@ _DERIVED: dict[tuple[Any, tuple[Word, ...]], type[nn.Module]] = {}  # all blocks
 def derived(own: Any, words: tuple[Word, ...]) -> type[nn.Module]:
     """The class whose forward has the changes that are asked for, each the name of an edit and of what it changes."""
     if (own, words) not in _DERIVED:
-        _DERIVED[own, words] = _derived(own, words)
+        _DERIVED[own, words] = _derive(own, words)
     return _DERIVED[own, words]
 
 
@@ -30,7 +30,7 @@ def words_of(kind: type[nn.Module]) -> tuple[Word, ...]:
     return next((words for (_, words), known in _DERIVED.items() if known is kind), ())
 
 
-def _derived(own: Any, words: tuple[Word, ...]) -> type[nn.Module]:
+def _derive(own: Any, words: tuple[Word, ...]) -> type[nn.Module]:
     source = Source(own)
     calls: dict[str, Any] = {}
     for kind, *names in words:

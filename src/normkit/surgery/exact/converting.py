@@ -203,14 +203,14 @@ class Stream:
         if len(held) != 1 or tuple(held[0].meta["val"].shape) != (size,) or at != node.meta["val"].ndim - 1:
             raise Stays(f"what it normalizes is no residual stream: {word(node, self.flow.model)} makes it")
         call, result = self.flow.source(others[0])
-        if not _in_order(self._arrived(result, others[0]), at, size):
+        if not _in_order(self._arrival_marks(result, others[0]), at, size):
             raise Stays(f"the features of {call.site} are mixed before they are scaled")
         self.flow.alone(call.site)
         if not is_plain(self.flow.model.get_submodule(call.site)):
             raise Stays(f"{call.site}, which is no plain layer, is scaled")
         return call.site, self._own_tensor(held[0], node)
 
-    def _arrived(self, node: fx.Node, end: fx.Node) -> Tensor:
+    def _arrival_marks(self, node: fx.Node, end: fx.Node) -> Tensor:
         """The marks of a result's last axis where it arrives, moved and read by nobody on its way."""
         marks = mark_channels(node, -1)
         while node is not end:

@@ -476,13 +476,13 @@ def _absorb(part: Any, form: Latent) -> None:
     keys, values = up.weight.detach().unflatten(0, (heads, -1)).split([key, value], 1)
     rank = up.in_features
 
-    def absorbed(rows: Tensor) -> Tensor:
+    def absorb(rows: Tensor) -> Tensor:
         own, shared = rows.unflatten(0, (heads, -1)).split([key, rows.shape[0] // heads - key], 1)
         return torch.cat([keys.mT @ own.flatten(2), shared.flatten(2)], 1).flatten(0, 1)
 
-    query.weight = nn.Parameter(absorbed(query.weight.detach()))
+    query.weight = nn.Parameter(absorb(query.weight.detach()))
     if query.bias is not None:
-        query.bias = nn.Parameter(absorbed(query.bias.detach()[:, None]).flatten())
+        query.bias = nn.Parameter(absorb(query.bias.detach()[:, None]).flatten())
     query.out_features = query.weight.shape[0]
     parts = output.weight.detach().unflatten(1, (heads, value))
     output.weight = nn.Parameter(torch.einsum("ohv,hvr->ohr", parts, values).flatten(1))

@@ -155,7 +155,7 @@ class _Walk:
             return
         if isinstance(value, types.FunctionType | type):
             self.met[id(value)] = len(self.met), value
-        self.lines.append(f"{name} = {self._described(name, value)}")
+        self.lines.append(f"{name} = {self._description(name, value)}")
 
     def note_method(self, name: str) -> None:
         """Enter what tensors have under a name, where it is not what torch was loaded with."""
@@ -174,7 +174,7 @@ class _Walk:
                 if name not in UNASKED:
                     self.note(name, value)
 
-    def _described(self, name: str, value: Any) -> str:
+    def _description(self, name: str, value: Any) -> str:
         if isinstance(value, staticmethod | classmethod):
             self.note(name, value.__func__)
             return type(value).__name__

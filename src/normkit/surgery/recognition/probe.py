@@ -106,7 +106,7 @@ class Probe:
                 break
         return answers
 
-    def screened(self, candidate: Candidate, bound: float) -> Iterator[tuple[float, dict[str, str]]]:
+    def screen(self, candidate: Candidate, bound: float) -> Iterator[tuple[float, dict[str, str]]]:
         """How far a candidate is off, for each way of carrying the tensors over; constants that are unknown aside.
 
         Above ``bound`` it may be any number above it.

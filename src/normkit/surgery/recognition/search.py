@@ -181,7 +181,7 @@ def _screen(probe: Probe) -> Iterator[tuple[Candidate, float, dict[str, str]]]:
         if _takes_other_ranks(candidate, probe.there):
             continue
         bound = LIKELY if candidate.of_card else NEAR
-        for far, carried in probe.screened(candidate, bound):
+        for far, carried in probe.screen(candidate, bound):
             if not far > bound:
                 yield candidate, far, carried
 

@@ -67,7 +67,7 @@ def run_stream(source: nn.Module, adapter: Adapter, batches: Iterable[Any], meth
     Where the data end with an error, the stream ends there, and ``broken`` says so.
     """
     stream = Stream(method)
-    for number, batch in enumerate(_until_broken(iter(batches), stream)):
+    for number, batch in enumerate(_until_error(iter(batches), stream)):
         x, y = parts(batch)
         _require_labels(stream, number, x, y)
         try:
@@ -89,7 +89,7 @@ def run_stream(source: nn.Module, adapter: Adapter, batches: Iterable[Any], meth
     return stream
 
 
-def _until_broken(batches: Iterator[Any], stream: Stream) -> Iterator[Any]:
+def _until_error(batches: Iterator[Any], stream: Stream) -> Iterator[Any]:
     """Go over batches; an error of theirs ends them, and is noted, unless it is the first that fails."""
     try:
         yield from batches

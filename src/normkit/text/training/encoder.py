@@ -108,7 +108,7 @@ def fresh_encoder(seed: int = 0) -> Any:
     return package.SentenceTransformer(modules=[words, parts.Pooling(SMALL["d_model"])], device="cpu")
 
 
-def share_found(encoder: Any, vocabulary: Mapping[str, Sequence[str]], seed: int, most: int = 300) -> float:
+def nearest_share(encoder: Any, vocabulary: Mapping[str, Sequence[str]], seed: int, most: int = 300) -> float:
     """Return the share of mistyped names whose entry an encoder puts nearest, among at most so many entries."""
     generator = random.Random(f"{seed} is not that of training")
     ids = generator.sample(list(vocabulary), min(most, len(vocabulary)))

@@ -60,11 +60,11 @@ class LexicalModel:
 
     def __call__(self, sentences: Sequence[Sequence[str]]) -> Sentences:
         """Return each sentence's words in their normal form."""
-        proposed = iter(self._proposed([text for own in sentences for text in mark(own)]))
+        proposed = iter(self._propose([text for own in sentences for text in mark(own)]))
         return [[self.decide(word, next(proposed)) for word in own] for own in sentences]
 
     @torch.no_grad()
-    def _proposed(self, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
+    def _propose(self, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
         proposals: list[list[tuple[str, float]]] = []
         for start in range(0, len(texts), 64):
             tokens = self.tokenizer(list(texts[start : start + 64]), return_tensors="pt", padding=True)

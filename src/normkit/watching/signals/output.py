@@ -89,10 +89,10 @@ class Outputs:
             return None
         read = torch.stack(self.read)
         mean = read.mean(0)
-        numbers = torch.cat([mean[:3], vector(read[:, 3].sum(), mean[4], self._rescaled(parameters))])
+        numbers = torch.cat([mean[:3], vector(read[:, 3].sum(), mean[4], self._rescaling(parameters))])
         return torch.where((read == MISSING).any(), MISSING, numbers)
 
-    def _rescaled(self, parameters: Mapping[str, nn.Parameter]) -> Tensor:
+    def _rescaling(self, parameters: Mapping[str, nn.Parameter]) -> Tensor:
         """Return by what the gradient was multiplied before the optimizer got it, by the output's bias."""
         total = torch.stack(self.sums).sum(0)
         best = torch.tensor(MISSING, device=total.device)
