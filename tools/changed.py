@@ -188,7 +188,8 @@ class Selection:
         pages = [value for value in _given(item) if isinstance(value, Path)]
         if pages and path not in self.package:
             return path in pages
-        return self.of_case(item, path) or self.leads(path, item.path, item) or self.was_run(item, path)
+        led = self.of_case(item, path) or self.leads(path, item.path, item) or self.was_run(item, path)
+        return led and self.is_taken(item, path)
 
     def of_case(self, item: pytest.Item, path: Path) -> bool:
         """Whether the method or the module that a test is given leads to a file, or has it among its goldens."""
@@ -211,12 +212,23 @@ class Selection:
         files = self.files(text, file)
         if path in self.rooms and _beside(path, file):
             return True
-        return bool(files & self.above[path]) and (path in self.rooms or item is None or self.is_first(item, path))
+        return bool(files & self.above[path])
 
-    def is_first(self, item: pytest.Item, path: Path) -> bool:
-        """Whether a case is the first of a test, or names a method's file; the method has tests of its own."""
-        first = self.first.setdefault((function_of(item), path), item.nodeid)
-        return item.nodeid == first or path.stem in item.nodeid.partition("[")[2]
+    def is_taken(self, item: pytest.Item, path: Path) -> bool:
+        """Whether a test is not one of many that use a method by its name; the method has tests of its own.
+
+        In its own room's folder and the house's a test's first case is taken, and those that name the file. Elsewhere
+        the first case that names it is, and of tests whose cases do not, the first of their file.
+        """
+        if path not in self.above or path in self.rooms or path in helpers(item.path):
+            return True
+        names = {path.stem, path.stem.replace("_", "-")}
+        named = any(name in item.nodeid.partition("[")[2] for name in names)
+        home = item.path.relative_to(TESTS).parts[0] in {path.relative_to(SOURCE).parts[0], "house"}
+        if home and named:
+            return True
+        key = function_of(item) if home or named else str(item.path)
+        return self.first.setdefault((key, path), item.nodeid) == item.nodeid
 
     @functools.cache  # noqa: B019  one instance lives as long as the process
     def files(self, text: str, file: Path) -> frozenset[Path]:
