@@ -6,7 +6,8 @@ Files that are not committed yet count as changed. Selected are
 - test files that changed, and those that import or name a changed helper or other file;
 - tests whose own text, with what it uses of its file, leads by imports to a changed file of the package; those of the
   room where the file serves no method; and those that `traced.py` saw run one of its functions;
-- the contract, the goldens and all other cases of the methods that lead to a changed file;
+- the contract, the goldens and all other cases of the methods that lead to a changed file; of tests of other rooms that
+  only use such a method, one a file;
 - one case a kind and line of the contract and of the goldens for the other methods, and the tests of the whole house.
 
 What leads where is read off, as `mutate.py` does: this is for the one who works. Before a merge all tests run.
