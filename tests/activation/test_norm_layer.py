@@ -47,18 +47,24 @@ def norms(model, kind):
     return [m for m in model.modules() if isinstance(m, kind)]
 
 
+@functools.cache
+def plain(model_name, options):
+    """The places of a model's own norms, by their widths, and how many parameters it has without them."""
+    model = timm.create_model(model_name, num_classes=3, **dict(options))
+    replaced = norms(model, (torch.nn.BatchNorm2d, torch.nn.LayerNorm))
+    return [norm.weight.numel() for norm in replaced], size([model]) - size(replaced)
+
+
 def takes(model_name, name, shape, **options):
     """Build the model with the method and without, compare the places and the parameters, train a step, evaluate."""
     torch.manual_seed(0)
     make, kind = layer(name), nk.card(name).entry
     model = timm.create_model(model_name, num_classes=3, norm_layer=make, **options)
-    plain = timm.create_model(model_name, num_classes=3, **options)
-    replaced = norms(plain, (torch.nn.BatchNorm2d, torch.nn.LayerNorm))
-    widths = [norm.weight.numel() for norm in replaced]
+    widths, others = plain(model_name, tuple(options.items()))
     placed = [m for m in norms(model, kind) if m is not model]
-    assert len(placed) == len(replaced)
+    assert len(placed) == len(widths)
     assert size(placed) == size(make(width) for width in widths)
-    assert size([model]) - size(placed) == size([plain]) - size(replaced)
+    assert size([model]) - size(placed) == others
 
     x = torch.randn(shape)
     loss = model(x).square().mean()
@@ -74,7 +80,7 @@ def takes(model_name, name, shape, **options):
 
 @pytest.mark.parametrize("name", methods(*IMAGES))
 def test_resnet(name):
-    takes("resnet18", name, (2, 3, 64, 64))
+    takes("resnet18", name, (2, 3, 64, 64), channels=(64, 64, 128, 64))
 
 
 @pytest.mark.parametrize("name", methods(*IMAGES))

@@ -50,9 +50,9 @@ def test_other_methods_keep_one_case_a_kind():
 
 
 def test_of_tests_elsewhere_that_use_a_method_one_a_file_is_kept():
-    names, _ = selected("src/normkit/activation/token/dyt.py", "tests/lab/test_growth.py", "tests/surgery/test_edits.py")
-    files = sorted(name.partition("::")[0] for name in names if "[" not in name)
-    assert files == ["tests/lab/test_growth.py", "tests/surgery/test_edits.py"]
+    elsewhere = ["tests/lab/test_growth.py", "tests/surgery/test_edits.py"]
+    names, _ = selected("src/normkit/activation/token/dyt.py", *elsewhere)
+    assert sorted(name.partition("::")[0] for name in names if "[" not in name) == elsewhere
     growing, _ = selected("src/normkit/lab/training/runs.py", "tests/lab/test_growth.py")
     assert len(growing) > 10, "of a file of the room all are"
 

@@ -49,7 +49,9 @@ def load(path):
 
 @pytest.mark.parametrize("name", ["normkit", *MODULES])
 def test_the_examples_of_the_docstrings(name):
-    assert doctest.testmod(importlib.import_module(name), optionflags=OPTIONS).failed == 0
+    module = importlib.import_module(name)
+    if ">>>" in pathlib.Path(module.__file__).read_text():  # to look through a module that has none takes time too
+        assert doctest.testmod(module, optionflags=OPTIONS).failed == 0
 
 
 @pytest.fixture

@@ -722,3 +722,42 @@ def test_a_frozen_layer_of_a_model_that_was_trained_is_not_certain():
     model[0].requires_grad_(False)
     _, seen = train(model, points, steps=30)
     assert found(seen, "frozen-layers").certainty == "possible"
+
+
+def test_a_model_that_is_trained_in_evaluation_mode():
+    def trained(mode):
+        return train(mlp(depth=4, norm="batchnorm", gain=0.3).train(mode), points, steps=120, make=SGD, lr=0.1)
+
+    losses, seen = trained(False)
+    finding = found_anywhere(seen, "evaluation-mode")
+    assert "model.training was False in all" in finding.evidence
+    assert "1 and other batch norms" in finding.evidence
+    assert finding.where == ("1", "4", "7", "10")
+    assert names(finding) == ["training mode"]
+    assert late(trained(True)[0]) < 0.6 * late(losses)
+
+
+def test_what_may_be_in_evaluation_mode_is_not_blamed():
+    def evaluated_between(step):
+        if step % 6 == 2:
+            model.eval()
+            model(points(step)[0])
+            model.train()
+        return points(step)
+
+    model = mlp(norm="batchnorm")
+    _, seen = train(model, evaluated_between, steps=40)
+    assert absent(seen, "evaluation-mode")
+    frozen = mlp(norm="batchnorm").eval()
+    for part in frozen:
+        part.requires_grad_(not hasattr(part, "running_var"))
+    assert absent(train(frozen, points, steps=40)[1], "evaluation-mode")
+    without = mlp(norm="layernorm").eval()
+    assert absent(train(without, points, steps=40)[1], "evaluation-mode")
+
+
+def test_dropout_that_drops_nothing_is_named():
+    model = nn.Sequential(mlp(), nn.Dropout(0.5)).eval()
+    _, seen = train(model, points, steps=40)
+    [finding] = seen.diagnosis().of("evaluation-mode")
+    assert "dropouts drop nothing" in finding.evidence

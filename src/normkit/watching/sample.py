@@ -13,7 +13,7 @@ from normkit.watching.batch import Batch, copy_call
 from normkit.watching.facts import plain, trainable
 from normkit.watching.history import DATA, LOSS, NOISE
 from normkit.watching.hook import Hook
-from normkit.watching.signals import attention, data, noise, parameters, routing
+from normkit.watching.signals import attention, data, mode, noise, parameters, routing
 from normkit.watching.signals.listener import Listener
 from normkit.watching.signals.noise import Noise
 from normkit.watching.signals.output import NUMBERS, Outputs, loss_in, scores_in
@@ -170,6 +170,7 @@ class Sample:
                 if x is not None:
                     self._join((DATA, "data"), data.read(x), data.NUMBERS)
                     self._join((DATA, "features"), data.features(x), data.FEATURES)
+                    self._join((DATA, "mode"), mode.read(module, x), mode.NUMBERS)
                 if scores is not None:
                     self.handles.append(self.outputs.listen(scores))
             except Exception as error:
