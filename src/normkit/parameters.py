@@ -257,7 +257,7 @@ def _last(model: nn.Module) -> nn.Parameter | None:
     """The last matrix, unless it is part of a layer that comes several times, or shared with an embedding."""
     candidate = None
     for path, module in model.named_modules():
-        weight = module._parameters.get("weight", None)
+        weight = own_parameter(module, "weight")
         if weight is None and "weight" in getattr(module, "parametrizations", {}):
             weight = max(module.parametrizations["weight"].parameters(), key=Tensor.numel)
         if weight is not None and weight.dim() == 2 and weight.requires_grad and not isinstance(module, nn.Embedding):
@@ -265,6 +265,11 @@ def _last(model: nn.Module) -> nn.Parameter | None:
     if candidate is None or _is_repeated(model, candidate[0]):
         return None
     return candidate[1]
+
+
+def own_parameter(module: nn.Module, name: str) -> nn.Parameter | None:
+    """A parameter that a module, one of ``torch.jit`` too, holds itself; None where there is none of that name."""
+    return next((parameter for own, parameter in module.named_parameters(recurse=False) if own == name), None)
 
 
 def _is_repeated(model: nn.Module, path: str) -> bool:
@@ -304,7 +309,7 @@ def _ran(model: nn.Module, inputs: Sequence[Any], parameters: Sequence[nn.Parame
     hooks = [
         m.register_forward_hook(remember)
         for m in model.modules()
-        if isinstance(m._parameters.get("weight"), nn.Parameter)
+        if own_parameter(m, "weight") is not None and not isinstance(m, torch.jit.ScriptModule)
     ]
     with remove_after(hooks), trial(model):
         outputs = [o for o in tensors_in(model(*inputs)) if o.requires_grad]

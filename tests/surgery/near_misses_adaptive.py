@@ -30,7 +30,7 @@ class Adaptive(nn.Module):
         return self.normalized(x) * (1 + scale) + shift
 
 
-true("adaptive-layernorm", num_features=DIM, condition_features=FEATURES, scale_first=False, affine=False)(Adaptive)
+true("adaptive-layernorm", dim=DIM, condition_features=FEATURES, scale_first=False, affine=False)(Adaptive)
 
 
 @true("adaln-continuous", dim=DIM, condition_features=FEATURES, norm="layernorm", affine=True, bias=True, eps=1e-5)
@@ -67,10 +67,10 @@ class Zero(Adaptive):
         return self.order(self.normalized(x) * (1 + scale) + shift, *(part.squeeze(1) for part in rest))
 
 
-true("adaln-zero", num_features=DIM, condition_features=FEATURES, sublayers=2, eps=1e-6)(Zero)
+true("adaln-zero", dim=DIM, condition_features=FEATURES, sublayers=2, eps=1e-6)(Zero)
 
 
-@true("adaln-zero", num_features=DIM, condition_features=FEATURES, sublayers=1)
+@true("adaln-zero", dim=DIM, condition_features=FEATURES, sublayers=1)
 class ZeroSingle(Zero):
     pieces = 3
 

@@ -152,7 +152,7 @@ class ShiftByNumberAlone(RowsByNumber):
         return self.norm(x) * (1 + scale[:1]) + shift.index_select(0, numbers)
 
 
-@true("adaln-zero", num_features=DIM, condition_features=FEATURES, sublayers=1)
+@true("adaln-zero", dim=DIM, condition_features=FEATURES, sublayers=1)
 class FirstTokensByAnother(Adaptive):
     """HunyuanVideo's, whose first tokens have a condition of their own."""
 
@@ -168,7 +168,7 @@ class FirstTokensByAnother(Adaptive):
         return (torch.cat([others[:, :first], y[:, first:]], 1), *gates, *first_gates)
 
 
-@true("adaln-zero", num_features=DIM, condition_features=FEATURES, sublayers=2)
+@true("adaln-zero", dim=DIM, condition_features=FEATURES, sublayers=2)
 class FirstTokensByAnotherInBoth(FirstTokensByAnother):
     pieces = 6
 

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
@@ -90,11 +91,11 @@ def is_function(module: nn.Module) -> bool:
 
 
 def sites(model: nn.Module) -> list[Site]:
-    """Return the watched modules of a model in the order of their names."""
+    """Return the watched modules of a model in the order of their names; those of torch.jit take no hooks."""
     tops = {id(module) for _, module in blocks(model)}
     site_list = []
     for name, module in model.named_modules():
-        if hasattr(module, "_orig_mod") and id(module) not in tops:
+        if (hasattr(module, "_orig_mod") and id(module) not in tops) or isinstance(module, torch.jit.ScriptModule):
             continue
         block = id(module) in tops
         what = NORMED if is_norm(module) else LAYER if has_matrix(module) else FUNCTION if is_function(module) else ""
@@ -117,7 +118,7 @@ def _signals(place: Place) -> tuple[Signal, ...]:
 def attentions(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return the innermost modules that are called attention, else the blocks."""
     named = [(name, m) for name, m in model.named_modules() if attends(m) and not any(attends(p) for p in _parts(m))]
-    return named or blocks(model)
+    return [(name, m) for name, m in named or blocks(model) if not isinstance(m, torch.jit.ScriptModule)]
 
 
 def attends(module: nn.Module) -> bool:

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 from normkit import catalog
 from normkit.catalog import Choice
 from normkit.kinds import PARAMETRIZATION, Parametrization
-from normkit.parameters import mode
+from normkit.parameters import mode, own_parameter
 from normkit.weight._layers import (
     Row,
     Table,
@@ -110,7 +110,7 @@ def _build(name: str, module: nn.Module, value: Tensor, choice: Choice) -> Param
 def _register(plans: list[Target], tensor: str) -> None:
     """Put all on, or none."""
     done: list[nn.Module] = []
-    before = {id(module): module._parameters.get(tensor) for _, module, _ in plans}
+    before = {id(module): own_parameter(module, tensor) for _, module, _ in plans}
     try:
         for _, module, result in plans:
             plain = not parametrize.is_parametrized(module, tensor)

@@ -13,6 +13,7 @@ from torch.nn.utils import parametrize
 from normkit.catalog import Choice
 from normkit.columns import aligned
 from normkit.kinds import Parametrization
+from normkit.parameters import own_parameter
 from normkit.where import Where
 from normkit.where import selects as meant
 
@@ -67,7 +68,7 @@ def weights(model: nn.Module, tensor: str = "weight") -> Iterator[tuple[str, nn.
     for name, module in model.named_modules():
         if isinstance(module, parametrize.ParametrizationList | Parametrization):
             continue
-        value = module._parameters.get(tensor)
+        value = own_parameter(module, tensor)
         if value is None and parametrize.is_parametrized(module, tensor):
             value = getattr(module, tensor)
         if isinstance(value, Tensor):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check
-from normkit.parameters import remove_after
+from normkit.parameters import own_parameter, remove_after
 from normkit.weight._apply import check_model, on
 from normkit.weight.weight_norm import WeightNorm
 
@@ -48,7 +48,7 @@ def data_init(model: nn.Module, *inputs: Any, init_scale: float = 1.0) -> list[s
 
 def _begin(layer: nn.Module, inputs: tuple, keywords: dict, scale: float) -> None:
     own = next(p for p in on(layer) if isinstance(p, WeightNorm))
-    bias = layer._parameters.get("bias")
+    bias = own_parameter(layer, "bias")
     own.g.fill_(1)
     if bias is not None:
         bias.fill_(0)

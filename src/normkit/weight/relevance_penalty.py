@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
+from normkit.parameters import own_parameter
 from normkit.statistics import accurate
 from normkit.weight._penalty import Penalty
 
@@ -50,7 +51,7 @@ class RelevancePenalty(Penalty):
 
     def inputs(self, module: nn.Module, tensor: str) -> tuple[Tensor, ...] | None:
         """A parameter and its gradient, if it has one."""
-        value = module._parameters.get(tensor)
+        value = own_parameter(module, tensor)
         return None if value is None or value.grad is None else (value, value.grad)
 
     def forward(self, weight: Tensor, gradient: Tensor) -> Tensor:

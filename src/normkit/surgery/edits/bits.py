@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normkit.parameters import own_parameter
 from normkit.quant.learned_rounding import LearnedRounding
 from normkit.surgery.edits.layers import as_linear
 
@@ -23,7 +24,7 @@ def parts(weight: Tensor) -> dict[str, Tensor]:
 
 def words_of(layer: nn.Module) -> dict[str, Any] | None:
     """Return the words of a layer whose weight is of few bits; None of any other."""
-    weight: Any = layer._parameters.get("weight")
+    weight: Any = own_parameter(layer, "weight")
     if weight is None or not parts(weight):
         return None
     own, packed = weight.data, type(weight.data).__name__ == PACKED

@@ -15,6 +15,7 @@ from normkit import check
 from normkit.kinds.kind import sizes
 from normkit.layout import Layout
 from normkit.norm import Norm
+from normkit.parameters import own_parameter
 from normkit.surgery.edits.layers import (  # noqa: F401  pickles name them here
     KINDS,
     ConstantPad,
@@ -170,7 +171,7 @@ def plain_layer(layer: nn.Module) -> nn.Module | None:
     """The plain layer that one derived from it is, if it only computes its weight anew at every call; else None."""
     kind: Any = next((k for k in FUNCTIONS if isinstance(layer, k) and type(layer).forward is not k.forward), None)
     own: Any = layer
-    if kind is None or own._parameters.get("weight") is None or getattr(own, "padding_mode", "zeros") != "zeros":
+    if kind is None or own_parameter(own, "weight") is None or getattr(own, "padding_mode", "zeros") != "zeros":
         return None
     first, second = (_only_call(own, FUNCTIONS[kind], seed, size) for seed, size in enumerate((32, 33)))
     if first is None or second is None:
