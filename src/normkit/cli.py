@@ -84,6 +84,8 @@ class Parser(argparse.ArgumentParser):
         known = [word for action in self._actions for word in action.option_strings if len(word) > 2]
         near = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1, 0.75)
         hint = f"did you mean {near[0]}?" if near else f"'{self.prog} -h' shows all arguments"
+        if "--norm" in known and not any(word.startswith("-") for word in unknown):
+            hint = f"did you mean --norm {' '.join(unknown)}?"
         self.error(f"does not take {' '.join(unknown)}; {hint}")
 
     def error(self, message: str):

@@ -360,6 +360,7 @@ def test_list_and_show_know_kinds_that_are_no_methods(capsys):
         ("swap my:make --to groupnorm", "normkit swap: does not take --to; 'normkit swap -h' shows all arguments"),
         ("compare --stepz 3", "normkit compare: does not take --stepz 3; did you mean --steps?"),
         ("text fit names.csv -o V --tunes=x", "normkit text fit: does not take --tunes=x; did you mean --tune?"),
+        ("compare layernorm dyt", "normkit compare: does not take layernorm dyt; did you mean --norm layernorm dyt?"),
         ("--foo", "normkit: does not take --foo; 'normkit -h' shows all arguments"),
     ],
 )

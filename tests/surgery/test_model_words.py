@@ -57,6 +57,7 @@ def test_what_looks_like_a_norm_and_is_none_is_told_with_the_reason(tmp_path, mo
     ("word", "said"),
     [
         ("nothing", "there is no model 'nothing': a model is a folder"),
+        ("resnet18", "there is no model 'resnet18': did you mean timm:resnet18?"),
         ("hf:/nothing", "there is no model '/nothing': a model is a folder"),
         ("timm:resnet19", "timm has no model 'resnet19'; nearest: resnet"),
         ("no_such_module:f", "model 'no_such_module:f' cannot be imported: No module named 'no_such_module'; a "),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import inspect
@@ -28,7 +29,15 @@ def load(word: str) -> nn.Module:
         return _call_factory(word)
     if Path(word).is_dir() or (word.count("/") == 1 and word[0] not in "/.~"):
         return _transformers(word)
-    raise ValueError(f"there is no model {word!r}: a model is {FORMS}")
+    raise ValueError(f"there is no model {word!r}: {_of_timm(word) or f'a model is {FORMS}'}")
+
+
+def _of_timm(name: str) -> str:
+    """How a model of timm is asked for, where timm is installed and has one of that name."""
+    with contextlib.suppress(ImportError, ValueError):
+        timm_with(name)
+        return f"did you mean timm:{name}?"
+    return ""
 
 
 def timm_with(name: str) -> Any:
