@@ -44,7 +44,7 @@ def stoppable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if asked:  # told here, since what was interrupted may raise a KeyboardInterrupt of its own
+        if asked:  # printed here, since what was interrupted may raise a KeyboardInterrupt of its own
             raise Stopped from None
         raise
     finally:

@@ -1,4 +1,4 @@
-"""The files of a comparison: where they lie, and how one is written so that nobody ever sees half of it."""
+"""The files of a comparison: where they lie, and how one is written so that no reader ever sees half of it."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def saved_or_default(options: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def require_no_code(kept: Mapping[str, Any], root: Path) -> None:
-    """Refuse to import what only a stored plan names: its folder may come from somebody else."""
+    """Refuse to import what only a stored plan names: its folder may come from another person."""
     for name in HANDED:
         if names_code(kept.get(name) or ""):
             raise ValueError(

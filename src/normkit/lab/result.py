@@ -51,7 +51,7 @@ class Result:
 
     @property
     def findings(self) -> dict[str, Finding]:
-        """What may be said of each variant against the baseline, in a word and in numbers."""
+        """How each variant compares with the baseline, in a word and in numbers."""
         return {row.variant: row.finding for row in self.rows if row.finding}
 
     @property
@@ -66,7 +66,7 @@ class Result:
 
     @property
     def trends(self) -> dict[str, Trend]:
-        """What may be said of each variant's gap to the baseline along a ladder; empty where there is none."""
+        """How each variant's gap to the baseline develops along a ladder; empty where there is none."""
         return ladder.trends_of(self.comparison)
 
     @property

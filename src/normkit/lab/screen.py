@@ -130,7 +130,7 @@ class Screen:
 
 
 def among(settings: Settings) -> str:
-    """Say among whom the data are divided.
+    """Say how the data are divided among their owners.
 
     >>> among(Settings(federated=True))
     '8 clients (dirichlet:0.3) of 5 steps a round'

@@ -33,7 +33,7 @@ NOTHING = "it has no norm to change"
 
 
 def option(*names: str, **given: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Return what an argument parser is told of an option."""
+    """Return the arguments of ``add_argument`` for an option."""
     return names, given
 
 
@@ -55,7 +55,7 @@ class Verb(NamedTuple):
 
     proof: what proves that the change is what it should be, or that nothing does; the end of the command's help.
     example: whether it needs an input of the model. same: whether it leaves a model that computes the same, by tensors
-    of the same names. nothing: what is said where a model has norms and it changes none of them.
+    of the same names. nothing: the message where a model has norms and it changes none of them.
     """
 
     do: Callable[[nn.Module, Any, argparse.Namespace], Report]
@@ -235,7 +235,7 @@ def _nothing(options: argparse.Namespace, model: nn.Module, x: Any) -> str:
 
 
 def run_recognize(options: argparse.Namespace) -> int:
-    """Print every norm of a model; 1 where one looks like a norm and is not recognized, or is not what was said."""
+    """Print every norm of a model; 1 where one looks like a norm and is not recognized, or is not what was claimed."""
     model = saving.load(options.model)
     needs_example = options.check or options.input is not None
     x = example(model, options.input) if needs_example else None

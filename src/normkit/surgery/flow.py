@@ -1,4 +1,4 @@
-"""Who reads whom in a model: its graph from an example, with the calls of the modules that matter as single steps.
+"""Which module reads which in a model: its graph from an example, in which modules that matter are single steps.
 
 ``torch.export`` is asked first; where it fails, ``torch.fx``. What moves numbers without changing them (a view, a
 transpose, a flatten, a mean over positions) is followed by letting marks go through it, one for each channel.
@@ -143,7 +143,7 @@ class Graph:
         return calls[0]
 
     def alone(self, site: str) -> Call:
-        """The only call of a module whose tensors nobody else reads."""
+        """The only call of a module whose tensors no other call reads."""
         call = self.call(site)
         held = {id(t) for t in self.model.get_submodule(site).parameters()}
         for node, name in self.tensors.items():
@@ -194,7 +194,7 @@ class Graph:
         return self.by[node], node
 
     def beside(self, call: Call) -> Iterator[tuple[Call, int]]:
-        """The calls that read what a call reads, whose results nobody reads but a sum with its result.
+        """The calls that read what a call reads, whose results only a sum reads with its result.
 
         With each comes the sign that the result of this call has there next to the other's.
         """
@@ -214,7 +214,7 @@ class Graph:
             node = user
 
     def _terms(self, node: Any, sign: int) -> Iterator[tuple[fx.Node, int]]:
-        """The results of calls that a sum, which nobody else reads, is made of, and the sign of each."""
+        """The results of calls that a sum, which has no other reader, is made of, and the sign of each."""
         if not isinstance(node, fx.Node) or self._read_by_several(node):
             return
         kind = word(node, self.model)

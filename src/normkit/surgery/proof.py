@@ -139,7 +139,7 @@ def prove_edits(before: nn.Module, after: nn.Module, example: Any) -> None:
     """Apply the edits that a changed model carries to a copy of what it was; raise :class:`Unequal` if it is another.
 
     The copy takes the changed model's numbers. Where something was changed that has no words, nothing is asked: who
-    saves the model is told so.
+    saves the model gets an error.
     """
     try:
         comparison(before, after)

@@ -9,7 +9,7 @@
     watching    the course of a training
     history     what was seen
     rules       what is wrong, a file each; diagnosis asks them all
-    certainty   how sure a finding is, and what cannot be told
+    certainty   how sure a finding is, and what cannot be judged
     trials      remedies tried on a copy of the model, on the last batch
     batch       that batch
     live        a training that is going on, in the terminal

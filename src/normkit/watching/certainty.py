@@ -77,7 +77,7 @@ def _samples(history: History, what: str) -> int:
 
 
 def unknown(history: History, asked: Iterable[Needs]) -> Iterator[str]:
-    """Return what cannot be told of a training, and why; of a model that is not in training nothing is said."""
+    """Return what cannot be judged of a training, and why; nothing of a model that is not in training."""
     if not history.steps or not history.facts.get("groups"):
         return
     reasons: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""What goes wrong in a training: every rule is asked, and what they find is told in order of weight."""
+"""What goes wrong in a training: every rule is asked, and findings come in order of weight."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _wrap(text: str, width: int, indent: int = 3) -> list[str]:
 
 
 def diagnose(history: History, asked: Mapping[str, Rule] | None = None) -> Diagnosis:
-    """Ask all rules, or some; a rule that fails is told, and does not hide the others."""
+    """Ask all rules, or some; a rule that fails is named, and does not hide the others."""
     findings: list[Finding] = []
     notes = list(history.notes)
     rules = asked or all_rules()

@@ -35,7 +35,7 @@ class Drawn:
         raise NotImplementedError
 
     def findings(self) -> tuple[list[Finding], list[str]]:
-        """Return what is told above the pictures, and what could not be seen."""
+        """Return the text above the pictures, and what could not be seen."""
         return [], []
 
     def plot(self, path: str | Path | None = None) -> Path:

@@ -1,4 +1,4 @@
-"""What is known of a model and its optimizer without a step: said beside what was seen."""
+"""What is known of a model and its optimizer without a step: shown beside what was seen."""
 
 from __future__ import annotations
 

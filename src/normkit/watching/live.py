@@ -23,7 +23,7 @@ from normkit.watching.seen import Loaded, load_history
 PERIOD = 0.5  # seconds between two looks
 BARS = "▁▂▃▄▅▆▇█"
 COURSE = 24  # characters of the course of a number
-QUIET = 60.0  # seconds after which a run that has not ended is said to be silent
+QUIET = 60.0  # seconds after which a run that has not ended is called silent
 FEWEST = 3  # blocks that are shown in however low a terminal
 
 

@@ -44,7 +44,7 @@ class Row:
 
 
 class Sample:
-    """Reads a model for one step. ``failed`` is told what could not be read, and nothing is raised in the training."""
+    """Reads a model for one step. ``failed`` is called with what could not be read: nothing is raised in training."""
 
     def __init__(self, model: nn.Module, families: Iterable[str], failed: Callable[[str], None]):
         self.model, self.families, self.failed = model, set(families), failed

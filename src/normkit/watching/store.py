@@ -14,8 +14,8 @@ MEAN, LARGEST, LEAST, BESIDE = "mean", "largest", "least", "beside"
 """How two readings of a number become one: ``beside`` goes with the number before it, as a channel with its value."""
 
 
-EARLY = 50  # steps at the beginning that are told no more finely than the fiftieth itself
-LATE = 4  # the last of so many parts of the rows stand as they were; a run's last three quarters are told evenly
+EARLY = 50  # steps at the beginning that are known no more finely than the fiftieth itself
+LATE = 4  # the last of so many parts of the rows stand as they were; a run's last three quarters are kept evenly
 
 
 class Sign(NamedTuple):

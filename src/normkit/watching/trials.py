@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LARGEST = 2**28  # bytes of a model and its optimizer's state that are copied
 SECONDS = 2.0  # of all trials of a diagnosis: no further one is begun then, nor any where a single step takes as long
 SIGNALS = ("activations", "attention", "gradients", "updates")
-SAME = 0.01  # by which a number may change and is said to stay
+SAME = 0.01  # by which a number may change and counts as the same
 OWN = ("torch.", "normkit.")  # whose hooks have no effect outside of the model
 
 

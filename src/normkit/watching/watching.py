@@ -22,7 +22,7 @@ from normkit.watching.seen import Seen
 from normkit.watching.signals.parameters import Spectra, carried, unseen_rows
 from normkit.watching.store import LARGEST, MEAN, Column, Store
 
-NOTES = 50  # told at most
+NOTES = 50  # shown at most
 SOON = 5  # steps between two samples at the beginning
 SHARE = 0.006  # of the parameters' memory that samples may take; with what else is kept it stays below 1 %
 FEWEST, MOST = 64, 256  # samples that are held, however small or large the model is
@@ -306,7 +306,7 @@ def watch(
         to: where samples also go while it runs: a folder or a file, which gets a line of JSON each and which
             ``normkit watch`` shows, or a writer of :mod:`normkit.watching.writers`, or several.
         keep: how many samples are held, spread over the whole run; neighbours are joined as they grow old. As many as
-            take 0.6 % of the parameters' memory, but 64 to 256, where it is not said.
+            take 0.6 % of the parameters' memory, but 64 to 256, by default.
         start: how many steps were done before, where a training goes on.
 
     Returns an object to enter, ``seen``: ``seen.diagnosis()``, ``seen.plot()``, ``seen.history()``, ``seen.save()``.

@@ -44,7 +44,7 @@ class Lines:
         self.path = path / FILE if path.is_dir() or not path.suffix else path
         self.columns: list[Column] = []
         self.samples = 0
-        self.told = 0
+        self.written = 0
         self.sealed: Sealed | None = None
         self.begin = self.size = 0  # of this run, and of the file, in bytes
         with contextlib.suppress(OSError):
@@ -119,9 +119,9 @@ class Lines:
         self.size = len(content)
 
     def _notes(self, watch: Any) -> None:
-        for note in watch.notes[self.told :]:
+        for note in watch.notes[self.written :]:
             self._append(NOTE, text=note)
-        self.told = len(watch.notes)
+        self.written = len(watch.notes)
 
     def _append(self, event: str, **values: Any) -> None:
         assert self.sealed is not None

@@ -1,4 +1,4 @@
-"""Many owners of data: which samples each client has, what the server has, and how much each class counts for whom.
+"""Many owners of data: the samples of each client and of the server, and how much each class counts for each client.
 
 >>> shares(torch.tensor([0, 0, 0, 1, 1, 1]), 2, "dirichlet:100", 1)
 [tensor([2, 3, 5]), tensor([0, 1, 4])]

@@ -47,7 +47,7 @@ class Interval(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What may be said of a variant against the baseline.
+    """How a variant compares with the baseline.
 
     word: better, worse, as good as, no difference found, or too few seeds to tell.
     difference: variant minus baseline over the seeds that both have, with the interval of this difference by itself.
@@ -238,7 +238,7 @@ def judged(
     share: float = Settings.margin,
     higher: bool = False,
 ) -> tuple[dict[str, Finding], dict[str, int]]:
-    """Return what may be said of every variant, and how many seeds each needs as far as can be told now.
+    """Return how every variant compares, and how many seeds each needs, as far as is known so far.
 
     Twins, which are the baseline from another start, are controls: a family of their own, with the baseline's seeds.
     """

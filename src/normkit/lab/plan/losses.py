@@ -45,7 +45,7 @@ def loss_for(name: str) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def _find(name: str) -> catalog.Choice:
-    """Find a method; a name that is near a loss that can be taken is not said to be near another."""
+    """Find a method; a name near a loss that can be taken is not compared with others."""
     try:
         return catalog.find(name)
     except ValueError:

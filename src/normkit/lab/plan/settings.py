@@ -1,4 +1,4 @@
-"""What a comparison can be told: each setting is a field, which carries all that is known of it.
+"""The settings of a comparison: each is a field, which carries all that is known of it.
 
 The command line, ``nk.compare``'s signature and docstring, what is inherited from a folder, what may change on
 resuming, the words of errors and the report's table are read from the fields.

@@ -44,7 +44,7 @@ class Forecast(NamedTuple):
 
 
 class Trend(NamedTuple):
-    """What may be said of a variant's gap to the baseline along a ladder.
+    """How a variant's gap to the baseline develops along a ladder.
 
     word: closing, growing, stays, cannot tell.
     gaps: variant minus baseline by rung, of the seeds that each rung has.

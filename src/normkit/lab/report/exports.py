@@ -75,7 +75,7 @@ def _record(row: Row) -> dict[str, Any]:
 
 
 def _of_clients(row: Row) -> dict[str, Any]:
-    """Return what is told of many owners of data, nothing where there is one."""
+    """Return what is reported of many owners of data; nothing where there is one."""
     if row.sent is None:
         return {}
     metrics = {measures.CLIENTS: row.clients.mean, measures.WORST: row.worst.mean, measures.SPREAD: row.spread.mean}

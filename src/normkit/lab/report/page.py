@@ -266,5 +266,5 @@ def _write_value(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    """Return a path's last part, and any other text as it is said."""
+    """Return a path's last part, and any other text as it is."""
     return Path(str(value)).name if str(value).startswith("/") else in_words(str(value))

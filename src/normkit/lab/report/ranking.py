@@ -29,7 +29,7 @@ class Row:
     """What became of a variant.
 
     place: the best and the worst place it may have among the variants that have finished seeds and none that failed,
-        by what is measured; equal numbers for all that could not be told apart. None for what failed, and controls.
+        by what is measured; equal numbers for all whose difference is not clear. None for what failed, and controls.
     status: done, unfinished, not started, or the worst that befell a seed: diverged, crashed.
     happened: in words, what went wrong or is still missing; empty for a variant of which all is done.
     measured: what variants are compared by, over the finished seeds; final, best: the final and the lowest loss;

@@ -113,7 +113,7 @@ def speaks(column: Column, rows: Sequence[Row]) -> bool:
 
 
 def finding(row: Row) -> str:
-    """Say what may be said of a row against the baseline, and what is missing."""
+    """Say how a row compares with the baseline, and what is missing."""
     verdict = row.finding.word if row.finding else "baseline" if row.is_baseline else ""
     control = "control" if row.is_twin else ""
     return "; ".join(filter(None, (control, verdict, row.happened)))

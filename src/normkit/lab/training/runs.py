@@ -54,7 +54,7 @@ def _ready(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
 def seeds_by_variant(
     plan: Plan, best: Mapping[str, Tuned | None], results: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, int]:
-    """Return how many seeds each variant needs as far as can be told now; one that has failed needs no more."""
+    """Return how many seeds each variant needs, as far as is known so far; one that has failed needs no more."""
     settings = plan.settings
     if not settings.until_decided:
         return dict.fromkeys(best, settings.seeds)
@@ -228,7 +228,7 @@ def best_trial(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, 
 
 
 def steps_in_all(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> float:
-    """Return how many full runs' worth of training a comparison is, as far as can be told now: searches may go on.
+    """Return how many full runs' worth of training a comparison is, as far as is known so far: searches may go on.
 
     A run on a rung is worth as many as the rung says.
     """
@@ -368,7 +368,7 @@ def check(plan: Plan) -> int:
 def conduct(
     plan: Plan, folder: Folder, engine: Engine, results: Results, report: Callable[[Run, dict | None], None]
 ) -> Results:
-    """Run everything; ``report`` is told of each run that starts, and with its result of each that ends.
+    """Run everything; ``report`` is called for each run that starts, and with its result for each that ends.
 
     A run whose process was killed goes on from its checkpoint, up to :data:`RETRIES` times; then it has crashed. Where
     the folder cannot be written, all runs stop.

@@ -74,7 +74,7 @@ def norm_words(match: object) -> str:
 
 
 def name_others(rest: Mapping[str, Any]) -> str:
-    """What is said of modules that look like norms and are not recognized."""
+    """The lines on modules that look like norms and are not recognized."""
     sentences = [f"{name or 'it'}, a {match.kind}, is not recognized: {match.why_not}" for name, match in rest.items()]
     more = f", and {len(sentences) - 1} more" if len(sentences) > 1 else ""
     return f"; {sentences[0]}{more}" if sentences else ""

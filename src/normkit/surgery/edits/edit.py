@@ -147,8 +147,8 @@ def _untie(model: nn.Module, names: Collection[str]) -> None:
 def edits_between(old: nn.Module, new: nn.Module) -> list[Edit]:
     """Return the edits that make one model of another: those that it carries, and what differs besides.
 
-    Where what it carries does not lead there, as after changes by hand, or the model cannot be copied, all is told from
-    what differs. A ValueError names what cannot be told.
+    Where what it carries does not lead there, as after changes by hand, or the model cannot be copied, the edits
+    follow from what differs. A ValueError names what no edit describes.
     """
     if edits := edits_in(new):
         with suppress(Exception):
@@ -157,7 +157,7 @@ def edits_between(old: nn.Module, new: nn.Module) -> list[Edit]:
 
 
 def comparison(old: nn.Module, new: nn.Module) -> list[Edit]:
-    """Return what differs between two models as edits; a ValueError names what cannot be told."""
+    """Return what differs between two models as edits; a ValueError names what no edit describes."""
     edits: list[Edit] = []
 
     def look(site: str, was: nn.Module, part: nn.Module) -> None:
@@ -203,8 +203,8 @@ def replace_parts(
 ) -> nn.Module:
     """Put modules, and parameters, into their places; return the model, or what took its place.
 
-    A module goes into all places that hold the same one. The model carries the ``edits``, by default what is told of
-    each module and the one whose place it takes.
+    A module goes into all places that hold the same one. The model carries the ``edits``, by default those that
+    describe each module and the one whose place it takes.
     """
     if "" in new and inplace:
         raise ValueError(
@@ -245,7 +245,7 @@ def edits_of(
 
 
 def guard(model: Any) -> None:
-    """Let ``save_pretrained`` of a changed model write a folder that nobody opens as the old model."""
+    """Let ``save_pretrained`` of a changed model write a folder that is never opened as the old model."""
     if hasattr(model, "save_pretrained") and hasattr(getattr(model, "config", None), "save_pretrained"):
         model.save_pretrained = types.MethodType(_save_pretrained, model)
 

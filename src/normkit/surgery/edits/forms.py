@@ -31,9 +31,9 @@ State = Mapping[str, Tensor]
 
 
 class Form(NamedTuple):
-    """How a form is told from the old module and the new one (None: it is another), and made of the old one.
+    """How a form is recognized by the old module and the new one (None: it is another), and made of the old one.
 
-    Those without ``words`` are told before all others. The third argument of ``make`` are the weights that will be
+    Those without ``words`` are recognized before all others. The third argument of ``make`` are the weights to be
     loaded, by which sizes are known.
     """
 

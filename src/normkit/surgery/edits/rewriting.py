@@ -1,6 +1,6 @@
 """A class derived from a block's own, whose forward was written anew: names and state stay.
 
-What is changed is told by words, ``("add", "norm")``, so that another process can derive the class again from a pickle.
+What is changed is described by words, ``("add", "norm")``. Another process can derive the class again from a pickle.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def derived(own: Any, words: tuple[Word, ...]) -> type[nn.Module]:
 
 
 def words_of(kind: type[nn.Module]) -> tuple[Word, ...]:
-    """The changes that a class has; none where it is somebody's own."""
+    """The changes that a class has; none where it is the user's own."""
     return next((words for (_, words), known in _DERIVED.items() if known is kind), ())
 
 

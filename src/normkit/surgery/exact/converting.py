@@ -211,7 +211,7 @@ class Stream:
         return call.site, self._own_tensor(held[0], node)
 
     def _arrival_marks(self, node: fx.Node, end: fx.Node) -> Tensor:
-        """The marks of a result's last axis where it arrives, moved and read by nobody on its way."""
+        """The marks of a result's last axis where it arrives, moved and not read on its way."""
         marks = mark_channels(node, -1)
         while node is not end:
             (user,) = node.users
@@ -338,7 +338,7 @@ class _Edits:
         return next(n.meta["val"].ndim for n, held in self.stream.flow.tensors.items() if held == name)
 
     def _describe_writer(self, name: str) -> str:
-        """What is said of a writer, and whether it was tied to something that stays as it is."""
+        """The line on a writer, and whether it was tied to something that stays as it is."""
         others = ties_of(self.stream.flow.model, name)
         self.untied |= bool(others)
         return f"centred, not tied to {others[0]} any more" if others else "centred"

@@ -70,9 +70,9 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
     linears that compute them from their parameters at every call (timm's ``StdConv2d``). The norm of a spiking neuron's
     potential goes into its thresholds.
 
-    Who reads whom is read off the model's graph, from ``torch.export``, or ``torch.fx`` where that fails. What is read
-    elsewhere too, called twice, tied or hooked is left alone, and the report says why. Before anything is changed,
-    outputs are compared in float64, on the example and on fresh inputs like it.
+    Which module reads which follows from the model's graph, by ``torch.export``, or ``torch.fx`` where that fails.
+    What is read elsewhere too, called twice, tied or hooked is left alone, and the report says why. Before anything is
+    changed, outputs are compared in float64, on the example and on fresh inputs like it.
 
     Args:
         model: any model, in evaluation.
@@ -103,7 +103,7 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
         flow = Graph(work, example, [*sites, *layers])
         todo = sorted(sites.values(), key=lambda s: (s.before_only, not _reads_a_layer(flow, s)))
         tried: list[Foldable] = []
-        while len(todo) != len(tried):  # those that stay for a norm that is gone by now are asked again
+        while len(todo) != len(tried):  # those that stay for a norm that is gone since are tried again
             tried, todo = todo, []
             for site in tried:
                 try:
@@ -167,7 +167,7 @@ def _old_hooks(part: nn.Module) -> list[WeightNorm]:
 
 
 def _settle(model: nn.Module) -> None:
-    """Take the history off weights that such hooks compute anew at every call: else nobody can copy them."""
+    """Take the history off weights that such hooks compute anew at every call: else they cannot be copied."""
     for part in model.modules():
         for hook in _old_hooks(part):
             setattr(part, hook.name, hook.compute_weight(part).detach())
@@ -384,7 +384,7 @@ def _channel_axis(layer: Any) -> int:
 
 
 def _layer(flow: Graph, name: str, new: Mapping[str, nn.Module]) -> nn.Module:
-    """A plain layer as it is by now, called once and tied to nothing."""
+    """A plain layer as it is now, called once and tied to nothing."""
     layer = new.get(name, flow.model.get_submodule(name))
     if not is_plain(layer):
         raise Stays(f"{name} is a {type(layer).__name__}, no plain linear or convolution")

@@ -75,7 +75,7 @@ def _leave(change: Change, why: str) -> Change:
 
 
 class _Way(NamedTuple):
-    """One way to fuse a model: norms and classes of blocks by name, and what is said of each site."""
+    """One way to fuse a model: norms and classes of blocks by name, and the line on each site."""
 
     made: dict[str, nn.Module]
     classes: dict[str, type[nn.Module]]

@@ -66,7 +66,7 @@ def layer_of(module: nn.Module, match: Match) -> tuple[str | None, str | None]:
 
 
 def _options(match: Match) -> dict[str, Any]:
-    """The options of a match that make its dialect, with what they are where nothing is said of them."""
+    """The options of a match that make its dialect, with their defaults."""
     options = {key: value for key, value in match.kwargs.items() if key not in FREE.get(match.name or "", ())}
     if match.name == "rmsnorm":
         offset = float(options.get("offset", 0.0))

@@ -491,7 +491,7 @@ def _tweak(
         optimizer.zero_grad()
         with torch.enable_grad():
             value = loss(target, _first(here(*call[0], **call[1])))
-            value.backward(inputs=list(free))  # the block's other weights are learned by nobody here
+            value.backward(inputs=list(free))  # the block's other weights are not learned here
         optimizer.step()
         losses.append(float(value))
     for parameter, flag in flags.items():

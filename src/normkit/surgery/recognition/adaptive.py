@@ -282,7 +282,7 @@ def _call(way: Way, work: nn.Module, kind: Kind, inputs: Sequence[Tensor]) -> Te
 
 
 def _far(kind: Kind, ours: nn.Module, output: Tensor | tuple[Tensor, ...], inputs: Sequence[Tensor]) -> float:
-    """How far a method's results are apart from somebody's, whose gates may have an axis of one token."""
+    """How far a method's results are apart from the user's, whose gates may have an axis of one token."""
     with torch.no_grad():
         want = kind.condition.ours(ours, inputs)
     if isinstance(want, Tensor) or isinstance(output, Tensor):

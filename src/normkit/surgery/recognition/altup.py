@@ -98,7 +98,7 @@ def _laurel(module: nn.Module, work: nn.Module, norm: Within, down: str, up: str
 
 
 class Layer(nn.Module):
-    """Somebody's predicting and correcting, called as ours are: with the streams on the last axis but one."""
+    """A user's predicting and correcting, called as ours are: with the streams on the last axis but one."""
 
     def __init__(self, module: nn.Module, predict: str, correct: str, scale: str | None):
         super().__init__()

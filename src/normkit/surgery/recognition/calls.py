@@ -26,7 +26,7 @@ from normkit.surgery.recognition.pair import (
 )
 from normkit.surgery.recognition.specimen import Specimen
 
-Estimate = tuple[str, Tensor, Tensor]  # the name of a running estimate, and somebody's and ours
+Estimate = tuple[str, Tensor, Tensor]  # the name of a running estimate, and theirs and ours
 Way = tuple[Sequence[Tensor], Tensor, bool]  # inputs, what is sent down, and whether the input has a gradient
 CALLS = 12
 SPACE = 3  # of an image with any number of samples
@@ -220,7 +220,7 @@ class Going(Compared):
 
     @torch.no_grad()
     def _memory(self) -> None:
-        """An input is left as it was; one that has other numbers by now, and a gain that has, count as they are now."""
+        """An input is left as it was; one that has other numbers since, and a gain that has, count as they are now."""
         pair = self.pair(6)
         pair.train(False)
         shape = fitting(self.shapes, False, pair, self.further)[0]

@@ -37,7 +37,7 @@ class Draw(NamedTuple):
 
 
 class Condition:
-    """Somebody's module takes what the method takes: tokens, and a condition of each sample."""
+    """The user's module takes what the method takes: tokens, and a condition of each sample."""
 
     words = ""
 
@@ -46,11 +46,11 @@ class Condition:
         return [draw.tokens(), draw.condition(draw.samples, draw.features)]
 
     def theirs(self, inputs: Sequence[Tensor]) -> list[Any]:
-        """The arguments of somebody's module."""
+        """The arguments of the user's module."""
         return list(inputs)
 
     def ours(self, method: nn.Module, inputs: Sequence[Tensor]) -> Any:
-        """What the method makes of it, in the form that somebody's module returns."""
+        """What the method makes of it, in the form that the user's module returns."""
         return method(*inputs)
 
 

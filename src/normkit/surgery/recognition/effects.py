@@ -136,7 +136,7 @@ def _constant(value: Any) -> Any:
 
 
 def _functions_of(cls: type) -> list[FunctionType]:
-    """The methods of a class, and the functions that they name, in somebody's own code."""
+    """The methods of a class, and the functions that they name, in the user's own code."""
     todo = [f for value in vars(cls).values() if inspect.isfunction(f := getattr(value, "__func__", value))]
     functions: list[FunctionType] = []
     while todo and len(functions) < MOST:

@@ -1,4 +1,4 @@
-"""How somebody's module rounds in half precision, and whether it is there what it is elsewhere."""
+"""How a user's module rounds in half precision, and whether it is there what it is elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AGAIN = range(6, 14)
 
 
 class Half(NamedTuple):
-    """How close an explanation comes in half precision, and how far somebody's module is from the true numbers.
+    """How close an explanation comes in half precision, and how far the user's module is from the true numbers.
 
     other: the share of results with other bits; units: units of rounding off the truth, at most; mean: in the mean;
     drift: all in one direction.
@@ -41,7 +41,7 @@ class Half(NamedTuple):
 def half(
     module: nn.Module, explained: nn.Module, carried: Mapping[str, str], shape: Shape, further: int, dtype
 ) -> Half | None:
-    """Compare in a half precision, parameters too; None where somebody's module does not take it.
+    """Compare in a half precision, parameters too; None where the user's module does not take it.
 
     Where results are off all one way, which of few channels may be chance, it is asked again with other parameters.
     """

@@ -71,7 +71,7 @@ class Lower(Compared):
         return words if gone else ""
 
     def _learned(self, pair: Pair, which: int) -> list[str]:
-        """The names of the parameters that both have, of somebody's or of ours."""
+        """The names of the parameters that both modules have, theirs or ours."""
         return [
             (theirs, ours)[which]
             for ours, theirs in self.carried.items()

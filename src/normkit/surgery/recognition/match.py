@@ -112,7 +112,7 @@ def _rounded(error: float) -> str:
 
 
 class Followed(nn.Module):
-    """A norm, and the layers of somebody's module that act on what it gives."""
+    """A norm, and the layers of the user's module that act on what it gives."""
 
     def __init__(self, norm: nn.Module, layers: Sequence[nn.Module]):
         super().__init__()

@@ -81,7 +81,7 @@ class Pair:
         return any(getattr(part, "momentum", None) == 0 for part in self.ours.module.modules())
 
     def moved(self) -> list[str]:
-        """Return the names of somebody's tensors that the explanation does not have, and that are others by now."""
+        """Return the names of the user's tensors that the explanation does not have and that have changed."""
         start = self.theirs.start
         spare = [(n, b) for n, b in self.theirs.module.named_buffers() if n not in self.carried.values()]
         return [n for n, b in spare if b.is_floating_point() and not torch.equal(b, start[n])]

@@ -141,7 +141,7 @@ def _may_be(module: nn.Module) -> bool:
 
 
 def _looks_so(module: nn.Module) -> bool:
-    """Whether somebody would call it a norm: to say why it was not recognized."""
+    """Whether a reader would call it a norm: to say why it was not recognized."""
     return "norm" in specimen.kind(module).lower() and not any(
         "norm" in specimen.kind(c).lower() for c in module.children()
     )

@@ -61,7 +61,7 @@ def examine(module: nn.Module, width: int | None = None, prove: bool = False) ->
             match = _explained_with(here, width)
     except Differs as difference:
         match = Match(kind, why_not=str(difference))
-    except Exception as error:  # what somebody's module raises while it is probed, and may not raise again
+    except Exception as error:  # what the user's module raises while it is probed, and may not raise again
         message = next(iter(str(error).splitlines()), "")
         return Match(kind, why_not=f"it raises {type(error).__name__}: {message}")
     if key is not None:

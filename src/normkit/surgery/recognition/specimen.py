@@ -1,4 +1,4 @@
-"""A copy of somebody's module that may be probed: other parameters, another type, and nothing of it comes back."""
+"""A copy of a user's module that may be probed: other parameters, another type, and nothing of it comes back."""
 
 from __future__ import annotations
 

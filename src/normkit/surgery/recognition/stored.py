@@ -2,7 +2,7 @@
 
 A file is named by all that its verdict depends on: the module's source and configuration, versions, and the library's
 own files. One that is damaged, or of another owner, counts as absent; one that cannot be written is not. The first
-that a process writes deletes those that nobody has read for :data:`DAYS`, and of more than :data:`MOST` the oldest.
+that a process writes deletes those that were not read for :data:`DAYS`, and of more than :data:`MOST` the oldest.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Ways(Compared):
         """Compare gradients of gradients; whether there are any.
 
         Kernels often give none, and backward passes written by hand wrong ones: what they keep of the forward pass
-        counts as constant there. A backward pass of somebody's own is not asked for them.
+        counts as constant there. A backward pass of the user's own is not asked for them.
         """
         pair.restore()
         x = inputs[0].clone().requires_grad_()
@@ -190,7 +190,7 @@ UNREGISTERED = ("CppFunction",)  # the class of nodes that are written in C++, b
 
 
 def _by_hand(y: Tensor) -> bool:
-    """Whether somebody's own backward pass is among those of a result."""
+    """Whether the user's own backward pass is among those of a result."""
     seen: set[Any] = set()
     todo = [y.grad_fn]
     while todo:

@@ -1,4 +1,4 @@
-"""Which norms can stand in a model, and how their input is laid out there: told by their cards alone, nothing is built.
+"""Which norms can stand in a model, and how their input is laid out there: by their cards alone, nothing is built.
 
 A stream of vectors is (B, T, C). A norm of (N, C, *) takes its tokens as samples; one of (T, N, C) takes it turned. A
 statistic over samples or over time takes in tokens that come later, which a model that predicts them must not see.

@@ -10,7 +10,7 @@ from normkit.watching.history import History
 
 SHARE = 0.5
 """Of the matrices: whoever tunes a part of a trained model freezes most of it. A layer whose entries are spread evenly
-in a range is as torch drew it, and is told whatever its share."""
+in a range is as torch drew it, and is named whatever its share."""
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -30,7 +30,7 @@ def find(history: History) -> Iterator[Finding]:
             f"{len(frozen)} of {len(frozen) + len(trained)} matrices have requires_grad=False: "
             f"{', '.join(name for name in names[:4])}{fresh}.",
             leads="layers that stay as they are",
-            margin=math.inf if at_random else 1.0,  # somebody may well tune most of a trained model
+            margin=math.inf if at_random else 1.0,  # to tune most of a trained model is usual
             otherwise="layers that require a gradient, or most of a trained model frozen",
             remedies=(
                 Remedy(

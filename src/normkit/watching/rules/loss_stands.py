@@ -12,7 +12,7 @@ from normkit.watching.finding import Finding, number
 from normkit.watching.history import LOSS, Array, History, late_median
 from normkit.watching.rules import loss_diverges
 
-FEWEST, STEPS = 8, 40  # samples and steps: sooner nobody expects it to have fallen
+FEWEST, STEPS = 8, 40  # samples and steps: before that it need not have fallen
 FALLEN = 0.05
 """Of the first loss: healthy trainings of 40 steps were at more than twice as much."""
 NEAR, FLAT = 0.04, 0.03

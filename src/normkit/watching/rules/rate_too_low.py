@@ -16,7 +16,7 @@ from normkit.watching.trials import LOSS_AFTER_STEPS
 RATIO = 2e-4  # of a step's length to the weight's, the median of the matrices: a fifth of the common aim
 MOVED = 0.05  # of the weights' length, if all steps so far went the same way
 FALLEN = 0.1  # of the first loss
-FEWEST, STEPS = 6, 40  # samples and steps: sooner nobody expects the loss to have fallen
+FEWEST, STEPS = 6, 40  # samples and steps: before that the loss need not have fallen
 AIM = 1e-3  # where the remedy wants to come to
 NEEDS = Needs("the learning rate is too low", (LOSS, "update"), FEWEST, STEPS)
 TRIAL = LOSS_AFTER_STEPS

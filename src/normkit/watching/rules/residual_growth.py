@@ -11,7 +11,7 @@ from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
 from normkit.watching.trials import Trial
 
-FEWEST = 4  # blocks: of fewer no law can be told
+FEWEST = 4  # blocks: fewer show no law
 FACTOR = 1.5
 """A layer. Additions of equal size let a stream grow by sqrt(2) at the first layer and ever less after it, so that 1.5
 over all layers is growth that feeds on itself."""

@@ -17,7 +17,7 @@ SHIFT, NOISE = 0.6, 3.0
 """Of the batch's deviation, between running mean and the batch's, and times that of a mean of as many values: batches
 that are drawn at random differ by their noise, those of sorted data by what tells the classes apart."""
 LIVES, MOST = 3.0, 60
-"""So many times 1 / momentum steps the average holds its start of one; but after 60 somebody may well evaluate."""
+"""So many times 1 / momentum steps the average holds its start of one; but after 60 an evaluation is likely."""
 NEEDS = Needs(
     "running statistics are those of the batches", steps=30, asked=lambda history: bool(history.names("variance_ratio"))
 )

@@ -25,7 +25,7 @@ TRIAL = Trial(
 
 
 def find(history: History) -> Iterator[Finding]:
-    """Compare each layer's largest score with what it was; a collapse is told by another rule."""
+    """Compare each layer's largest score with what it was; a collapse is another rule's."""
     layers = {}
     for name, series in history.of("logit").items():
         scores = series[np.isfinite(series)]

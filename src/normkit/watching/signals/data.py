@@ -12,7 +12,7 @@ from normkit.watching.store import BESIDE, LARGEST, MEAN, MISSING
 
 NUMBERS = {"data_mean": MEAN, "data_deviation": MEAN}
 FEATURES = {"data_varies": LARGEST, "data_largest": LARGEST, "data_feature": BESIDE, "data_usual": MEAN}
-FEW = 4  # samples, and features: of fewer nothing is said
+FEW = 4  # samples, and features: fewer say nothing
 
 
 def read(x: Tensor) -> Tensor | None:

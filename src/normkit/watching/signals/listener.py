@@ -19,7 +19,7 @@ class Listener(TorchFunctionMode):
     """While entered, hands what is heard of functions to ``take``; nothing is changed, kernels run as without it.
 
     hears: what is read of the arguments of each function, None where there is nothing to read.
-    failed: is told what could not be read.
+    failed: called with what could not be read.
     """
 
     looks_on = True

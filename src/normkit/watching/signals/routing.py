@@ -16,7 +16,7 @@ from normkit.watching.store import LARGEST, LEAST, MEAN
 ROUTER_NAME = re.compile(r"router|top_?k_?gate", re.IGNORECASE)
 MIXTURE_NAME = re.compile(r"moe|mixture|experts", re.IGNORECASE)
 BIASES = ("selection_bias", "e_score_correction_bias", "expert_bias")  # normkit's, DeepSeek-V3's, torchtitan's
-ENOUGH = 8  # choices an expert, of which a load can be told
+ENOUGH = 8  # choices an expert, of which a load can be read
 TWICE = {"softmax_twice": LARGEST}
 
 
