@@ -212,6 +212,12 @@ def test_a_slope_with_a_step_may_lie_on_either_side_of_it_in_bfloat16():
     assert nk.recognize(learned).name == "frn"
 
 
+def test_the_larger_of_two_sums_may_be_either_where_they_are_close_in_float16():
+    """Which one it is follows from the rounding of the larger terms, not from that of an entry near zero."""
+    match = nk.recognize(library("timm").layers.EvoNorm2dB0(32))
+    assert (match.name, match.kwargs) == ("evonorm-b0", {"num_features": 32, "unbiased": True, "eps": 1e-3})
+
+
 def test_a_gradient_that_cancels_is_rounding_where_a_norm_casts_to_float32():
     """A layer norm without a gain has none for the sum of its results, in whatever precision that is found."""
     found = nk.recognize(theirs("olmo.modeling_olmo.OlmoLayerNorm", 16))

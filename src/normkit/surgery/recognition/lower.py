@@ -102,13 +102,17 @@ class Lower(Compared):
         signs = (torch.arange(x.numel()).reshape(x.shape) % 2 * 2 - 1).double()
         ours = self._true(pair, [x, *others])
 
-        def moved(moves: Sequence[int]) -> list[list[Tensor | None]]:
-            return [self._true(pair, [x * (1 + move * UNIT[inputs[0].dtype] * signs), *others]) for move in moves]
+        def moved(moves: Sequence[int], sizes: Tensor = x) -> list[list[Tensor | None]]:
+            """The truth where the input is moved by units of its own size, or of another."""
+            return [self._true(pair, [x + sizes * move * UNIT[inputs[0].dtype] * signs, *others]) for move in moves]
 
         def slacks(at: int, our: Tensor, rounded: Sequence[Sequence[Tensor | None]]) -> Tensor:
             return torch.stack([(t - our).abs() for outputs in rounded if (t := outputs[at]) is not None]).amax(0)
 
         near, far = functools.cache(lambda: moved(MOVES)), functools.cache(lambda: moved(FAR))
+        usual_size = x.abs().mean() * x.sign()
+        beside, beyond = (functools.cache(lambda by=by: moved(by, usual_size)) for by in (MOVES, FAR))
+        ways = (near, far), (beside, beyond)
         names = ["the result", *(f"the gradient of {name}" for name in ("the input", *self._learned(pair, 0)))]
         for at, (name, their, our) in enumerate(zip(names, theirs, ours, strict=False)):
             if our is None:
@@ -120,8 +124,9 @@ class Lower(Compared):
                 return slacks(at, our, near())
 
             def wider(at: int = at, our: Tensor = our) -> Tensor:
-                step, usual = slacks(at, our, far()), slacks(at, our, near())
-                return torch.where(step > JUMP * max(FAR) * usual, step, usual)
+                steps = [(slacks(at, our, large()), slacks(at, our, small())) for small, large in ways]
+                jumps = [torch.where(step > JUMP * max(FAR) * usual, step, 0) for step, usual in steps]
+                return torch.stack([slack(at, our), *jumps]).amax(0)
 
             try:
                 difference(their, our, axes, unit, f"{name} {where}", slack)
