@@ -153,7 +153,7 @@ def test_a_baseline_that_diverged_is_compared_with_nothing(tmp_path):
     synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, "rmsnorm": 0.1}, statuses=statuses)
     rows = report.summary(tmp_path)
     assert {row.variant: row.finding for row in rows} == {"layernorm": None, "rmsnorm": None}
-    assert "nothing can be told" in report.answer(rows)[0]
+    assert "nothing can be compared" in report.answer(rows)[0]
     report.write(tmp_path)
 
 

@@ -21,7 +21,7 @@ def headline(rows: Sequence[Row]) -> str:
     baseline, scale = _baseline(rows), scale_of(rows)
     tested = [row for row in rows if _word(row) not in ("", FEW) and not row.is_twin]
     if _has_failed(baseline):
-        return f"{baseline.variant} {baseline.status}: nothing can be told against it"
+        return f"{baseline.variant} {baseline.status}: nothing can be compared with it"
     if pick := _better(tested, baseline, scale) or _cheaper(tested, baseline):
         return f"Take {pick}"
     if not any(row.finding for row in rows if not row.is_twin):
@@ -116,7 +116,7 @@ def answer(rows: Sequence[Row]) -> list[str]:
     baseline, scale = _baseline(rows), scale_of(rows)
     others = [row for row in rows if not row.is_baseline and not row.is_twin]
     if _has_failed(baseline):
-        sentences = [f"The baseline {baseline.variant} {baseline.happened}, so nothing can be told against it."]
+        sentences = [f"The baseline {baseline.variant} {baseline.happened}, so nothing can be compared with it."]
     else:
         sentences = [_comparison(row, baseline, scale) for row in others if _word(row) in (BETTER, WORSE)]
         sentences += _equals(others, baseline, scale)

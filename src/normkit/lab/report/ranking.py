@@ -207,6 +207,10 @@ def _why(failed: Sequence[Record]) -> str:
     errors = Counter(shorten(str(run.end["error"]), LONGEST) for run in failed if run.end.get("error"))
     if errors:
         return f": {errors.most_common(1)[0][0]}"
+    bad = {run.end["bad_batch"] for run in failed if run.end.get("bad_batch") is not None}
+    if bad:
+        which = f"the batch of step {min(bad)} has" if min(bad) else "the held-out data have"
+        return f": {which} NaN or infinite values"
     steps = [run.last_step for run in failed if run.last_step is not None]
     return f", first at step {min(steps)}" if steps else ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from normkit.lab.plan.settings import Settings
 from normkit.lab.training import checkpoints, quantized, shifted
 from normkit.lab.training.memory import peak_memory, reset_peak
 from normkit.lab.training.watched import Depths, judge, watch_run
+from normkit.watching.signals.signal import tensors_in
 from normkit.watching.sites import blocks
 from normkit.weight import project, spheres
 
@@ -315,6 +316,15 @@ class Training:
     def _loss_of(self, model: nn.Module) -> float:
         return self._over_validation(lambda _, batch: self.task.loss(model, batch))
 
+    def _bad_batch(self) -> int | None:
+        """The first step since the look before whose batch has NaN or infinite values; 0: what is held out has them."""
+        if not all(map(all_finite, self.validation)):
+            return 0
+        steps = range(max(1, self.step - self.settings.log_every + 1), self.step + 1)
+        with suppress(Exception):  # data that cannot go back
+            return next((step for step in steps if not all_finite(self.task.data.train(self.run.seed, step))), None)
+        return None
+
     def _end_of_log(self) -> dict[str, Any]:
         """Return what else the end of the log says."""
         return {}
@@ -341,6 +351,7 @@ class Training:
             "unit": self.task.data.unit,
             "peak_memory": peak_memory(self.accelerator.device),
             "error": None,
+            **({"bad_batch": self._bad_batch()} if status == logs.DIVERGED else {}),
             **self._end_of_log(),
             **later,
         }
@@ -348,6 +359,11 @@ class Training:
         if status != logs.INTERRUPTED and self.accelerator.is_main_process:
             self.folder.forget(self.run.name)
         return written
+
+
+def all_finite(batch: Any) -> bool:
+    """Whether no tensor of a batch has NaN or infinite values."""
+    return all(bool(x.isfinite().all()) for x in tensors_in(batch) if x.is_floating_point())
 
 
 def _whole(x: Any) -> Any:
