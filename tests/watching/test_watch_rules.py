@@ -761,3 +761,19 @@ def test_dropout_that_drops_nothing_is_named():
     _, seen = train(model, points, steps=40)
     [finding] = seen.diagnosis().of("evaluation-mode")
     assert "dropouts drop nothing" in finding.evidence
+
+
+@pytest.mark.parametrize("share", [0.9, 0.98])
+def test_a_dropout_that_leaves_next_to_nothing_comes_before_what_it_does(share):
+    def dropping(share):
+        layers = [
+            part for layer in mlp(depth=2) for part in (layer, nn.Dropout(share))[: 1 + isinstance(layer, nn.ReLU)]
+        ]
+        return train(nn.Sequential(*layers), points, steps=120)
+
+    losses, seen = dropping(share)
+    finding = found_anywhere(seen, "strong-dropout")
+    assert finding.where == ("2", "5")
+    assert f"2 drops {share} of its input" in finding.evidence
+    assert late(dropping(0.1)[0]) < 0.7 * late(losses)
+    assert absent(dropping(0.1)[1], "strong-dropout")

@@ -22,6 +22,7 @@ FOLLOWS: Mapping[str, tuple[str, ...]] = {
     "kept-gradients": (*STEP, *BLOWN, "always-clipped", *STOPPED, *LOSS),
     "outlying-batch": ("large-updates", "rate-too-high", *BLOWN, *STOPPED, *LOSS),
     "samples-alike": (*BLOWN, *STOPPED, *LOSS),
+    "strong-dropout": ("dead-units", "gradient-spikes", *STOPPED, *LOSS),
     "evaluation-mode": ("gradient-spikes", "residual-growth", "dead-units", *STOPPED),
     "data-scale": ("initial-scale", *STEP, *BLOWN, *STOPPED, *LOSS),
     "data-not-finite": (*BLOWN, *STOPPED, *LOSS),

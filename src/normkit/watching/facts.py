@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import Optimizer
 
 from normkit.gradient._muon import FACTORS, factor
@@ -80,6 +81,7 @@ def of(model: nn.Module, optimizers: Sequence[Optimizer], every: int) -> dict[st
         "clips": can_clip(model),
         "eps": {plain(s.name): eps for s in site_list if (eps := eps_of(s.module)) is not None and s.what != BLOCK},
         "momenta": {plain(s.name): m for s in site_list if isinstance(m := getattr(s.module, "momentum", None), float)},
+        "dropouts": {plain(name): m.p for name, m in model.named_modules() if isinstance(m, _DropoutNd) and m.p > 0},
         "shapes": {name: list(p.shape) for name, p in trainable(model).items()},
         "groups": [_group(optimizer, group) for optimizer, group in groups],
         "group_of": {name: place[id(p)] for name, p in trainable(model).items() if id(p) in place},
