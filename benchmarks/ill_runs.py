@@ -547,6 +547,22 @@ def router_collapse(run):
         block.mixture.router.gate.bias.data[: run.draw.choice([2, 3])] += 10
 
 
+def evaluated(run):
+    kind = run.draw.choice(["mlp", "cnn"])
+    run.use(kind, norm=(nn.BatchNorm1d if kind == "mlp" else nn.BatchNorm2d)).eval()
+
+
+def dropped(run):
+    run.use("mlp")
+    share = run.draw.choice([0.9, 0.95, 0.98])
+    dropout = [
+        part
+        for layer in run.model
+        for part in (layer, nn.Dropout(share))[: 1 + isinstance(layer, nn.ReLU | nn.GELU | nn.Tanh)]
+    ]
+    run.model = nn.Sequential(*dropout)
+
+
 ILL = {
     rate_too_high: {"rate-too-high"},
     rate_too_low: {"rate-too-low", "stalled-weights"},
@@ -576,5 +592,7 @@ ILL = {
     decayed_gains: {"lost-gains", "strong-decay"},  # the decay of 10 and more takes the matrices too
     unseen_rows: {"unseen-rows"},
     router_collapse: {"router-collapse"},
+    evaluated: {"evaluation-mode"},
+    dropped: {"strong-dropout"},
 }
 """Each illness, and the rules whose findings name it."""
