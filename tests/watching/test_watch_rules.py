@@ -1,6 +1,7 @@
 """Each rule finds the illness that it is for, in a training that has it, and what it names helps there."""
 
 import math
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -777,3 +778,30 @@ def test_a_dropout_that_leaves_next_to_nothing_comes_before_what_it_does(share):
     assert f"2 drops {share} of its input" in finding.evidence
     assert late(dropping(0.1)[0]) < 0.7 * late(losses)
     assert absent(dropping(0.1)[1], "strong-dropout")
+
+
+@pytest.mark.parametrize(("make", "lr"), [(torch.optim.AdamW, 3e-3), (SGD, 1e-2)])
+def test_targets_of_a_squared_error_that_are_far_from_size_one(make, lr):
+    def trained(scale):
+        model = mlp(outputs=1)
+        optimizer, losses = make(model.parameters(), lr=lr), []
+        with nk.watch(model, optimizer, every=6) as seen:
+            for step in range(120):
+                x, _ = points(step)
+                loss = F.mse_loss(model(x), scale * (x[:, :1] + x[:, 1:2] * x[:, 2:3] + 2))
+                seen.loss(loss)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loss.item() / scale**2)
+        return losses, seen
+
+    losses, seen = trained(1e4)
+    finding = found_anywhere(seen, "target-scale")
+    mean, deviation = map(float, re.findall(r"-?[\d.]+(?:e[+-]?\d+)?", finding.remedies[0].line))
+    assert 1e4 < mean < 3e4
+    assert 1e4 < deviation < 2e4
+    fair, healthy = trained(1.0)
+    assert absent(healthy, "target-scale")
+    assert late(fair) < 1.0
+    assert not late(losses) < 2 * late(fair), "NaN where it blows up"

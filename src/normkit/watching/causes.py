@@ -23,6 +23,7 @@ FOLLOWS: Mapping[str, tuple[str, ...]] = {
     "outlying-batch": ("large-updates", "rate-too-high", *BLOWN, *STOPPED, *LOSS),
     "samples-alike": (*BLOWN, *STOPPED, *LOSS),
     "strong-dropout": ("dead-units", "gradient-spikes", *STOPPED, *LOSS),
+    "target-scale": (*STEP, *BLOWN, *STOPPED, *LOSS),
     "evaluation-mode": ("gradient-spikes", "residual-growth", "dead-units", *STOPPED),
     "data-scale": ("initial-scale", *STEP, *BLOWN, *STOPPED, *LOSS),
     "data-not-finite": (*BLOWN, *STOPPED, *LOSS),

@@ -1,7 +1,8 @@
 """What the loss makes of a model's output: read from the output and its gradient, whoever computes the loss.
 
 The gradient of a cross entropy of scores z is c (softmax(z) - e), with e the target's unit vector: it tells the target,
-the loss, and the factor c. Of a softmax upon a softmax it is another one, which is known by it as well.
+the loss, and the factor c. Of a softmax upon a softmax it is another one, which is known by it as well. That of the
+mean square of n differences from a target is 2 / n of each: with the loss beside it, it tells the target.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from torch import Tensor, nn
 from normkit.watching.signals.signal import MOST, rows_of, vector
 from normkit.watching.store import MEAN, MISSING
 
-NUMBERS = dict.fromkeys(("cross_entropy", "accuracy", "classes", "loss_scale", "softmax_twice", "rescaled"), MEAN)
+CLASSES = ("cross_entropy", "accuracy", "classes", "loss_scale", "softmax_twice", "rescaled")
+SQUARES = ("square_error", "target_mean", "target_deviation")  # if the loss is a mean of squares
+NUMBERS = dict.fromkeys((*CLASSES, *SQUARES), MEAN)
 FITS = 0.2  # of the gradient's length that may be left over: smoothed labels leave a tenth
 BALANCED = 0.05  # of the length of a gradient, the sum over classes: that of a softmax has none, of sigmoids it has
 ALONG = 0.999  # the cosine from which on a parameter's gradient is that of the bias which the output begins with
@@ -67,6 +70,7 @@ class Outputs:
     def __init__(self) -> None:
         self.target: Target | None = None  # of the last
         self.read: list[Tensor] = []
+        self.squares: list[Tensor] = []
         self.sums: list[Tensor] = []  # over all rows of a gradient: what it is of a bias
 
     def listen(self, scores: Tensor) -> Any:
@@ -79,18 +83,20 @@ class Outputs:
                 exact = gradient.dtype != torch.float16  # which loses small slopes, and with them the balance
                 self.target = _of(kept, slope, gradient.numel() / gradient.shape[-1], exact)
                 self.read.append(self.target.read)
+                self.squares.append(_squares(kept.float(), slope * (gradient.numel() / 2)))
                 self.sums.append(gradient.detach().float().flatten(0, -2).sum(0))
 
         return scores.register_hook(take)
 
     def values(self, parameters: Mapping[str, nn.Parameter]) -> Tensor | None:
-        """Return :data:`NUMBERS`, which are missing where the loss is no cross entropy; None where none was heard."""
+        """Return :data:`NUMBERS`, those of classes missing where the loss is no cross entropy; None where none came."""
         if not self.read:
             return None
         read = torch.stack(self.read)
         mean = read.mean(0)
         numbers = torch.cat([mean[:3], vector(read[:, 3].sum(), mean[4], self._rescaling(parameters))])
-        return torch.where((read == MISSING).any(), MISSING, numbers)
+        known = torch.where((read == MISSING).any(), MISSING, numbers)
+        return torch.cat([known, torch.stack(self.squares).mean(0)])
 
     def _rescaling(self, parameters: Mapping[str, nn.Parameter]) -> Tensor:
         """Return by what the gradient was multiplied before the optimizer got it, by the output's bias."""
@@ -139,6 +145,12 @@ def _of(z: Tensor, slope: Tensor, count: float, exact: bool = True) -> Target:
     balanced = slope.sum(1).norm() <= BALANCED * slope.norm() if exact else torch.ones_like(twice)
     known = (((rest < FITS) & balanced) | twice) & (sloped.sum() > 0)
     return Target(target[:, 0], live[:, 0] > 0.5, torch.where(known, numbers, MISSING))
+
+
+def _squares(z: Tensor, off: Tensor) -> Tensor:
+    """Return the mean square of differences, and mean and deviation of what outputs then differ from."""
+    target = z - off
+    return vector(off.square().mean(), target.mean(), target.std(correction=0))
 
 
 def _fit(slope: Tensor, form: Tensor) -> tuple[Tensor, Tensor]:
