@@ -145,18 +145,29 @@ def is_norm(module: nn.Module) -> bool:
 
 
 def _forgets_scale(module: nn.Module, width: int) -> bool:
-    """Try it: on random vectors, with its parameters as if just built."""
+    """Try it: on random vectors, with its parameters as if just built, whole and without hooks where it is sharded."""
     try:
-        twin = copy.deepcopy(module).float().cpu().eval()
+        twin = _just_built(module).float().cpu().eval()
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            for name, p in twin.named_parameters():
-                p.fill_(0.0 if name.endswith("bias") else 1.0)
             x = torch.randn(3, 5, width)
             one, other = twin(x), twin(8 * x)
         return one.shape == x.shape and bool(one.abs().max() > 0) and torch.allclose(one, other, rtol=1e-2)
     except Exception:  # whatever it wants, vectors alone it does not take
         return False
+
+
+def _just_built(module: nn.Module) -> nn.Module:
+    """A copy with ones for gains and zeros for biases, as plain tensors, which no hook of a plan or of FSDP calls."""
+    memo = {
+        id(p): nn.Parameter(torch.full(p.shape, 0.0 if name.endswith("bias") else 1.0))
+        for name, p in module.named_parameters()
+    }
+    twin = copy.deepcopy(module, memo)
+    for part in twin.modules():
+        part._forward_pre_hooks.clear()
+        part._forward_hooks.clear()
+    return twin
 
 
 def holders(model: nn.Module) -> dict[int, list[Owner]]:

@@ -1,11 +1,14 @@
 """A planned model on two processes: the logits and gradients of one, and errors by name for what has no plan."""
 
+import logging
+
 import pytest
 import torch
 from torch import nn
 
 import normkit as nk
 from normkit.optional import library
+from normkit.parameters import roles
 from processes import group_of
 
 COUNT = 2
@@ -274,3 +277,32 @@ def test_a_mesh_of_others_is_named(processes):
     error, parts = processes.ask("outside")
     assert error == "parallel_plan: mesh [1] must have process 0, which calls it"
     assert parts > 12
+
+
+def roles_when_cut(sharded):
+    """The roles of parameters before and after, and what torch has logged of shapes that do not fit."""
+    from torch._subclasses import fake_tensor
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import init_device_mesh
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    mesh, model, lines, handler = init_device_mesh("cpu", (COUNT,)), llama(), [], logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    before = [(row.name, row.role) for row in roles(model)]
+    if sharded:
+        fully_shard(model, mesh=mesh)
+    else:
+        parallelize_module(model, mesh, nk.parallel_plan(model, mesh))
+    fake_tensor.log.addHandler(handler)
+    after = [(row.name, row.role) for row in roles(model)]
+    fake_tensor.log.removeHandler(handler)
+    return before, after, lines
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_norm_of_transformers_is_one_when_it_is_cut(sharded, processes):
+    pytest.importorskip("transformers")
+    for before, after, lines in processes.ask("roles_when_cut", sharded):
+        assert ("model.norm.weight", "gain") in before
+        assert after == before
+        assert lines == []
