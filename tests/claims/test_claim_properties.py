@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from normkit.claims import engine, noise, shelf
 from normkit.claims.activation import rmsnorm
-from normkit.claims.residual import widenet
 from normkit.claims.engine import FAILS, HOLDS, UNDECIDED
+from normkit.claims.residual import widenet
 
 PROPERTIES = [entry for entry in shelf.every("property") if entry.claim is not None]
 QUICK = [entry for entry in PROPERTIES if shelf.stored(entry).seconds < 0.5]
