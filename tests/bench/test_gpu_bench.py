@@ -220,9 +220,10 @@ def test_rows_of_our_own_come_from_a_torch_whose_insides_are_others(monkeypatch)
     few = [variant("row forward, rms", 128)]
     monkeypatch.setattr(variants, "variants", lambda types, widths: few)
     monkeypatch.setattr(inductor, "_pretend_gpu", lambda: inductor.gone)
-    with pytest.warns(UserWarning, match=r"Inductor of torch .* generates nothing .* its rows are left out"):
+    with pytest.warns(UserWarning, match=r"Inductor of torch .* generates nothing .* its rows are left out") as warned:
         rows = list(machine_code(["sm_90"], ["bf16"], [128]))
     assert [row["target"] for row in rows] == ["sm_90"]
+    assert warned[0].filename == __file__, "the caller's line is named"
 
 
 def test_what_limits_a_kernel_is_told():

@@ -3,9 +3,13 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
+from torch.nn import functional as F
 
-from normkit.claims import engine, shelf
+from normkit.claims import engine, noise, shelf
+from normkit.claims.activation import rmsnorm
 from normkit.claims.engine import FAILS, HOLDS, UNDECIDED
+from normkit.claims.residual import widenet
 
 PROPERTIES = [entry for entry in shelf.every("property") if entry.claim is not None]
 QUICK = [entry for entry in PROPERTIES if shelf.stored(entry).seconds < 0.5]
@@ -93,3 +97,20 @@ def test_the_first_draw_of_an_experiment_gives_the_stored_numbers(entry):
     )
     numbers, control, _ = engine.measured(first)
     assert (*numbers, *control) == pytest.approx((kept.numbers[0], kept.control[0]), rel=1e-3, abs=1e-9, nan_ok=True)
+
+
+def test_the_formulas_that_are_timed_are_those_of_torch():
+    x = 3 * torch.randn(4, 1024, generator=torch.Generator().manual_seed(0)) + 1
+    torch.testing.assert_close(rmsnorm.rms(x), F.rms_norm(x, (1024,), rmsnorm.GAIN, eps=1e-6))
+    torch.testing.assert_close(
+        rmsnorm.layer(x), F.layer_norm(x, (1024,), rmsnorm.GAIN, rmsnorm.SHIFT, eps=1e-6), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_the_gains_of_passes_that_share_their_layers_part():
+    torch.manual_seed(0)
+    assert widenet.variation(0) > 0.05
+
+
+def test_a_bed_that_is_to_see_noise_has_learned_its_digits():
+    assert noise.right(0, 0.0, 0.0).double().mean() > 0.8

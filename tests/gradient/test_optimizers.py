@@ -299,3 +299,48 @@ def test_the_parameter_is_named_whose_gradient_is_not_finite():
     a.grad, b.grad, c.grad = torch.ones(2), torch.ones(3), torch.tensor([1.0, 2.0, 3.0, torch.inf])
     with pytest.raises(FloatingPointError, match=r"a parameter of shape \(4,\), group 1, is not finite; nothing"):
         optimizer.step()
+
+
+LAMBS = [
+    {},
+    {"clip": True},
+    {"decoupled": True},
+    {"weight_decay": 0.0},
+    {"weight_decay": 0.0, "always": True, "clip": True},
+    {"correct_bias": False, "max_grad_norm": 0.5},
+]
+
+
+@pytest.mark.parametrize("options", LAMBS, ids=str)
+def test_steps_of_lamb_are_its_equations(options):
+    """Of weights far longer than Adam's step, far shorter, and of length 0."""
+    settings = {
+        "weight_decay": 0.1,
+        "correct_bias": True,
+        "max_grad_norm": None,
+        "clip": False,
+        "always": False,
+    } | options
+    ps = [(size * drawn(3, 4, seed=at)).requires_grad_() for at, size in enumerate((50.0, 0.01, 0.0))]
+    optimizer = nk.LAMB(ps, lr=RATE, betas=(0.8, 0.9), eps=1e-3, **{"weight_decay": 0.1, **options})
+    want, m, v = [p.detach().clone() for p in ps], [0.0] * 3, [0.0] * 3
+    decay = settings["weight_decay"]
+    for t in (1, 2, 3):
+        gradients = [drawn(3, 4, seed=10 * t + at) for at in range(3)]
+        for p, g in zip(ps, gradients, strict=True):
+            p.grad = g.clone()
+        optimizer.step()
+        length = sum(g.square().sum() for g in gradients) ** 0.5
+        for at, (w, g) in enumerate(zip(want, gradients, strict=True)):
+            g = g / max(1.0, length / settings["max_grad_norm"]) if settings["max_grad_norm"] else g
+            m[at], v[at] = 0.8 * m[at] + 0.2 * g, 0.9 * v[at] + 0.1 * g**2
+            c1, c2 = (1 - 0.8**t, 1 - 0.9**t) if settings["correct_bias"] else (1.0, 1.0)
+            u = (m[at] / c1) / ((v[at] / c2).sqrt() + 1e-3)
+            if options.get("decoupled"):
+                w *= 1 - RATE * decay
+            else:
+                u = u + decay * w
+            q = w.norm() / u.norm() if (decay or settings["always"]) and w.norm() > 0 else torch.ones(())
+            want[at] = w - RATE * (q.clamp(max=1.0) if settings["clip"] else q) * u
+        for p, w in zip(ps, want, strict=True):
+            torch.testing.assert_close(p.detach(), w)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import distributed
 
+import normkit as nk
 from normkit.gradient import _sharded
 from processes import numbers
 from threads import each_rank
@@ -96,7 +97,22 @@ def plain():
         same(basis, x[: min(x.shape), : min(x.shape)])
 
 
-@pytest.mark.parametrize("task", [lengths, sizes, parts, bases, plain])
+def steps_of_stacks():
+    """Scion's steps of kernels of one axis, whole and in parts, which it does not share out as stacks of matrices."""
+    from torch.distributed.tensor import distribute_tensor, init_device_mesh
+
+    mesh = init_device_mesh("cpu", (2, 2))
+    for way in placements(3):
+        one, many = (
+            laid.clone().requires_grad_() for x in [numbers(4, 2, 6)] for laid in (x, distribute_tensor(x, mesh, way))
+        )
+        one.grad, many.grad = numbers(4, 2, 6, seed=1), distribute_tensor(numbers(4, 2, 6, seed=1), mesh, way)
+        for p in (one, many):
+            nk.Scion([p], lr=0.1, ns_dtype=None).step()
+        same(many.detach(), one.detach())
+
+
+@pytest.mark.parametrize("task", [lengths, sizes, parts, bases, plain, steps_of_stacks])
 def test_ranks_find_what_one_process_does(task):
     each_rank(4, task)
 

@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import tomllib
@@ -99,6 +100,17 @@ def test_state_is_told_in_terms_of_the_width():
     assert shapes["weight"] == ("(C,)", "learned")
     assert shapes["running_phi"] == ("(C,)", "kept")
     assert shapes["iters"] == ("(1,)", "kept")
+
+
+def test_state_of_a_method_of_one_width_is_told_as_it_is():
+    def small(width=5):
+        if width != 5:
+            raise ValueError
+        return torch.nn.Linear(5, 2)
+
+    kind = SimpleNamespace(saved=lambda module: {name: (value, True) for name, value in module.named_parameters()})
+    entries = reference.state(SimpleNamespace(small=small, kind=kind))
+    assert [(entry.name, entry.shape) for entry in entries] == [("weight", "(2, 5)"), ("bias", "(2,)")]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What the contract does not ask of the inference room: scikit-learn, generation, steering, bad input, at real use."""
 
+import copy
 import io
 import math
 
@@ -272,3 +273,31 @@ def test_pits_that_rounding_put_outside_are_taken():
 
 def test_pit_entropy_of_a_single_value_is_0():
     assert nk.pit_entropy(torch.tensor([0.3])) == 0
+
+
+def test_the_level_of_sar_averages_the_entropies_uphill():
+    """At a learning rate of 0 the parameters stay, and each batch has the level of its own."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 4)).double()
+    model[2].weight.data.mul_(2)
+    norm = model[1]
+    theta = norm.weight.detach().clone().requires_grad_(), norm.bias.detach().clone().requires_grad_()
+    head, body = copy.deepcopy(model[2]), copy.deepcopy(model[0])
+
+    def entropy(x, weight, bias):
+        p = torch.softmax(head(torch.layer_norm(body(x), (8,), weight, bias)), -1)
+        return -(p * p.log()).sum(-1)
+
+    adapter, level = nk.SAR(model, lr=0.0, rho=0.3, entropy_margin=1.2, recover=0.0), None
+    for seed in range(3):
+        x = 2 * numbers(16, 3, seed=seed)
+        before = entropy(x, *theta)
+        sure = before < 1.2
+        g = torch.autograd.grad(before[sure].mean(), theta)
+        length = sum(part.square().sum() for part in g).sqrt()
+        uphill = entropy(x, *(p + 0.3 * part / length for p, part in zip(theta, g, strict=True)))
+        mean = uphill[sure & (uphill < 1.2)].mean().item()
+        level = mean if level is None else 0.9 * level + 0.1 * mean
+        adapter(x)
+        assert 0 < sure.sum() < 16
+        assert adapter.level == pytest.approx(level, rel=1e-9)

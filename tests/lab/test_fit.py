@@ -43,6 +43,8 @@ def test_a_table_becomes_a_density_that_can_be_loaded(tmp_path, capsys):
     assert cli.main([*words, "--samples", "50", "--out", str(out)]) == 0
     told = capsys.readouterr().out
     assert "normal law" in told
+    for one in json.loads((out / "results.json").read_text()):
+        assert f"{one['flow']}, seed 0: {one['bits']:.4f} held-out bits per dimension, best at step " in told
     results = {one["flow"]: one["bits"] for one in json.loads((out / "results.json").read_text())}
     assert results["affine-coupling"] == pytest.approx(ENTROPY, abs=0.2)  # of 60 samples: three standard errors
     saved = torch.load(out / "affine-coupling.pt", weights_only=True)

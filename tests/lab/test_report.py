@@ -12,10 +12,11 @@ import synthetic_logs
 
 from normkit.lab.plan import findings
 from normkit.lab.plan.findings import BETTER, EQUAL, FEW, SAME, WORSE
+from normkit.lab.plan.measures import Measure
 from normkit.lab.report import figures, history, ranking, tables
 from normkit.lab.report import page as report
 from normkit.lab.report.exports import csv_text
-from normkit.lab.report.words import faster
+from normkit.lab.report.words import Scale, faster
 from normkit.lab.training.speed import Ratio
 from normkit.page import as_json
 
@@ -694,3 +695,24 @@ def test_what_the_watch_found_is_told_for_every_variant(tmp_path):
     assert "units are dead: 3, since step 40" in text
     assert "60% of 3. Seen in 1 of 3 runs; these are the words of seed 2." in text
     assert "try batchnorm: <code>nk.BatchNorm(width)</code>" in text
+
+
+def test_a_title_stands_on_two_lines_and_needs_the_longer_one():
+    column = tables.Column("time a step", lambda row: "1")
+    room = 2 * (tables.GAP + len("a step"))
+    assert [len(part) for part in tables.parts([None], [column, column], room)] == [2]
+    assert [len(part) for part in tables.parts([None], [column, column], room - 1)] == [1, 1]
+
+
+def test_what_a_finding_is_stays_where_most_variants_have_none(tmp_path):
+    diverged = {(name, seed): "diverged" for name in "cde" for seed in (2, 3)}
+    synthetic_logs.comparison(tmp_path, {"a": 0.0, "b": -0.3, **dict.fromkeys("cde", 0.1)}, seeds=3, statuses=diverged)
+    rows = report.summary(tmp_path)
+    assert sum(row.finding is not None for row in rows) < len(rows) / 2
+    assert {"finding", "could find", "p"} <= {column.title for column in tables.columns_of(rows)}
+
+
+@pytest.mark.parametrize("mean", [0.1, 1.7, -0.3])
+def test_an_interval_far_wider_than_its_mean_is_even(mean):
+    scale = Scale(Measure("own"), 0.0, 2, 1)
+    assert scale.difference(findings.Interval(mean, 3e8 / 7, 5)) == f"{mean:+.1f} ± 4.29e+07"

@@ -433,3 +433,12 @@ def test_a_joint_optimizer_does_what_its_parts_do_and_is_resumed():
 def test_a_model_without_hidden_matrices_is_refused():
     with pytest.raises(ValueError, match="'muon' takes matrices only, and the model has none inside it"):
         optimizers.make_optimizer("muon", torch.nn.Linear(3, 3), 0.1, 0.0)
+
+
+@pytest.mark.parametrize(("apart", "least"), [(None, 60), (torch.arange(6), 6)])
+def test_as_many_tokens_as_an_error_asks_for_are_enough(apart, least):
+    data.Tokens(torch.arange(least), 1, 4, 1, "here", apart)
+    with pytest.raises(
+        ValueError, match=rf"'here' has {least - 1} tokens; at least {least + (apart is None)} are needed"
+    ):
+        data.Tokens(torch.arange(least - 1), 1, 4, 1, "here", apart)

@@ -10,7 +10,7 @@ from torch import Tensor
 import normkit as nk
 from normkit import kernels, ops
 from normkit.ops.paths import formula_only, watch
-from normkit.ops.rope import PAIRINGS, norm_rotate, rotate, turns, turns_of
+from normkit.ops.rope import PAIRINGS, Frequencies, norm_rotate, rotate, turns, turns_of
 from normkit.ops.row import Row, row_norm
 from normkit.transformer.model import Decoder
 
@@ -460,3 +460,8 @@ def test_mistakes(call, error, message):
 def test_the_ops_are_public():
     assert ops.norm_rotate is norm_rotate
     assert ops.rotate is rotate
+
+
+def test_angles_lie_where_the_positions_do():
+    for x in Frequencies((1.0, 0.5)).turns(torch.arange(3, device="meta"), 6):
+        assert (x.device.type, x.shape) == ("meta", (3, 3))

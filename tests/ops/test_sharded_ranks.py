@@ -9,6 +9,7 @@ from torch import distributed
 
 import normkit as nk
 from normkit.contract.subject import build, outputs
+from normkit.statistics import sum_over_processes
 from threads import each_rank
 
 pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="torch has no torch.distributed")
@@ -75,3 +76,21 @@ def test_a_norm_of_parts_is_that_of_the_whole(name):
     for axis in [0] if trained else [where[at] for at in axes]:
         one, many = ([build(name, WIDTH, train=trained, **options) for _ in range(COUNT)] for _ in range(2))
         assert max(each_rank(COUNT, compared, one, many, x, axis)) < 1e-10, axis
+
+
+def summed():
+    """A sum over all ranks, and over groups of one and of all that follow one another, with its gradient."""
+    rank, everyone = distributed.get_rank(), distributed.group.WORLD
+    alone = [distributed.new_group([member]) for member in range(distributed.get_world_size())][rank]
+    for group in (None, everyone, (alone, everyone)):
+        x = torch.tensor([1.0, float(rank)], requires_grad=True)
+        total = sum_over_processes(x, group)
+        (rank * total).sum().backward()
+        yield total.tolist(), x.grad.tolist()
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_sum_over_processes_is_that_of_all_ranks_forward_and_backward(count):
+    ranks = float(sum(range(count)))
+    for results in each_rank(count, lambda: list(summed())):
+        assert results == [([float(count), ranks], [ranks, ranks])] * 3

@@ -307,3 +307,24 @@ class Raising(Attention):
 @pytest.mark.parametrize("kind", [Elsewhere, Otherwise, Raising])
 def test_other_uses_and_other_turns_are_left_alone(kind, fast):
     assert turning.find_turns(Source(kind)) == {}
+
+
+def test_queries_and_keys_are_turned_in_one_pass_by_two_angles_and_by_the_models_own_turn_otherwise():
+    calls, g = [], torch.Generator().manual_seed(0)
+    q, k, half = (torch.randn(*sizes, generator=g) for sizes in ((2, 3, 5, 4), (2, 1, 5, 4), (2, 5, 2)))
+    cos, sin = half.cos().repeat(1, 1, 2), half.sin().repeat(1, 1, 2)
+
+    def turn(q, k, cos, sin, *more, scale=1.0):
+        calls.append((more, scale))
+        first, second = zip(q.chunk(2, -1), k.chunk(2, -1), strict=True)
+        other = (torch.cat([-b, a], -1) for a, b in zip(first, second, strict=True))
+        return tuple(x * cos[:, None] + y * sin[:, None] for x, y in zip((q, k), other, strict=True))
+
+    norms = nk.RMSNorm(4), nk.RMSNorm(4)
+    want = turn(norms[0](q), norms[1](k), cos, sin)
+    calls.clear()
+    torch.testing.assert_close(turning.turned(turn, *norms, q, k, cos, sin), want)
+    assert not calls
+    torch.testing.assert_close(turning.turned(turn, *norms, q, k, cos, sin, "third"), want)
+    torch.testing.assert_close(turning.turned(turn, *norms, q, k, cos, sin, scale=2.0), want)
+    assert calls == [(("third",), 1.0), ((), 2.0)]

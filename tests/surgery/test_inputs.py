@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from normkit.surgery.recognition.inputs import FEW, NUMBERS, Shape, draw, smaller
+from normkit.surgery.recognition.probe import _far
 
 
 @pytest.mark.parametrize("name", NUMBERS)
@@ -43,3 +44,17 @@ def test_some_numbers_of_a_vector_are_zero_and_some_vectors_are():
     shares = (drawn == 0).double().mean(1)
     assert 0 < (shares == 1).sum() < 20
     assert ((shares > 0.1) & (shares < 0.9)).sum() > 20
+
+
+def test_outliers_are_few_and_far_larger_than_the_rest():
+    sizes = draw(Shape((40, 60), True, (60,)), "with outliers", seed=3).abs()
+    assert 0.02 < (sizes > 100).double().mean() < 0.1
+    assert sizes.max() > 1e4
+    assert 0.3 < sizes.median() < 1.2
+
+
+@pytest.mark.parametrize("off", [0.5, -0.5])
+def test_a_result_is_as_far_off_above_as_below(off):
+    want = torch.tensor([[1.0, -2.0], [4.0, 2.0]])
+    assert _far(want + off, want, (-1,)) == 0.25
+    assert _far(want[:1], want, (-1,)) == float("inf")

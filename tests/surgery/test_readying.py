@@ -60,6 +60,22 @@ def test_a_rotation_that_is_left_out_somewhere_is_no_yes(monkeypatch):
     assert found[-1].why_not == "once done, results differ"
 
 
+def test_gains_that_are_lost_on_the_way_to_a_rotation_are_no_yes(monkeypatch):
+    fold = readying.fold
+
+    def lose(*given, **options):
+        report = fold(*given, **options)
+        with torch.no_grad():
+            next(report.model.parameters()).mul_(2)
+        return report
+
+    monkeypatch.setattr(readying, "fold", lose)
+    assert any(
+        need.needs == readying.GAINS and need.difference > 1e-3
+        for need in nk.ready(decoder(), "rotation", TOKENS).missing
+    )
+
+
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gpt2 untied"])
 def test_models_of_transformers_are_rotated(transformers, name):
     marks = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))

@@ -9,7 +9,7 @@ from trainings import LENGTH, WORDS, language, mlp, pictures, points
 
 import normkit as nk
 from normkit.watching import load
-from normkit.watching.signals.noise import NUMBERS
+from normkit.watching.signals.noise import NUMBERS, NoiseScale
 
 SIZE = 16
 
@@ -123,3 +123,8 @@ def test_an_output_that_was_changed_in_place_is_left_out():
         optimizer.step()
     assert not seen.history().names("one_square")
     assert seen.history().notes == []
+
+
+@pytest.mark.parametrize(("batch", "times"), [(16.0, "2 times what"), (8.0, "1 times what"), (4.0, "a 2th of what")])
+def test_a_batch_is_set_beside_the_noise(batch, times):
+    assert f"is {times} the noise asks for" in str(NoiseScale(8.0, batch, 5))

@@ -1,7 +1,9 @@
 """Each rule finds the illness that it is for, in a training that has it, and what it names helps there."""
 
+import ast
 import math
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +14,7 @@ from torch.nn import functional as F
 from trainings import decoder, language, mlp, pictures, points, run_lines, train
 
 import normkit as nk
+from normkit import watching
 from normkit.watching.rules import residual_growth, small_batch, stalled_weights
 
 SGD = torch.optim.SGD
@@ -805,3 +808,24 @@ def test_targets_of_a_squared_error_that_are_far_from_size_one(make, lr):
     assert absent(healthy, "target-scale")
     assert late(fair) < 1.0
     assert not late(losses) < 2 * late(fair), "NaN where it blows up"
+
+
+def advice():
+    """Every remedy whose line stands in the code: where, the line, and whether it is to run."""
+    for path in Path(watching.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and ast.unparse(node.func) == "Remedy"
+                and isinstance(node.args[1], ast.Constant)
+            ):
+                runs = [*node.args[2:3], *(word.value for word in node.keywords if word.arg == "runs")]
+                yield f"{path.name}:{node.lineno}", node.args[1].value, not runs or ast.unparse(runs[0]) != "False"
+
+
+def test_advice_that_is_no_code_is_never_run():
+    lines = list(advice())
+    assert len(lines) > 20
+    for where, line, runs in lines:
+        if runs:
+            compile(line, where, "exec")

@@ -86,6 +86,8 @@ def test_a_pass_in_evaluation_survives_a_later_one_in_training():
         (lambda: nk.SparseETFClassifier(4, 6, steps=0), "must not exceed"),
         (lambda: nk.SparseETFClassifier(4, 3, sparsity=0.9, steps=0), "without any"),
         (lambda: nk.FixupBlock(4, out_channels=6), "out_channels must be 8"),
+        (lambda: nk.FixupBlock(4)(torch.ones(4, 3, 3)), "^FixupBlock: x must"),
+        (lambda: nk.FixupBlock(4)(torch.ones(2, 4, 3, 3, 3)), "^FixupBlock: x must"),
         (lambda: nk.IBPRegularizer(terms=()), "terms"),
         (lambda: nk.AlphaDropout(p=1.0), "p must"),
         (lambda: nk.farms(torch.ones(5, 5)), "no window"),
