@@ -320,6 +320,8 @@ class Training:
         """The first step since the look before whose batch has NaN or infinite values; 0: what is held out has them."""
         if not all(map(all_finite, self.validation)):
             return 0
+        if self.settings.federated:  # a round has no one batch
+            return None
         steps = range(max(1, self.step - self.settings.log_every + 1), self.step + 1)
         with suppress(Exception):  # data that cannot go back
             return next((step for step in steps if not all_finite(self.task.data.train(self.run.seed, step))), None)
