@@ -234,6 +234,7 @@ def test_a_run_ends_where_it_has_long_been_best():
     whole = training.fit(data, "spline-coupling", **how)
     ended = training.fit(data, "spline-coupling", patience=50, **how)
     assert whole.steps[1] == 400
+    assert [step for step, *_ in whole.curve] == [*range(10, 401, 10)]
     best, last = ended.steps
     assert last - best == 50
     assert last < 400

@@ -122,6 +122,21 @@ def test_a_shape_without_entries_is_named():
         nk.LearnedRounding((4, 0))
 
 
+def test_the_least_size_that_an_error_names_is_reached():
+    table, sizes = numbers(5, 2).abs(), torch.tensor([9.0, 70.0, 12.0, 3.0, 40.0])
+    given = table, torch.tensor(0.0).double(), sizes
+
+    def allocate(target):
+        return nk.allocate_bits(*given, precisions=[4, 2], base=8, target=target)
+
+    with pytest.raises(ValueError, match=r"target=0\.01 is not reached by any precisions; the least is") as caught:
+        allocate(0.01)
+    least = float(str(caught.value).rpartition(" ")[2])
+    assert allocate(1.001 * least).bits.tolist() == [2] * 5
+    with pytest.raises(ValueError, match="is not reached"):
+        allocate(0.99 * least)
+
+
 @pytest.mark.parametrize("dim", [2, 3, 64, 1024, 65536])
 def test_one_bit_of_a_coordinate_is_its_mean_size(dim):
     want = math.exp(math.lgamma(dim / 2) - math.lgamma((dim + 1) / 2)) / math.sqrt(math.pi)
