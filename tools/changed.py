@@ -219,7 +219,8 @@ class Selection:
         """Whether a test is not one of many that use a method by its name; the method has tests of its own.
 
         In its own room's folder and the house's a test's first case is taken, and those that name the file. Elsewhere
-        the first case that names it is, and of tests whose cases do not, the first of their file.
+        the first case that names it is, and of tests whose cases do not, the first of their file; none that starts
+        processes.
         """
         if path not in self.above or path in self.rooms or path in helpers(item.path):
             return True
@@ -228,6 +229,8 @@ class Selection:
         home = item.path.relative_to(TESTS).parts[0] in {path.relative_to(SOURCE).parts[0], "house"}
         if home and named:
             return True
+        if not home and left_out(item):
+            return False
         key = function_of(item) if home or named else str(item.path)
         return self.first.setdefault((key, path), item.nodeid) == item.nodeid
 
