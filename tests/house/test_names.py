@@ -1,5 +1,7 @@
 """What people type finds its method, with the arguments that make it so."""
 
+import copy
+import pickle
 import re
 
 import pytest
@@ -212,3 +214,16 @@ def test_a_pickle_of_when_the_width_had_another_name_loads():
     for now, then in zip(loaded(x, condition), module(x, condition), strict=True):
         torch.testing.assert_close(now, then, rtol=0, atol=0)
     assert repr(loaded) == repr(module)
+
+
+def test_a_module_that_no_catalogue_has_is_copied_and_pickled():
+    """It has no card, and its state nothing to rename."""
+    copied = copy.deepcopy(Plain())
+    assert torch.equal(pickle.loads(pickle.dumps(copied))(torch.ones(2)), torch.full((2,), 2.0))
+
+
+class Plain(nk.Method):
+    """A user's own module, not entered."""
+
+    def forward(self, x):
+        return 2 * x

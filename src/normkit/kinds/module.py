@@ -116,8 +116,7 @@ class Method(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take a pickle of when the width had another name."""
         old = next(iter(state.get("arguments", ())), None)
-        width = next(iter(self.card.signature.parameters), None)
-        if old != width and old in WIDTHS and width in WIDTHS:
+        if old in WIDTHS and (width := next(iter(self.card.signature.parameters))) != old and width in WIDTHS:
             state = {**rename(state, old, width), "arguments": rename(state["arguments"], old, width)}
         super().__setstate__(state)
 
