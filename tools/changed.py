@@ -222,7 +222,7 @@ class Selection:
         the first case that names it is, and of tests whose cases do not, the first of their file; none that starts
         processes.
         """
-        if path not in self.above or path in self.rooms or path in helpers(item.path):
+        if path not in self.above or path in self.rooms:
             return True
         names = {path.stem, path.stem.replace("_", "-")}
         named = any(name in item.nodeid.partition("[")[2] for name in names)

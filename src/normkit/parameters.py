@@ -278,6 +278,11 @@ def _last(model: nn.Module) -> nn.Parameter | None:
     return candidate[1]
 
 
+def is_scripted(module: nn.Module) -> bool:
+    """Whether ``torch.jit`` made it, from a module whose code it hides; it takes no hooks."""
+    return isinstance(module, torch.jit.ScriptModule)
+
+
 def own_parameter(module: nn.Module, name: str) -> nn.Parameter | None:
     """A parameter that a module, one of ``torch.jit`` too, holds itself; None where there is none of that name."""
     return next((parameter for own, parameter in module.named_parameters(recurse=False) if own == name), None)
@@ -320,7 +325,7 @@ def _ran(model: nn.Module, inputs: Sequence[Any], parameters: Sequence[nn.Parame
     hooks = [
         m.register_forward_hook(remember)
         for m in model.modules()
-        if own_parameter(m, "weight") is not None and not isinstance(m, torch.jit.ScriptModule)
+        if own_parameter(m, "weight") is not None and not is_scripted(m)
     ]
     with remove_after(hooks), trial(model):
         outputs = [o for o in tensors_in(model(*inputs)) if o.requires_grad]

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from normkit.parameters import is_scripted
 from normkit.surgery.edits import comparison, edits_since, load_numbers, replay
 from normkit.surgery.flow import arguments, tensors_in
-from normkit.surgery.recognition.specimen import inputs_of, is_scripted, quiet
+from normkit.surgery.recognition.specimen import inputs_of, quiet
 
 DRAWS = 2
 CLOSE = 1e-9  # of the largest number, where weights are float64

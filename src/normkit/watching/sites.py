@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
@@ -15,6 +14,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from normkit.families import Family
 from normkit.norm import Norm
+from normkit.parameters import is_scripted
 from normkit.watching.signals.routing import is_router, selection_bias
 from normkit.watching.signals.signal import BLOCK, FUNCTION, LAYER, NORMED, Place, Signal
 
@@ -95,7 +95,7 @@ def sites(model: nn.Module) -> list[Site]:
     tops = {id(module) for _, module in blocks(model)}
     site_list = []
     for name, module in model.named_modules():
-        if (hasattr(module, "_orig_mod") and id(module) not in tops) or isinstance(module, torch.jit.ScriptModule):
+        if (hasattr(module, "_orig_mod") and id(module) not in tops) or is_scripted(module):
             continue
         block = id(module) in tops
         what = NORMED if is_norm(module) else LAYER if has_matrix(module) else FUNCTION if is_function(module) else ""
@@ -118,7 +118,7 @@ def _signals(place: Place) -> tuple[Signal, ...]:
 def attentions(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return the innermost modules that are called attention, else the blocks."""
     named = [(name, m) for name, m in model.named_modules() if attends(m) and not any(attends(p) for p in _parts(m))]
-    return [(name, m) for name, m in named or blocks(model) if not isinstance(m, torch.jit.ScriptModule)]
+    return [(name, m) for name, m in named or blocks(model) if not is_scripted(m)]
 
 
 def attends(module: nn.Module) -> bool:

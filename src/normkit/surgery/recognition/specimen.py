@@ -15,6 +15,7 @@ import numpy
 import torch
 from torch import Tensor, nn
 
+from normkit.parameters import is_scripted
 from normkit.surgery.recognition.effects import plain
 
 HOOKS = (
@@ -56,11 +57,6 @@ def quiet() -> Iterator[None]:
                 torch.set_default_dtype(usual)
                 random.setstate(python)
                 numpy.random.set_state(numbers)
-
-
-def is_scripted(module: nn.Module) -> bool:
-    """Whether ``torch.jit`` made it, from a module whose code it hides."""
-    return isinstance(module, torch.jit.ScriptModule)
 
 
 def kind(module: nn.Module) -> str:
