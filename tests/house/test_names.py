@@ -198,7 +198,7 @@ def test_two_widths_are_refused_by_name():
     """Nothing is guessed where a call names the width twice."""
     with pytest.raises(TypeError, match="DyT takes no argument 'num_features'"):
         nk.create("dyt", dim=8, num_features=8)
-    with pytest.raises(TypeError, match="takes no argument"):
+    with pytest.raises(TypeError, match="DyT takes no argument 'channels'"):
         nk.create("dyt", channels=8, num_features=8)
 
 

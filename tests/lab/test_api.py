@@ -385,12 +385,12 @@ def test_ctrl_c_leaves_a_folder_that_goes_on(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([7], r"the batch of step \d+ has NaN or infinite values"),
+        ([3], "the batch of step [1-9] has NaN or infinite values"),  # the first look is at step 10
         (range(0, 60, 2), "the held-out data have NaN or infinite values"),
     ],
 )
 def test_data_that_are_not_finite_are_named_and_not_the_norms(tmp_path, rows, words):
     x, y = numbered().tensors
     x[list(rows), 1] = torch.nan
-    result = here(tmp_path, model=Net, data=TensorDataset(x, y), steps=24, seeds=1)
+    result = here(tmp_path, model=Net, data=TensorDataset(x, y), steps=400, seeds=1)
     assert re.search(rf"The baseline layernorm diverged in 1 of 1 seed: {words}, so nothing can be", str(result.answer))
