@@ -611,8 +611,8 @@ class Hunt:
         """The tests that reach a mutant: near and cheap ones first, and of each function two before two more.
 
         A test whose own text has the file's name, or one of what is called on the way to the mistake, is nearer than
-        its file, one that was seen to run the function, or has its method or its file as a case, is nearest, and one of
-        which no case does is far.
+        its file; nearer still is one that was seen to run the function, and one that has its method or its file as
+        a case; one of which no case does is far.
         Before all comes the one that knows the defaults of methods, where such a default is mistaken.
         """
         far, turns, ranked = self.reach.distances(mutant.path), Counter[tuple[str, int]](), []
@@ -634,9 +634,9 @@ class Hunt:
                 ranked.append((0.0, item))
             elif nearest is not None or runs:
                 near = (nearest or 0) - 2 * bool(called & _words(item))
-                if runs or mutant.path in self.reach.of_case(item) or any(name in _id(item) for name in names):
-                    near -= 4
-                elif ran is not None and seen and self.cases[function] >= cases[function]:
+                of_it = mutant.path in self.reach.of_case(item) or any(name in _id(item) for name in names)
+                near -= 4 * (runs + of_it)
+                if not (runs or of_it) and ran is not None and seen and self.cases[function] >= cases[function]:
                     near += 4
                 turns[function, near] += 1
                 turn = (turns[function, near] + 1) // 2

@@ -205,6 +205,8 @@ def test_a_case_that_is_called_after_the_file_comes_before_those_that_are_not(to
     (toy / "tests/test_rules.py").write_text(f"import pytest\nfrom normkit import late_rule\n\n\n{cases}{body}")
     found = "in find: x + 1  ->  x - 1\n    found by tests/test_rules.py::test_rules[late-rule-first]"
     assert found in hunted(toy).stdout
+    subprocess.run([sys.executable, "tools/traced.py"], cwd=toy, env=environment(toy), capture_output=True)
+    assert found in hunted(toy).stdout  # though all of them were seen to run it
 
 
 def test_another_seed_is_no_mistake(toy):
