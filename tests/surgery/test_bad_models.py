@@ -94,10 +94,12 @@ CALLS = {
     "convert": lambda made, x: nk.convert(made, "pre-rmsnorm", x),
     "swap": lambda made, x: nk.swap(made, {"layernorm": "rmsnorm"}, example=x),
     "remove": lambda made, x: nk.remove(made, [x], steps=9, start=1, gaps=(1, 1, 1)),
+    "recalibrate": lambda made, x: nk.recalibrate(made, [x]),
+    "quantize": lambda made, x: nk.quantize(made, [x]),
 }
 NO_FIT, HOOKS, META = "does not take the example", "it has hooks", "on the meta device"
 REFUSED = [
-    ("fuse fold convert swap remove", lambda: model().to("meta"), META),
+    ("fuse fold convert swap remove recalibrate quantize", lambda: model().to("meta"), META),
     ("fuse fold convert swap remove", lambda: model(Raises), f"{NO_FIT}: RuntimeError: not today"),
     ("fuse fold convert swap remove", mixed, NO_FIT),
     ("fuse fold convert swap remove", sharded, NO_FIT),

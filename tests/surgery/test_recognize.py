@@ -208,8 +208,30 @@ def test_hooks_and_a_forward_on_the_instance_are_not_looked_through():
     assert "instance" in examine(patched).why_not
 
 
+class BufferNorm(Rms):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("size", torch.tensor(2.0))
+
+    def forward(self, x):
+        return self.size * super().forward(x)
+
+
+def test_a_module_on_the_meta_device_is_what_it_is_with_numbers_but_for_buffers_that_it_cannot_fill():
+    before = torch.get_rng_state()
+    for build in (lambda: nn.LayerNorm(8, eps=1e-6), lambda: nn.BatchNorm1d(8), Rms):
+        with torch.device("meta"):
+            module = build()
+        match = nk.recognize(module)
+        assert str(match) == str(nk.recognize(build()))
+        assert {tensor.device.type for tensor in match.module.state_dict().values()} == {"meta"}
+    with torch.device("meta"):
+        assert "meta device, and it has no reset_parameters" in examine(BufferNorm()).why_not
+    assert torch.equal(before, torch.get_rng_state())
+
+
 def test_modules_without_numbers_are_told_apart():
-    assert "meta device" in examine(nn.LayerNorm(8, device="meta")).why_not
+    assert "is lazy: call the model once" in examine(nn.LazyBatchNorm1d()).why_not
     assert "raises" in examine(Raises()).why_not or "takes no input" in examine(Raises()).why_not
     assert examine(near_misses_formula.NormAndNone()).why_not == "it returns 2 values, and a norm one tensor"
     with pytest.raises(TypeError, match=r"recognize: module must be a torch\.nn\.Module, not Tensor"):

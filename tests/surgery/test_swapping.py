@@ -189,6 +189,18 @@ def test_a_site_that_is_no_faster_is_left_alone(net, monkeypatch):
     assert isinstance(net.two, Layer)
 
 
+def test_a_model_on_the_meta_device_is_swapped_and_takes_the_weights_of_one_that_was(net):
+    new = {"rmsnorm": "dyt", "layernorm": "rmsnorm"}
+    with torch.device("meta"):
+        empty = Net()
+    changes = nk.swap(empty, new).done
+    assert {tensor.device.type for tensor in empty.state_dict().values()} == {"meta"}
+    assert str(changes) == str(nk.swap(net, new).done)
+    empty.load_state_dict(net.state_dict(), assign=True)
+    x = torch.randn(5, 6)
+    assert torch.equal(empty(x), net(x))
+
+
 def test_a_norm_without_a_width_asks_for_an_example():
     model = nn.Sequential(nn.Linear(4, 6), ByNormalize(), nn.Linear(6, 2))
     assert nk.fuse(model)[0].why_not == "its width is not known; an example tells it"

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 from normkit.parameters import is_scripted
 from normkit.surgery.edits import comparison, edits_since, load_numbers, replay
 from normkit.surgery.flow import arguments, tensors_in
-from normkit.surgery.recognition.specimen import inputs_of, quiet
+from normkit.surgery.recognition.specimen import has_no_numbers, inputs_of, quiet
 
 DRAWS = 2
 CLOSE = 1e-9  # of the largest number, where weights are float64
@@ -59,9 +59,9 @@ def call_model(model: nn.Module, example: Any) -> list[Tensor]:
         return [t.detach() for t in tensors_in(model(*args, **named)) if t.is_floating_point()]
 
 
-def sizes_of(owner: str, model: nn.Module, example: Any) -> dict[str, tuple[int, ...]]:
-    """The shape of the first input of each module; refuse what is no model with numbers, or an example that is none."""
-    check_model(owner, model)
+def sizes_of(owner: str, model: nn.Module, example: Any, *, with_numbers: bool = True) -> dict[str, tuple[int, ...]]:
+    """The shape of the first input of each module; refuse what is no model, or an example that it does not take."""
+    check_model(owner, model, with_numbers=with_numbers or example is not None)
     if example is None:
         return {}
     try:
@@ -71,11 +71,11 @@ def sizes_of(owner: str, model: nn.Module, example: Any) -> dict[str, tuple[int,
         raise ValueError(f"{owner}: the model does not take the example: {describe_error(error)}") from error
 
 
-def check_model(owner: str, model: nn.Module) -> None:
+def check_model(owner: str, model: nn.Module, *, with_numbers: bool = True) -> None:
     """Refuse what is no model, or holds no numbers."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"{owner}: model must be a torch.nn.Module, not {type(model).__name__}")
-    if any(t.is_meta for t in (*model.parameters(), *model.buffers())):
+    if with_numbers and has_no_numbers(model):
         raise ValueError(f"{owner}: the model is on the meta device and holds no numbers")
     if is_scripted(model):
         raise ValueError(f"{owner}: the model is scripted; hand it in as it was before torch.jit")

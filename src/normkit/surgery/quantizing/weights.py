@@ -21,6 +21,7 @@ from normkit.quant.learned_rounding import LearnedRounding
 from normkit.quant.norm_tweaking_loss import NormTweakingLoss
 from normkit.quant.reconstruction_loss import ReconstructionLoss
 from normkit.quant.rounding_regularizer import RoundingRegularizer
+from normkit.surgery import proof
 from normkit.surgery.edits import Edit, edits_in
 from normkit.surgery.edits import bits as few
 from normkit.surgery.edits.edit import note
@@ -145,6 +146,7 @@ def quantize(
     Gradient-Based Post-Training Quantization (2023), arXiv 2308.07662; Norm Tweaking (2024), arXiv 2309.02784;
     Improving Post Training Neural Quantization (2021), arXiv 2006.10518.
     """
+    proof.check_model("quantize", model)
     _check(method, bits, budget, group, pack, steps=steps, rows=rows, lr=lr, norm_lr=norm_lr)
     batches, held = _batches(data, held, method, bits)
     layers, notes = _linears(model, group, where)

@@ -27,14 +27,16 @@ HOOKS = (
 Refusals = tuple[tuple[Callable[[Any], Any], str], ...]
 OF_A_PART: Refusals = (
     (lambda part: is_scripted(part), "is scripted: hand in the model as it was before torch.jit"),
-    (lambda part: any(getattr(part, hooks, None) for hooks in HOOKS), "has hooks, which may change what it computes"),
+    (lambda part: is_lazy(part), "is lazy: call the model once, so that it has its sizes"),
+    (
+        lambda part: any(getattr(part, hooks, None) for hooks in HOOKS),
+        "has hooks, which may change what it computes: take them off before, and put them on afterwards",
+    ),
     (lambda part: {"forward", "__call__"} & vars(part).keys(), "has a forward of its own, put on the instance"),
 )
 OF_A_TENSOR: Refusals = (
     (lambda t: t._backward_hooks, "has hooks, which may change its gradient"),
     (lambda t: getattr(t, "_post_accumulate_grad_hooks", None), "has hooks, which may change its gradient"),
-    (lambda t: t.is_meta, "holds no numbers (on the meta device)"),
-    (nn.parameter.is_lazy, "holds no numbers (not initialized)"),
     (lambda t: type(t) not in (Tensor, nn.Parameter, nn.Buffer), "is a {}, not a plain tensor"),
     (lambda t: t.is_quantized, "is a quantized tensor"),
     (lambda t: t.layout is not torch.strided, "is a sparse tensor"),
@@ -64,6 +66,13 @@ def kind(module: nn.Module) -> str:
     return module.original_name if is_scripted(module) else type(module).__name__  # type: ignore[return-value]
 
 
+def is_lazy(module: nn.Module) -> bool:
+    """Whether a module waits for its first input to have its sizes."""
+    return any(
+        t is not None and nn.parameter.is_lazy(t) for t in (*module._parameters.values(), *module._buffers.values())
+    )
+
+
 def refusal(module: nn.Module) -> str | None:
     """Return what forbids that a module is probed, or None."""
     tensors = [*module.named_parameters(), *module.named_buffers()]
@@ -78,8 +87,32 @@ def refusal(module: nn.Module) -> str | None:
 
 def on_processor(module: nn.Module) -> nn.Module:
     """The module, or a copy of it on the processor where some of it lies elsewhere: that is where inputs are drawn."""
+    if has_no_numbers(module):
+        return with_numbers(module)
     held = [*module.parameters(), *module.buffers()]
     return module if all(tensor.is_cpu for tensor in held) else copy.deepcopy(module).to("cpu")
+
+
+def has_no_numbers(module: nn.Module) -> bool:
+    """Whether some of a module lies on the meta device."""
+    return any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers()))
+
+
+def with_numbers(module: nn.Module) -> nn.Module:
+    """A copy of a module of the meta device that holds numbers: those that it begins with, if it can set them, or ones.
+
+    Probing draws its parameters anew; a buffer is what the module's own beginning makes it.
+    """
+    filled = copy.deepcopy(module).to_empty(device="cpu")
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        for tensor in tensors(filled).values():
+            tensor.fill_(1)
+        for part in filled.modules():
+            if callable(reset := getattr(part, "reset_parameters", None)):
+                reset()
+            elif next(part.buffers(recurse=False), None) is not None:
+                raise ValueError("its buffers are on the meta device, and it has no reset_parameters that fills them")
+    return filled
 
 
 class Specimen:

@@ -40,7 +40,7 @@ def swap(
     timm's norms, stays behind the new norm.
 
     Args:
-        model: any model.
+        model: any model, on the meta device too.
         norms: what becomes what, ``{"layernorm": "derf", "batchnorm": "groupnorm:num_groups=8"}``, by names of the
             catalogue; one name alone replaces all norms.
         where: only sites whose name fits a pattern (``"*.attn.*"``), is in a list, or is let by a function of name
@@ -57,7 +57,7 @@ def swap(
     """
     if match and example is None:
         raise ValueError("swap: match=True needs an example, on which the new norms are fitted to the old ones")
-    sizes = proof.sizes_of("swap", model, example)
+    sizes = proof.sizes_of("swap", model, example, with_numbers=False)
     model = model if inplace else copy.deepcopy(model)
     findings = sized_table(model, sizes)
     edits = edits_for(model, findings, norms, where)

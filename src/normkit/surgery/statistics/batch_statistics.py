@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_map_only
 
 from normkit.running import averaging
+from normkit.surgery import proof
 from normkit.surgery.edits.changes import Change, Report
 from normkit.surgery.edits.layers import takes_batch_statistics
 
@@ -56,6 +57,7 @@ def recalibrate(model: nn.Module, data: Iterable[Any], *, inplace: bool = True) 
     >>> model[0].running_mean
     tensor([3.])
     """
+    proof.check_model("recalibrate", model)
     model = model if inplace else copy.deepcopy(model)
     named = batch_norms(model)
     old = {name: _numbers(layer) for name, layer in named.items()}
