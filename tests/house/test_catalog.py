@@ -9,6 +9,7 @@ import torch
 
 import normkit as nk
 from normkit import catalog
+from normkit.contract import asked
 from normkit.kinds.arguments import nearest
 from normkit.layout import DRAWN, Layout
 
@@ -226,3 +227,8 @@ def test_an_own_methods_inputs_may_be_left_out_where_it_says_so(monkeypatch):
         "gate": ("N C", False),
         "mask": ("N", True),
     }
+
+
+def test_the_contract_takes_a_method_by_another_name_of_it():
+    assert asked.named("weightnorm") == [(asked.METHOD, "weight-norm")]
+    assert asked.named("LayerNorm") == [(asked.METHOD, "layernorm")]

@@ -7,7 +7,7 @@ enters. Several stand between commas.
 
 import functools
 import os
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 
 import torch
 
@@ -62,8 +62,7 @@ def named(word: str) -> list[Thing]:
             raise ValueError(f"no {kind} {name!r}; there are {', '.join(families.family(kind))}")
         return [(kind, name)]
     try:
-        catalog.card(word)
-        return [(METHOD, word)]
+        return [(METHOD, catalog.card(word).name)]
     except ValueError:
         matches = [(kind, word) for kind in families.KINDS if word in families.family(kind)]
         if not matches:
@@ -92,4 +91,10 @@ def of_package(word: str) -> list[Thing]:
 
 def points(group: str, package: str) -> list[EntryPoint]:
     """Return the entry points of a group that name a module of a package."""
-    return [point for point in entry_points(group=group) if point.module.partition(".")[0] == package]
+    return [point for point in _entered(group) if point.module.partition(".")[0] == package]
+
+
+@functools.cache
+def _entered(group: str) -> EntryPoints:
+    """All of a group: each look goes through all that is installed."""
+    return entry_points(group=group)
