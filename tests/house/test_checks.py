@@ -22,6 +22,28 @@ def test_one_vector_has_features_last_and_so_many_axes_as_are_asked_for():
         check.features_last("Here", torch.ones(3), 4)
 
 
+@pytest.mark.parametrize(
+    "check_one",
+    [
+        lambda x: check.floating("Here", x),
+        lambda x: check.features_last("Here", x, 3),
+        lambda x: check.ends_in("Here", x, (3,)),
+        lambda x: check.ends_in("Here", x, (3, 3)),
+        lambda x: check.channels_first("Here", x, 3),
+        lambda x: check.values("Here", "x", x, (3, 3), torch.ones(1)),
+    ],
+)
+def test_a_check_of_numbers_refuses_what_holds_none(check_one):
+    check_one(torch.ones(3, 3))
+    for x, why in (
+        ([[1.0] * 3] * 3, "a tensor, not list"),
+        (torch.ones(3, 3, dtype=torch.int64), "a floating-point tensor, not torch.int64"),
+        (torch.ones(3, 3).to_sparse(), "a dense tensor, not torch.sparse_coo"),
+    ):
+        with pytest.raises(TypeError, match=f"^Here: x must be {why}"):
+            check_one(x)
+
+
 def of_owners(tree):
     """The functions of a file that are told first whose argument they check."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
