@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from normkit import check
+from normkit.contract.subject import METHODS, build, draw
 
 SOURCE = pathlib.Path(check.__file__).parent
 OWNERS = {"self", "owner", "NAME", "type(self).__name__"}
@@ -42,6 +43,24 @@ def test_a_check_of_numbers_refuses_what_holds_none(check_one):
     ):
         with pytest.raises(TypeError, match=f"^Here: x must be {why}"):
             check_one(x)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_module_refuses_an_input_in_its_own_name_or_that_of_a_part(name):
+    module, inputs = build(name), draw(name)
+    owners = tuple(f"{type(part).__name__}: " for part in module.modules())
+    for place, x in enumerate(inputs):
+        of_another_type = x.to(torch.int32 if x.is_floating_point() else torch.float64)
+        for wrong in (x.tolist(), of_another_type, x[..., :-1] if x.dim() else x.repeat(3, 3)):
+            refusal = refusal_of(module, *inputs[:place], wrong, *inputs[place + 1 :])
+            assert refusal is None or refusal.startswith(owners)
+
+
+def refusal_of(call, *inputs):
+    try:
+        call(*inputs)
+    except (TypeError, ValueError) as error:
+        return str(error)
 
 
 def of_owners(tree):

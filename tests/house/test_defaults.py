@@ -1,4 +1,4 @@
-"""``torch.set_default_device`` and ``set_default_dtype`` change no answer: it is where, and of the type, of the inputs."""
+"""``torch.set_default_device`` and ``set_default_dtype`` change no answer: its place and its type are the inputs'."""
 
 import contextlib
 
