@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional as F
 
 import normkit as nk
-from normkit.federated import _states, strategy
+from normkit.federated import _states, servers, strategy
 from normkit.federated.plans import PLANS, learned
-from normkit.federated.rounds import Update, accept, average
+from normkit.federated.rounds import Instructions, Update, accept, average
 from normkit.ops import paths
 from normkit.ops.sums import in_type
 
@@ -253,3 +253,31 @@ def test_a_stronger_term_of_fedprox_comes_nearer_to_the_minimum_of_all():
     shares = [(a / (a + 4.0), b) for a, b in BOWLS]
     want = sum(share * b for share, b in shares) / sum(share for share, _ in shares)
     assert descended("fedprox", rounds=60, steps=300, mu=4.0) == pytest.approx(want)
+
+
+def test_pgfed_sends_each_client_what_the_others_lost_without_flower():
+    sent, memory = {"w": torch.zeros(2)}, {}
+    updates = [
+        Update({"w": torch.full((2,), float(k))}, 1, {"gradient": {"w": torch.ones(2)}}, {"risk": k, "alpha": []}, k)
+        for k in (2, 0, 1)
+    ]
+    servers.personal(updates, sent, memory=memory, parameters=("w",), mu=0.5)
+    records, numbers = servers.of_the_others(memory, 1)
+    assert numbers == {"risks": [0.0, 0.5, 1.0], "alpha": [1 / 3] * 3}
+    torch.testing.assert_close(records["auxiliary"]["w"], torch.full((2,), 0.5))
+    assert servers.of_the_others(memory, 7) == Instructions()
+
+
+def test_fedtiny_joins_the_layers_of_all_candidates_and_takes_them_apart_without_flower():
+    chance = torch.Generator().manual_seed(0)
+    names = {"a.running_mean": (3,), "b.running_mean": (2, 2), "a.running_var": (3,), "b.running_var": (2, 2)}
+    draws = [{name: torch.rand(2, *shape, generator=chance) for name, shape in names.items()} for _ in range(3)]
+    updates = [Update({}, 1 + k, {"statistics": draw}, {"losses": [1.0, k]}, k) for k, draw in enumerate(draws)]
+    candidates, memory = [{name: torch.zeros(shape) for name, shape in names.items()}] * 2, {}
+    servers.merge(updates, memory, candidates=candidates)
+    for name in ("a.running_mean", "b.running_mean"):
+        want = sum(draw[name] * share for draw, share in zip(draws, (1 / 6, 2 / 6, 3 / 6), strict=True))
+        torch.testing.assert_close(memory["statistics"][name], want)
+    servers.choose(updates[:2], memory)
+    assert memory["best"] == 1
+    assert servers.pick_candidate({}, memory, candidates=candidates)["b.running_var"].shape == (2, 2)

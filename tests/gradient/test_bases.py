@@ -8,6 +8,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import normkit as nk
+from normkit.gradient import _matrices
 from normkit.gradient.dion import first_columns
 
 STEPS = 4
@@ -22,6 +23,15 @@ MATRICES = {
 
 def drawn(*shape, seed=0, dtype=torch.float64):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+@pytest.mark.parametrize("alone, sizes", [(False, [2, 1]), (True, [1, 1, 1])])
+def test_matrices_of_one_shape_are_one_call_unless_they_are_faster_alone(alone, sizes, monkeypatch):
+    monkeypatch.setattr(_matrices, "_faster_alone", lambda matrix: alone)
+    stacks, matrices = [], [drawn(2, 3), drawn(3, 2), drawn(2, 3, seed=1), drawn(0, 3)]
+    doubled = _matrices.batch(matrices, lambda x: stacks.append(len(x)) or 2 * x)
+    assert sorted(stacks, reverse=True) == sizes
+    assert all(map(torch.equal, doubled, [2 * x for x in matrices]))
 
 
 def trained(optimizer, params, steps=STEPS):

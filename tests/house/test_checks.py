@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from normkit import check
+from normkit.contract.subject import METHODS, build, draw
 
 SOURCE = pathlib.Path(check.__file__).parent
 OWNERS = {"self", "owner", "NAME", "type(self).__name__"}
@@ -20,6 +21,46 @@ def test_one_vector_has_features_last_and_so_many_axes_as_are_asked_for():
         check.features_last("Here", torch.ones(3), 3, least=2)
     with pytest.raises(ValueError, match=r"^Here: x must end in 4 features, .*\(3,\)"):
         check.features_last("Here", torch.ones(3), 4)
+
+
+@pytest.mark.parametrize(
+    "check_one",
+    [
+        lambda x: check.floating("Here", x),
+        lambda x: check.features_last("Here", x, 3),
+        lambda x: check.ends_in("Here", x, (3,)),
+        lambda x: check.ends_in("Here", x, (3, 3)),
+        lambda x: check.channels_first("Here", x, 3),
+        lambda x: check.values("Here", "x", x, (3, 3), torch.ones(1)),
+    ],
+)
+def test_a_check_of_numbers_refuses_what_holds_none(check_one):
+    check_one(torch.ones(3, 3))
+    for x, why in (
+        ([[1.0] * 3] * 3, "a tensor, not list"),
+        (torch.ones(3, 3, dtype=torch.int64), "a floating-point tensor, not torch.int64"),
+        (torch.ones(3, 3).to_sparse(), "a dense tensor, not torch.sparse_coo"),
+    ):
+        with pytest.raises(TypeError, match=f"^Here: x must be {why}"):
+            check_one(x)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_module_refuses_an_input_in_its_own_name_or_that_of_a_part(name):
+    module, inputs = build(name), draw(name)
+    owners = tuple(f"{type(part).__name__}: " for part in module.modules())
+    for place, x in enumerate(inputs):
+        of_another_type = x.to(torch.int32 if x.is_floating_point() else torch.float64)
+        for wrong in (x.tolist(), of_another_type, x[..., :-1] if x.dim() else x.repeat(3, 3)):
+            refusal = refusal_of(module, *inputs[:place], wrong, *inputs[place + 1 :])
+            assert refusal is None or refusal.startswith(owners)
+
+
+def refusal_of(call, *inputs):
+    try:
+        call(*inputs)
+    except (TypeError, ValueError) as error:
+        return str(error)
 
 
 def of_owners(tree):

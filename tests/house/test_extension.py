@@ -11,6 +11,8 @@ import textwrap
 import numpy as np
 import pytest
 
+from normkit import families
+
 ROOT = pathlib.Path(__file__).parents[2]
 THEIRS = ROOT / "docs" / "extension"
 GOLDENS = THEIRS / "src/normkit_extension/goldens"
@@ -97,6 +99,18 @@ def test_all_that_it_enters_is_there_and_stands_where_ours_do(installed):
         "(3,)",
         "{'1': 1.0} [('0', '1')]",
     ]
+
+
+def test_what_a_script_assigns_is_described_and_exempt_as_its_module_says(monkeypatch):
+    class Mine:
+        """Mine, of this file."""
+
+    family = families.Family("flow", "FLOW", "density/flows")
+    family.update(mine=Mine, number=3)
+    monkeypatch.setattr(sys.modules[__name__], "EXEMPT", {"flow-saved": "it keeps nothing"}, raising=False)
+    assert [family.module(name) for name in ("mine", "number")] == [__name__, None]
+    assert [family.exempt(name) for name in ("mine", "number")] == [{"flow-saved": "it keeps nothing"}, {}]
+    assert family.summary("mine") == "Mine, of this file."
 
 
 def test_it_is_held_to_the_contract_by_its_name(installed):

@@ -63,6 +63,7 @@ def test_a_table_becomes_a_density_that_can_be_loaded(tmp_path, capsys):
     held = {line["name"]: line["y"] for line in learning["data"] if line.get("showlegend", True)}
     for one in json.loads((out / "results.json").read_text()):
         assert held[f"{one['flow']}, seed {one['seed']}"] == [bits for _, _, bits in one["curve"]]
+    assert all(0 <= y <= 1 for line in calibration["data"] for y in line["y"])
     assert calibration["data"][-1]["y"] == sorted(calibration["data"][-1]["y"])
     assert [pairs["layout"][axis]["title"]["text"] for axis in ("xaxis", "yaxis")] == ["a", "b"]
     assert pairs["data"][0]["x"] == pytest.approx(parts.test[:, 0].tolist())

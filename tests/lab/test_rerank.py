@@ -1,6 +1,7 @@
 """``normkit rerank``: tables in, the best items and how uneven they are out."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,6 +39,7 @@ def test_hubs_are_fewer_afterwards_and_the_numbers_are_those_of_the_whole_matrix
         for name, value in nk.hubness(scores, top=4)._asdict().items():
             assert found[name][when] == pytest.approx(float(value))
     assert found["full_skewness"]["after"] < 0.7 * found["full_skewness"]["before"]
+    assert Path("out.npz").stat().st_mode == Path("q.npy").stat().st_mode  # a folder that is shared stays so
     saved = np.load("out.npz")
     assert (saved["index"] == want.topk(4, dim=1).indices.numpy()).all()
     assert "another best item for" in run(capsys, *words)
@@ -64,6 +66,7 @@ def test_parquet_is_read_as_npy_is(tables, capsys):
         (["q.npy", "no.npy", "--bank", "b.npy"], "there is no file no.npy"),
         (["q.npy", "g.npy", "--bank", "b.npy", "--method", "hubness"], "--method must be one of"),
         (["q.npy", "g.npy", "--bank", "b.npy", "-o", "out.txt"], "--output must end in .npz"),
+        (["q.npy", "g.npy", "--bank", "b.npy", "-o", "no/out.npz"], "no/out.npz cannot be written: No such file"),
         (["q.npy", "narrow.npy", "--bank", "b.npy"], "gallery must have shape"),
         (["q.npy", "words.npy", "--bank", "b.npy"], "Object arrays cannot be loaded"),
         (["q.npy", "nan.npy", "--bank", "b.npy"], "gallery has NaN"),

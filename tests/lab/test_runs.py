@@ -7,6 +7,7 @@ import math
 import pytest
 from helpers import command, train_here
 
+from normkit.lab import logs
 from normkit.lab.plan import optimizers
 from normkit.lab.plan.plan import Plan, read_name
 from normkit.lab.plan.settings import Settings
@@ -42,6 +43,18 @@ def test_each_variant_gets_the_same_search_and_its_own_best_rate():
     finals = [(r.variant.name, r.lr, r.seed) for r in order if r.phase == "final"]
     assert sorted(finals) == [("a", 0.001, s) for s in (1, 2, 3)] + [("b", 0.009, s) for s in (1, 2, 3)]
     assert finals[-1][2] == 3
+
+
+def test_a_log_of_before_a_setting_is_of_the_run_that_has_its_default():
+    comparison = plan()
+    run = runs.ready(comparison, {})[0]
+    recipe = run.recipe(comparison.settings)
+    older = {**recipe, "settings": {k: v for k, v in recipe["settings"].items() if k != "clip"}}
+    start = {"event": "start", "variant": run.variant.name, "seed": run.seed, "lr": run.lr}
+    logged = {name: [{**start, "recipe": one}] for name, one in (("now", recipe), ("before", older))}
+    logged["other"] = [{**start, "recipe": {**older, "steps": 11}}]
+    of_it = {name: runs.belongs(comparison, logs.Read(events, 0, False, True)) for name, events in logged.items()}
+    assert of_it == {"now": True, "before": True, "other": False}
 
 
 def rates_tried(best, trials=5, outcome=None):

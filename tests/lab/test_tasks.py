@@ -292,6 +292,16 @@ def test_data_sets_of_hugging_face_are_read_from_a_folder(kind, tmp_path):
     assert data.text_of(f"hf:{folder}") == "one\n\ntwo"
 
 
+@pytest.mark.parametrize("word, asked", [("hf:a/b", ("a/b", None)), ("hf:a/b:c@test", ("a/b", "c"))])
+def test_a_data_set_is_asked_for_by_its_name_and_configuration(word, asked, monkeypatch):
+    import datasets
+
+    calls = []
+    monkeypatch.setattr(datasets, "load_dataset", lambda *words: calls.append(words) or {"train": 1, "test": 2})
+    assert data.hugging_face(word) == (2 if "@" in word else 1)
+    assert calls == [asked]
+
+
 def test_saved_images_are_read_with_their_classes(tmp_path):
     from datasets import ClassLabel, Dataset, Features, Image
 

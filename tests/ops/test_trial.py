@@ -104,6 +104,21 @@ def test_a_trial_leaves_the_random_numbers_and_the_mode_as_they_are():
     assert torch.equal(state, torch.random.get_rng_state())
 
 
+def test_a_trial_passes_where_new_tensors_are_made_elsewhere():
+    with warnings.catch_warnings(), paths.watch() as taken, torch.device("meta"):
+        warnings.simplefilter("error")
+        ops.rms_norm(X.clone().requires_grad_(), (8,))
+    assert [path.why for path in taken] == [None]
+
+
+@pytest.mark.parametrize("axes", [(0, 1, 2, 3), (0, 3, 1, 2), (3, 1, 0, 2)])
+def test_a_trial_draws_in_the_order_of_memory_of_what_comes(axes):
+    like = torch.empty(5, 6, 7, 8).permute(axes)
+    drawn = trial._draw(like, (2, 3, 2, 4), torch.Generator())
+    assert drawn.shape == (2, 3, 2, 4)
+    assert drawn.dim_order() == like.dim_order()
+
+
 def test_what_has_passed_is_kept_for_these_versions_alone(monkeypatch):
     device = torch.device("cuda", 0)
     monkeypatch.setattr(trial, "_mark", lambda device: "these versions")

@@ -1,5 +1,6 @@
 """`normkit fold|swap|convert MODEL -o OUT --check`: what is written gives the same numbers when it is read again."""
 
+import argparse
 import json
 import pickle
 
@@ -12,6 +13,18 @@ from normkit.optional import library
 from normkit.surgery import commands, saving
 from normkit.surgery.exact import fusing
 from normkit.surgery.exact.racing import Outcome
+
+
+@pytest.mark.parametrize("apart, status", [(9e-5, 0), (2e-4, 1), (float("nan"), 1)])
+def test_a_model_that_is_another_when_it_is_read_again_is_a_failure(apart, status, monkeypatch, capsys):
+    read = []
+    monkeypatch.setattr(saving, "load", lambda word: read.append(word) or torch.nn.Identity())
+    monkeypatch.setattr(commands.proof, "apart", lambda *given: apart)
+    options = argparse.Namespace(model="own:make@in", out="out")
+    assert commands._check_saved(options, torch.nn.Identity(), torch.ones(1)) == status
+    assert read == ["own:make@out"]
+    assert f"differ by {apart:.0e} of the largest number" in capsys.readouterr().err
+
 
 MINE = """
 import torch

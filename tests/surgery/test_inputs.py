@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from normkit.surgery.recognition.inputs import FEW, NUMBERS, Shape, draw, smaller
+from normkit.surgery.recognition.inputs import FEW, NUMBERS, Shape, draw, shapes, smaller
 from normkit.surgery.recognition.probe import _far
 
 
@@ -16,6 +16,12 @@ def test_what_norms_are_recognized_by_is_drawn_alike_each_time(name):
         x = torch.randn(4, 60, 5, generator=chance)
         drawn.append(NUMBERS[name](x, Shape((4, 60, 5), True, (5,)), chance))
     assert torch.equal(drawn[0].nan_to_num(7), drawn[1].nan_to_num(7))
+
+
+@pytest.mark.parametrize("features", [6, 7, 8, 9, 10, 16])
+def test_no_two_axes_of_what_is_tried_are_alike(features):
+    """What mixes up two of them would be taken for what it is not."""
+    assert all(len({*shape.sizes}) == len(shape.sizes) for shape in shapes((features,)))
 
 
 def test_what_is_drawn_has_all_digits_of_float64():

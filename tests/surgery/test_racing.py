@@ -138,6 +138,22 @@ def test_what_is_nearly_sure_at_the_end_has_not_won(sure, faster, monkeypatch):
     assert racing._race([clock.rival(1e-3), new], DEVICE, 1, 1.0, sure).faster is faster
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_modules_race_on_copies_in_the_mode_that_is_asked_for(training, monkeypatch):
+    modes = []
+
+    class Layer(nn.Linear):
+        def forward(self, x):
+            modes.append((self.training, torch.is_grad_enabled(), x.dtype, x.shape))
+            return super().forward(x)
+
+    monkeypatch.setattr(racing, "_race", lambda calls, device: [call() for call in calls] and (len(calls), device))
+    one, other = Layer(3, 2).double(), Layer(3, 2).double()
+    assert racing.race(one, other, (4, 3), training) == (2, DEVICE)
+    assert modes == [(training, training, torch.float64, (4, 3))] * 2
+    assert one.weight.grad is other.weight.grad is None
+
+
 def test_one_thread_is_timed_by_the_processor(monkeypatch):
     for threads, clock in ((1, "process_time"), (4, "perf_counter")):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)

@@ -86,6 +86,27 @@ def test_numbers_are_those_taken_by_hand():
     assert seen.history().facts["blocks"] == ["layers.0", "layers.1", "layers.2"]
 
 
+@pytest.mark.parametrize(
+    "signals, read",
+    [
+        (["activations"], {"rms"}),
+        (["attention"], set()),
+        (["gradients"], {"gradient", "weight"}),
+        (["updates"], {"update"}),
+        (["spectra"], {"spectral", "stable_rank"}),
+        ([], set()),
+    ],
+)
+def test_only_signals_that_are_asked_for_are_read(signals, read):
+    model = nn.Linear(2, 2)
+    with nk.watch(model, torch.optim.SGD(model.parameters(), lr=0.1), every=1, signals=signals) as seen:
+        model(torch.ones(3, 2)).sum().backward()
+        seen.optimizers[0].step()
+    whats = {what for _, what in seen.history().columns}
+    assert "lr" in whats
+    assert whats & {"rms", "gradient", "weight", "update", "spectral", "stable_rank"} == read
+
+
 def test_spectra_converge_to_singular_values():
     torch.manual_seed(0)
     matrix, spectra = nn.Parameter(torch.randn(40, 12)), Spectra()

@@ -15,7 +15,7 @@ from trainings import decoder, language, mlp, pictures, points, run_lines, train
 
 import normkit as nk
 from normkit import watching
-from normkit.watching.rules import residual_growth, small_batch, stalled_weights
+from normkit.watching.rules import outlying_batch, residual_growth, small_batch, stalled_weights
 
 SGD = torch.optim.SGD
 
@@ -651,6 +651,15 @@ def test_one_batch_that_is_far_larger_is_named_with_its_step():
 
     _, seen = train(mlp(), batches, steps=40, make=SGD, lr=0.1)
     assert "batch of step 17 " in found_anywhere(seen, "outlying-batch").evidence
+
+
+@pytest.mark.parametrize("since, named", [(16, False), (17, True), (18, True), (None, True)])
+def test_a_large_batch_is_named_for_what_begins_with_it_or_later(since, named, monkeypatch):
+    effect = SimpleNamespace(find=lambda history: [SimpleNamespace(since=since, title="the loss is not a number")])
+    monkeypatch.setattr(outlying_batch, "EFFECTS", (effect,))
+    readings = {"jump": np.array([1.0, 1e4]), "jump_step": np.array([3.0, 17.0])}
+    history = SimpleNamespace(series=lambda where, what: readings[what])
+    assert [finding.since for finding in outlying_batch.find(history)] == [17] * named
 
 
 def test_a_decay_that_takes_all_weights_is_named_before_what_it_does():

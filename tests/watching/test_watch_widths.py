@@ -108,6 +108,13 @@ def test_wrong_words_are_named(words, message, monkeypatch, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name, kind", [("model", "Linear"), ("size", "int")])
+def test_a_factory_is_called_with_a_width(name, kind, monkeypatch):
+    monkeypatch.setitem(sys.modules, "own_models", types.SimpleNamespace(model=nn.Linear(2, 2), size=64))
+    with pytest.raises(ValueError, match=f"own_models:{name} must be a function .* with a width, not {kind}"):
+        builder(f"own_models:{name}")
+
+
 def test_inputs_that_grow_and_models_without_a_width_are_named():
     grows = lambda width: nn.Sequential(nn.Linear(width, 4), nn.Linear(4, 2))  # noqa: E731
     with pytest.raises(ValueError, match="inputs must not grow with the width"):

@@ -182,11 +182,12 @@ def _until_end(gate: Tensor | None) -> Tensor | None:
     return gate.new_ones(gate.shape[-2], gate.shape[-2]).triu(1) @ gate
 
 
-def _over(key_gate: Tensor | None, value_gate: Tensor | None) -> Tensor:
+def _over(key_gate: Tensor | None, value_gate: Tensor | None) -> Tensor | None:
     """The decay of the whole state over each chunk."""
-    of_keys = 0 if key_gate is None else key_gate.sum(-2).unsqueeze(-1)
-    of_values = 0 if value_gate is None else value_gate.sum(-2).unsqueeze(-2)
-    return torch.as_tensor(of_keys + of_values).exp()
+    of_keys = None if key_gate is None else key_gate.sum(-2).unsqueeze(-1)
+    of_values = None if value_gate is None else value_gate.sum(-2).unsqueeze(-2)
+    gates = [gate for gate in (of_keys, of_values) if gate is not None]
+    return sum(gates[1:], start=gates[0]).exp() if gates else None
 
 
 def _decay(x: Tensor, gate: Tensor | None) -> Tensor:

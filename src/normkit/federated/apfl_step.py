@@ -122,7 +122,7 @@ def train(
     step = _by_output if check.choice(NAME, "mixing", mixing, MIXINGS) == "output" else _by_parameter
     share = check.number(NAME, "alpha", float(alpha), 0.0, 1.0)
     w, v = ({name: value.detach().clone() for name, value in state.items()} for state in (shared, personal))
-    now = Round(w, v, torch.tensor(share, dtype=torch.float64))
+    now = Round(w, v, torch.tensor(share, dtype=torch.float64, device="cpu"))
     for number, (x, y) in enumerate(batches):
         move = adapt and (mixing == "parameter" or number == 0)
         now = step(forward, loss, now, x, y, lr, move)

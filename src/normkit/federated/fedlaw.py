@@ -109,7 +109,8 @@ def learn(
         check.floating(NAME, value, f"states {name}")
         _states.finite(NAME, f"states {name}", value)
     check.choice(NAME, "function", function, FUNCTIONS)
-    start = _start(_states.counts(NAME, "count", torch.as_tensor(count).detach(), len(states)), function)
+    samples = torch.as_tensor(count, device=next(iter(stacked.values())).device).detach()
+    start = _start(_states.counts(NAME, "count", samples, len(states)), function)
     with torch.enable_grad():
         free = start.requires_grad_()
         steps = _optimizer(free, optimizer, check.number(NAME, "lr", lr, 0.0))

@@ -62,5 +62,5 @@ def fedlog_scaling(
         finite(NAME, name, value)
     x, pull = accurate(features), accurate(gamma)
     mean = x.sum(0) / max(len(x), 1)
-    moved = torch.clamp(pull + torch.where(accuracy > goal, step, -step).to(pull.dtype), 0, 1)
+    moved = torch.clamp(pull + step * torch.where(accuracy > goal, 1, -1).to(pull.dtype), 0, 1)
     return Scaled((x + pull[label].unsqueeze(1) * (mean - x)).to(features.dtype), moved.to(gamma.dtype))

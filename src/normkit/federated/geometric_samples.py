@@ -64,15 +64,15 @@ def geometric_samples(
     jitter = check.number(NAME, "jitter", jitter, 0.0, open_low=True)
     wide = covariance.double()
     values, vectors = torch.linalg.eigh((wide + wide.mT) / 2)
-    values = (values * _factors(() if scales is None else scales, size, largest).to(values)).clamp(min=0)
+    values = (values * _factors(() if scales is None else scales, values, largest)).clamp(min=0)
     factor = _factor((vectors * values) @ vectors.mT, jitter)
     return (features.double().unsqueeze(1) + noise.double() @ factor.mT).to(features.dtype)
 
 
-def _factors(scales: Sequence[float], size: int, largest: bool) -> Tensor:
+def _factors(scales: Sequence[float], values: Tensor, largest: bool) -> Tensor:
     """A factor for each of the ascending eigenvalues."""
-    given = check.numbers(NAME, "scales", scales, 0.0)[:size]
-    factors = torch.tensor(given + [1.0] * (size - len(given)), dtype=torch.float64)
+    given = check.numbers(NAME, "scales", scales, 0.0)[: len(values)]
+    factors = values.new_tensor(given + [1.0] * (len(values) - len(given)))
     return factors.flip(0) if largest else factors
 
 

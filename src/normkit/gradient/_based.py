@@ -56,7 +56,7 @@ class Based(Optimizer):
         for key in options:
             if key not in parameters:
                 raise TypeError(f"{type(self).__name__}: the base {base!r} takes no argument {key!r}")
-        inner = build([torch.nn.Parameter(torch.zeros(2, 2))], **options)
+        inner = build([torch.nn.Parameter(torch.zeros(2, 2, device="cpu"))], **options)
         self.apart = {name: value for name, value in options.items() if name in vars(inner)}
         super().__init__(params, **{**inner.defaults, **own})
         for hook in inner._optimizer_step_post_hooks.values():  # the base's own, which come after this one's step
@@ -94,7 +94,7 @@ class Based(Optimizer):
         build: Any = base_named(self, self.base)
         parameters = inspect.signature(build).parameters
         options = {key: value for key, value in self.defaults.items() if key in parameters and key != "params"}
-        return build([torch.nn.Parameter(torch.zeros(2, 2))], **options, **self.apart)
+        return build([torch.nn.Parameter(torch.zeros(2, 2, device="cpu"))], **options, **self.apart)
 
     @torch._disable_dynamo  # the base's own step would be compiled anew for each step's gradients
     @torch.no_grad()

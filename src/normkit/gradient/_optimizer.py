@@ -145,7 +145,7 @@ class Optimizer(torch.optim.Optimizer):
         if "step" in (self.state_names or ()) and "exp_avg" in state and "step" not in state:
             raise ValueError(f"{type(self).__name__}: the state that is loaded has exp_avg, but no step")
         if isinstance(state.get("step"), int | float):
-            state["step"] = torch.tensor(float(state["step"]))
+            state["step"] = torch.tensor(float(state["step"]), dtype=torch.float32, device="cpu")
         for name in LIKE_PARAMETERS & set(state):
             if isinstance(p, Tensor) and state[name].shape != p.shape:
                 raise ValueError(
@@ -339,7 +339,9 @@ def keep(params: Sequence[Tensor], states: Sequence[dict], *names: str) -> list[
         for name in names:
             if name not in state:
                 state[name] = (
-                    torch.tensor(0.0) if name == "step" else torch.zeros_like(p, memory_format=torch.preserve_format)
+                    torch.zeros((), dtype=torch.float32, device="cpu")
+                    if name == "step"
+                    else torch.zeros_like(p, memory_format=torch.preserve_format)
                 )
     return [[state[name] for state in states] for name in names]
 

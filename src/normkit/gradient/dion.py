@@ -112,5 +112,5 @@ def first_columns(m: Tensor, rank: int, start: str) -> Tensor:
         columns = torch.eye(*shape[-2:], dtype=m.dtype, device=m.device)
     else:
         generator = torch.Generator().manual_seed(0)  # replicas must not differ
-        columns = torch.randn(shape[-2:], generator=generator, dtype=torch.float64).to(m)
+        columns = torch.randn(shape[-2:], generator=generator, dtype=torch.float64, device="cpu").to(m)
     return columns.expand(shape).clone()

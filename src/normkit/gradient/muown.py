@@ -151,7 +151,12 @@ def directions(p: Tensor, grad: Tensor, state: dict) -> tuple[Tensor, Tensor, Te
     w, g = full_matrix(p), full_matrix(grad)
     if "g" not in state:
         size = lengths(w)
-        state |= {"step": torch.tensor(0.0), "g": size, "v_norm": size.clone(), "v_norm_start": size.clone()}
+        state |= {
+            "step": torch.zeros((), device="cpu"),
+            "g": size,
+            "v_norm": size.clone(),
+            "v_norm_start": size.clone(),
+        }
         state |= {"g_exp_avg": torch.zeros_like(size), "g_exp_avg_sq": torch.zeros_like(size)}
     unit = w / torch.where(state["g"] == 0, LEAST, state["g"])
     along = (g * unit).sum(-1, keepdim=True)

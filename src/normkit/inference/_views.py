@@ -19,10 +19,10 @@ def view(x: Tensor) -> Tensor:
         return x
     if x.dim() == 4:
         each = (len(x), 1, 1, 1)
-        x = torch.where(torch.rand(each, device=x.device) < 0.5, x.flip(-1), x)
+        x = torch.where(torch.rand(each, dtype=torch.float32, device=x.device) < 0.5, x.flip(-1), x)
         mean = x.mean((1, 2, 3), keepdim=True)
         x = mean + (x - mean) * (0.8 + 0.4 * torch.rand(each, device=x.device, dtype=x.dtype))
         most = [size // SHIFT for size in x.shape[-2:]]
-        shifts = [int(torch.randint(-m, m + 1, ())) for m in most]
+        shifts = [int(torch.randint(-m, m + 1, (), device="cpu")) for m in most]
         x = x.roll(shifts, (-2, -1))
     return x + NOISE * x.std() * torch.randn_like(x) if x.numel() > 1 else x

@@ -110,7 +110,7 @@ class NOTE(Adapter):
     def _keep(self, x: Tensor, logits: Tensor, capacity: int) -> None:
         if not self.held:
             self.held, self.seen = [[] for _ in range(logits.shape[1])], [0] * logits.shape[1]
-        draws = torch.rand(len(x), 3, dtype=torch.float64).tolist()
+        draws = torch.rand(len(x), 3, dtype=torch.float64, device="cpu").tolist()
         for sample, label, draw in zip(x, logits.argmax(1).tolist(), draws, strict=True):
             take(self.held, self.seen, sample.clone(), label, draw, capacity)
             self.waiting += 1

@@ -9,9 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from torch import Tensor
 
 from normkit import catalog, check
 from normkit.columns import aligned
+from normkit.files import beside
 from normkit.inference.hubness import Hubness, counted
 from normkit.inference.retrieval import BANKS, retrieve
 from normkit.optional import require
@@ -184,11 +183,5 @@ def _is_list(arrow: Any, kind: Any) -> bool:
 
 def write(name: str, scores: Tensor, index: Tensor) -> None:
     """Write beside, and rename."""
-    handle, beside = tempfile.mkstemp(suffix=".npz", dir=Path(name).absolute().parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, scores=scores.numpy(), index=index.numpy())
-        os.replace(beside, name)
-    except BaseException:
-        os.unlink(beside)
-        raise
+    with beside(Path(name)) as place, place.open("wb") as file:
+        np.savez(file, scores=scores.numpy(), index=index.numpy())

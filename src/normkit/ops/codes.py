@@ -25,8 +25,8 @@ def encoded(x: Tensor, directions: Tensor, least: float) -> tuple[Tensor, Tensor
     if eager.runs_formula("encoded", _against(x), x, directions):
         return None
     *lead, tokens, width = x.shape
-    signs, words = (torch.empty(*lead, tokens, width // WIDTH, dtype=torch.uint8) for _ in range(2))
-    scale1, shift, scale2 = (torch.empty(*lead, *last) for last in ((tokens, 1), (1, width), (tokens, 1)))
+    signs, words = (x.new_empty(*lead, tokens, width // WIDTH, dtype=torch.uint8) for _ in range(2))
+    scale1, shift, scale2 = (x.new_empty(*lead, *last) for last in ((tokens, 1), (1, width), (tokens, 1)))
     plan, given = special.CODES.pack(tokens, width, least), eager.pack(x)
     special.require().encode(plan, prod(lead), given, eager.pack(directions), signs, words, scale1, shift, scale2)
     return signs, words, scale1, shift, scale2
@@ -37,7 +37,7 @@ def decoded(
 ) -> Tensor | None:
     """Return chunks (..., T, D) again, in float32; None where the formula is to run."""
     *lead, tokens, _ = words.shape
-    y = torch.empty(*lead, tokens, words.shape[-1] * WIDTH, device=words.device)
+    y = torch.empty(*lead, tokens, words.shape[-1] * WIDTH, dtype=torch.float32, device=words.device)
     if eager.runs_formula("decoded", _against(y), y, table, scale1, shift, scale2):
         return None
     arrays = [value.contiguous() for value in (signs, words, table, scale1.float(), shift.float(), scale2.float())]

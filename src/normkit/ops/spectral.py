@@ -73,7 +73,7 @@ def soundness(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 class _Symmetric(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor) -> Tensor:
-        y, given = torch.empty(x.shape, dtype=x.dtype), eager.pack(x)
+        y, given = x.new_empty(x.shape), eager.pack(x)
         special.require().symmetric(_plan(x), prod(x.shape[:-2]), given, y)
         return y
 
@@ -97,7 +97,7 @@ def _product(y: Tensor) -> Tensor:
 class _Cholesky(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, logged: bool) -> Tensor:
-        factor = torch.empty(x.shape, dtype=x.dtype)
+        factor = x.new_empty(x.shape)
         ctx.logged, ctx.formula = logged, _log if logged else torch.linalg.cholesky
         if not _cholesky_notes(x, factor, logged)[..., 2].all():
             factor = ctx.formula(x)
@@ -109,7 +109,7 @@ class _Cholesky(torch.autograd.Function):
         x, factor = ctx.saved_tensors
         if eager.runs_formula("cholesky", eager.derived_again() or _against(sent), sent, factor):
             return eager.differentiate(ctx.formula, (x,), (), sent, (True,))[0], None
-        dx, grad = torch.empty(x.shape, dtype=x.dtype), eager.pack(sent)
+        dx, grad = x.new_empty(x.shape), eager.pack(sent)
         special.require().cholesky_backward(_plan(x, ctx.logged), prod(x.shape[:-2]), eager.pack(factor), grad, dx)
         return dx, None
 
@@ -118,7 +118,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx, y: Tensor) -> Tensor:
         ctx.save_for_backward(y)
-        made, given = torch.empty(y.shape, dtype=y.dtype), eager.pack(y)
+        made, given = y.new_empty(y.shape), eager.pack(y)
         special.require().product(_plan(y, True), prod(y.shape[:-2]), given, made)
         return made
 
@@ -127,7 +127,7 @@ class _Product(torch.autograd.Function):
         [y] = ctx.saved_tensors
         if eager.runs_formula("from_log_cholesky", eager.derived_again() or _against(sent), sent, y):
             return eager.differentiate(_product, (y,), (), sent, (True,))[0]
-        dy, given, grad = torch.empty(y.shape, dtype=y.dtype), eager.pack(y), eager.pack(sent)
+        dy, given, grad = y.new_empty(y.shape), eager.pack(y), eager.pack(sent)
         special.require().product_backward(_plan(y, True), prod(y.shape[:-2]), given, grad, dy)
         return dy
 
@@ -152,8 +152,8 @@ def _plan(s: Tensor, logged: bool = False) -> bytes:
 def _eigen(s: Tensor, turns: bool) -> tuple[Tensor, Tensor | None] | None:
     """What the kernel finds, or None where it finds no end."""
     given = eager.pack(s.detach())
-    values = torch.empty(s.shape[:-1], dtype=s.dtype)
-    rows = torch.empty(s.shape, dtype=s.dtype) if turns else None
+    values = s.new_empty(s.shape[:-1])
+    rows = s.new_empty(s.shape) if turns else None
     try:
         special.require().eigen(_plan(s), prod(s.shape[:-2]), given, values, rows)
     except kernels.Unsolved:
@@ -162,6 +162,6 @@ def _eigen(s: Tensor, turns: bool) -> tuple[Tensor, Tensor | None] | None:
 
 
 def _cholesky_notes(x: Tensor, factor: Tensor | None, logged: bool = False) -> Tensor:
-    notes, given = torch.empty((*x.shape[:-2], 3), dtype=torch.float64), eager.pack(x)
+    notes, given = x.new_empty((*x.shape[:-2], 3), dtype=torch.float64), eager.pack(x)
     special.require().cholesky(_plan(x, logged), prod(x.shape[:-2]), given, factor, notes)
     return notes

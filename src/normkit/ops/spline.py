@@ -69,7 +69,7 @@ class _Spline(torch.autograd.Function):
         ctx.knots, ctx.inverse = knots, inverse
         ctx.save_for_backward(x, widths, heights, slopes)
         given = [eager.pack(t) for t in (x, widths, heights, slopes)]
-        y, log_slope = (torch.empty(x.shape, dtype=x.dtype) for _ in range(2))
+        y, log_slope = (x.new_empty(x.shape) for _ in range(2))
         special.require().spline(_plan(x, knots, inverse), x.numel(), *given, y, log_slope)
         return y, log_slope
 
@@ -81,7 +81,7 @@ class _Spline(torch.autograd.Function):
         else:
             given = [eager.pack(t) for t in (*tensors, *sent)]
             asked = zip(tensors, needs, strict=True)
-            grads = tuple(torch.empty(t.shape, dtype=t.dtype) if want else None for t, want in asked)
+            grads = tuple(t.new_empty(t.shape) if want else None for t, want in asked)
             plan = _plan(tensors[0], ctx.knots, ctx.inverse)
             special.require().spline_backward(plan, tensors[0].numel(), *given, *grads)
         return *grads, None, None

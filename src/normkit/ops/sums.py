@@ -35,9 +35,10 @@ def weigh(
         return _formula(states, shares, sent, measured)
     packed = [state.contiguous().resolve_neg() for state in states]
     before = eager.pack(sent) if measured else None
-    table = torch.tensor([[state.data_ptr(), kernels.bytes_of("states", "a state", state)] for state in packed])
-    total, given = torch.empty(sent.shape, dtype=sent.dtype), torch.tensor(shares, dtype=torch.float64)
-    squares = torch.empty(len(packed), dtype=torch.float64) if measured else None
+    places = [[state.data_ptr(), kernels.bytes_of("states", "a state", state)] for state in packed]
+    table, given = sent.new_tensor(places, dtype=torch.int64), sent.new_tensor(shares, dtype=torch.float64)
+    total = sent.new_empty(sent.shape)
+    squares = sent.new_empty(len(packed), dtype=torch.float64) if measured else None
     plan = special.STATES.pack(eager.code(sent), len(packed))
     special.require().states(plan, sent.numel(), table, given, before, total, squares)
     return total, squares

@@ -149,7 +149,7 @@ def _run(op: str, kind: tuple, tensors: list[Tensor | None], learning: bool) -> 
 
 
 def _wave(like: Tensor) -> Tensor:
-    numbers = torch.linspace(-2, 3, like.numel(), dtype=torch.float64).sin()
+    numbers = torch.linspace(-2, 3, like.numel(), dtype=torch.float64, device="cpu").sin()
     return numbers.to(torch.bfloat16).to(like.dtype).to(like.device).view(like.shape)
 
 
@@ -203,7 +203,7 @@ def _align(shape: torch.Size, short: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _draw(like: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    numbers = torch.randn(shape, generator=generator) * 0.5 + 1
+    numbers = torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu") * 0.5 + 1
     numbers = (numbers * STEPS).round() / STEPS
     order = sorted(range(like.dim()), key=like.stride, reverse=True)
     laid = torch.empty([shape[axis] for axis in order], dtype=like.dtype, device=like.device)

@@ -110,7 +110,8 @@ def alds_allocate(*weights: Tensor, keep: float, splits: int = 3, search: bool =
     if choice is None:
         least = _size(layers, [layer.nearest(splits) for layer in layers], math.inf)
         raise ValueError(f"{NAME}: keep allows {budget} numbers, but no fewer than {least} can be had")
-    return torch.tensor(choice.ranks), torch.tensor(choice.splits)
+    place = weights[0].device
+    return torch.tensor(choice.ranks, device=place), torch.tensor(choice.splits, device=place)
 
 
 def _search(layers: list[Layer], budget: int, start: int) -> Solution | None:

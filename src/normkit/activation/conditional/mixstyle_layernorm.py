@@ -65,7 +65,7 @@ class MixStyleLayerNorm(Norm):
             return x
         if permutation is not None and mix is not None:
             return self._mix(x, condition, permutation, mix)
-        active = torch.rand((), device=x.device) < self.p
+        active = torch.rand((), dtype=torch.float32, device=x.device) < self.p
         permutation = torch.randperm(x.shape[0], device=x.device)
         return torch.where(active, self._mix(x, condition, permutation, self._draw(x)), x)
 
@@ -81,7 +81,7 @@ class MixStyleLayerNorm(Norm):
 
     def _draw(self, x: Tensor) -> Tensor:
         """One share per sample from Beta(alpha, alpha)."""
-        alpha = torch.full(x.shape[:1], self.alpha, device=x.device)
+        alpha = torch.full(x.shape[:1], self.alpha, dtype=torch.float32, device=x.device)
         return torch.distributions.Beta(alpha, alpha, validate_args=False).sample()
 
     def _mix(self, x: Tensor, condition: Tensor, permutation: Tensor, mix: Tensor) -> Tensor:

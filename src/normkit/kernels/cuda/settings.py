@@ -92,7 +92,11 @@ def heads(dim: int) -> Setting:
 
 
 def points(width: int) -> Setting:
-    """For entry by entry: a tile of rows, and of columns where rows are long, which are all there if that can be."""
+    """For entry by entry: a tile of rows, and of columns where rows are long, which are all there if that can be.
+
+    >>> points(384).block, points(200).block
+    (128, 256)
+    """
     even = width & -width
     block = min(ENTRIES, even if even >= KNOWN else power_of_two(width))
     return Setting(min(MOST_ROWS, ENTRIES // block), block, 4)
