@@ -259,7 +259,15 @@ def record():
     return {line["case"]: line for line in lines}
 
 
-@pytest.mark.parametrize("entry", CLAIMS, ids=named)
+def named_with_file(entry):
+    """The claim's name with that of the file which measures it, by which `tools/mutate.py` finds the case."""
+    function = getattr(entry.claim.measure, "func", entry.claim.measure)
+    contest = getattr(function, "__self__", None)
+    file = (contest.scores if contest else function).__module__.rpartition(".")[2].replace("_", "-")
+    return named(entry) if file == entry.method else f"{named(entry)}-{file}"
+
+
+@pytest.mark.parametrize("entry", CLAIMS, ids=named_with_file)
 def test_a_claim_in_miniature_gives_the_numbers_on_record(entry):
     now, then, within = beginning(entry), record()[named(entry)], UNSTEADY.get(named(entry), 1e-3)
     for side in SIDES:
