@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import torch
 from test_claim_identities import IDENTITIES
-from test_claim_properties import PROPERTIES, named
+from test_claim_properties import PROPERTIES, is_short, named
 from test_claim_trainings import KNOWN, TRAININGS
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -66,7 +66,6 @@ SMALL = {
 }
 WHOLE = {"residual.layernorm_scaling"}  # whose loops are over layers, each of which counts
 DATA = {"digits", "letters"}  # caches that no constant changes
-SLOW = {"crmsnorm-conversion", "fairness-frontier-frontier"}  # identities, which other tests run at length
 UNSTEADY = {  # steps of rounding's sign, products of bfloat16, a fit at infinity, rounding itself, a bend of ReLU
     "adamp-lengths": 0.2,
     "normuon-even-rows": 1e-2,
@@ -78,7 +77,15 @@ UNSTEADY = {  # steps of rounding's sign, products of bfloat16, a fit at infinit
     "wasserstein-init-regularizer-over-none": 2e-2,
 }
 FIRM = {"losses": 1e-3, "gradients": 1e-3, "models": 5e-3}  # of models some lie at a bend of ReLU
-CLAIMS = [entry for entry in (*IDENTITIES, *PROPERTIES, *TRAININGS, *KNOWN) if named(entry) not in SLOW]
+
+
+def is_run_whole(entry):
+    """Whether another test runs all of a draw, which takes more than a miniature may."""
+    runs = entry in IDENTITIES or (entry in PROPERTIES and is_short(entry))
+    return runs and shelf.stored(entry).seconds / entry.claim.draws > 0.1
+
+
+CLAIMS = [entry for entry in (*IDENTITIES, *PROPERTIES, *TRAININGS, *KNOWN) if not is_run_whole(entry)]
 
 
 class Work(TorchDispatchMode):
