@@ -16,7 +16,7 @@ from normkit.claims.training import Bed, Contest, started
 from normkit.lab.plan.data import chances
 from normkit.lab.plan.optimizers import make_optimizer
 
-HIDDEN, STEPS, BATCH, EACH, SPIKE = 32, 80, 64, 4, 50.0
+HIDDEN, STEPS, BATCH, EACH, SPIKE, SPIKED = 32, 80, 64, 4, 50.0, 20
 
 
 class Run(NamedTuple):
@@ -57,7 +57,7 @@ def path(run: Run, seed: int, lr: float) -> Path:
             which = first[torch.randint(SPLIT, (BATCH,), generator=chance)]
             optimizer.zero_grad()
             F.cross_entropy(model(x[which]), labels[which]).backward()
-            if run.spikes and step % 20 == 0:
+            if run.spikes and step % SPIKED == 0:
                 for weight in model.parameters():
                     weight.grad.mul_(SPIKE)  # type: ignore[union-attr]
             optimizer.step()

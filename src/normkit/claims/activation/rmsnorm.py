@@ -25,7 +25,7 @@ def radial(seed, eps=0.0, size=1.0):
 
 def saved(seed, one="rmsnorm", kernels=False):
     """The share of the processor's time of a layer norm that is saved, forward and backward, of 4,096 rows of 1,024."""
-    x = torch.randn(4096, 1024, requires_grad=True)
+    x = torch.randn(ROWS, 1024, requires_grad=True)
     modules = {"rmsnorm": nk.RMSNorm(1024), "layernorm": nk.LayerNorm(1024)}
     own, other = seconds(*(run((modules if kernels else FORMULAS)[name], x) for name in (one, "layernorm")), rounds=3)
     return 1 - own / other
@@ -47,6 +47,7 @@ def run(norm, x):
     return lambda: torch.autograd.grad(norm(x).sum(), x)
 
 
+ROWS = 4096
 GAIN, SHIFT = (torch.ones(1024, requires_grad=True) for _ in range(2))
 FORMULAS = {"rmsnorm": rms, "layernorm": layer}
 

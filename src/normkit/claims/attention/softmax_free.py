@@ -12,7 +12,7 @@ from normkit.claims.attention._cost import WIDTH
 from normkit.claims.kinds import Measured, below
 from normkit.claims.measures import randn
 
-SIDE = 16
+SIDE, LENGTHS = 16, (1024, 2304, 4096)
 
 
 def errors(smooth=True):
@@ -50,7 +50,7 @@ def slope_of_time(seed, full=False):
         return lambda: (-torch.cdist(q, q).square() / 2).exp() @ q if full else core(q, q, q)
 
     with torch.no_grad():
-        return growth(call_of, (1024, 2304, 4096))
+        return growth(call_of, LENGTHS)
 
 
 CLAIMS = [

@@ -10,6 +10,8 @@ import normkit as nk
 from normkit.claims.kinds import Identity, Measured, below
 from normkit.claims.measures import randn
 
+CHANNELS, SIDE = 6, 16
+
 
 def error(function, x, log_det):
     """The relative error of a log-determinant against that of the whole Jacobian."""
@@ -44,12 +46,12 @@ def seconds(function):
     return min(times)
 
 
-def inverse_time(seed, channels=6, side=16, dense=False):
+def inverse_time(seed, dense=False):
     """The time of the inverse of 8 images, as a share of a dense solve's."""
-    module, z = nk.CInCConv(channels).double(), randn(8, channels, side, side)
+    module, z = nk.CInCConv(CHANNELS).double(), randn(8, CHANNELS, SIDE, SIDE)
     size = z[0].numel()
     with torch.no_grad():
-        matrix = module(torch.eye(size, dtype=torch.float64).view(size, channels, side, side))[0].flatten(1).mT
+        matrix = module(torch.eye(size, dtype=torch.float64).view(size, CHANNELS, SIDE, SIDE))[0].flatten(1).mT
         solve = partial(torch.linalg.solve, matrix, z.flatten(1).mT)
         return seconds(solve if dense else partial(module.inverse, z)) / seconds(solve)
 

@@ -9,6 +9,7 @@ from normkit.claims.kinds import Measured, below
 from normkit.claims.measures import randn
 
 SAMPLES, DIM, RIDGE = 100, 10, 0.005
+MOST, GOAL = 1000, 1e-6  # steps, and the share of the gradient that is to be left
 
 
 def problem():
@@ -35,13 +36,13 @@ def last_factor(seed, hessian="exact"):
 def slowness(seed, adaptive=True):
     """Steps to a millionth of the gradient over those of gradient descent at its best rate; the worst Hessian."""
     features, labels = problem()
-    start, most = torch.zeros(DIM, dtype=torch.float64), 1000
-    goal = 1e-6 * lengths(features, labels, start[None])[0]
-    best = min(descent(features, labels, rate, goal, most) for rate in (1, 2, 4, 8, 16, 32))
+    start = torch.zeros(DIM, dtype=torch.float64)
+    goal = GOAL * lengths(features, labels, start[None])[0]
+    best = min(descent(features, labels, rate, goal) for rate in (1, 2, 4, 8, 16, 32))
     counts = []
     for hessian in ("exact", "fisher", "zero"):
         solver = nk.GradientNormalizedSmoothness(
-            gamma=1.0 if adaptive else 0.01, adaptive=adaptive, steps=min(2 * best + 1, most), hessian=hessian
+            gamma=1.0 if adaptive else 0.01, adaptive=adaptive, steps=min(2 * best + 1, MOST), hessian=hessian
         )
         iterates = solver.logistic(features, labels, start)[0]
         below_goal = (lengths(features, labels, iterates) <= goal).nonzero()
@@ -49,16 +50,16 @@ def slowness(seed, adaptive=True):
     return max(counts) / best
 
 
-def descent(features, labels, rate, goal, most):
+def descent(features, labels, rate, goal):
     """The number of steps of gradient descent to a length of the gradient."""
     signed, x = labels[:, None] * features, torch.zeros(DIM, dtype=torch.float64)
-    for step in range(most):
+    for step in range(MOST):
         slope = -(torch.sigmoid(-signed @ x) @ signed) / SAMPLES + 2 * RIDGE * x
         length = slope.norm()
         if length <= goal or length > 100:
-            return step if length <= goal else most
+            return step if length <= goal else MOST
         x = x - rate * slope
-    return most
+    return MOST
 
 
 CLAIMS = [

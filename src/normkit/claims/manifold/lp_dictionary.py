@@ -9,7 +9,7 @@ from normkit.claims.kinds import Measured, below
 from normkit.claims.measures import randn
 from normkit.optional import library
 
-ATOMS, SPARSITY, PROBLEMS, MOST = 12, 0.25, 12, 60
+ATOMS, SPARSITY, PROBLEMS, MOST, NEAR = 12, 0.25, 12, 60, 1e-3
 MANY, FEW = 64_000, 1000  # samples: with few of them neither power comes so near; of noisy ones few are enough
 METHOD = nk.create("lp-dictionary")
 
@@ -23,12 +23,12 @@ def problem(noise):
 
 
 def steps(dictionary, data, p):
-    """The steps until the error is below 0.001, from random atoms; after all of them also the error."""
+    """The steps until the error is small, from random atoms; after all of them also the error."""
     atoms = torch.linalg.qr(randn(ATOMS, ATOMS)).Q
     for step in range(MOST):
         atoms = nk.lp_dictionary(atoms, data, p=p)[0]
         error = METHOD.error(atoms, dictionary).item()
-        if error < 1e-3:
+        if error < NEAR:
             return step + 1, error
     return MOST, error
 
