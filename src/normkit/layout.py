@@ -22,13 +22,13 @@ SIZED = re.compile(r"(\d*)([A-Za-z_]*)(-\d+)?")
 
 
 def _normal(shape, generator):
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
+    return torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
 
 
 def _permutation(shape, generator):
     if len(shape) > 1:  # one in each row
-        return torch.rand(shape, generator=generator).argsort(-1)
-    return torch.randperm(shape[0], generator=generator)
+        return torch.rand(shape, generator=generator, device="cpu").argsort(-1)
+    return torch.randperm(shape[0], generator=generator, device="cpu")
 
 
 def _definite(shape, generator):
@@ -61,9 +61,9 @@ def _correlation(shape, generator):
 # what the numbers of a tensor are -> how they are drawn
 DRAWN: dict[str, Callable[[tuple[int, ...], torch.Generator | None], Tensor]] = {
     "": _normal,
-    "bool": lambda shape, generator: torch.rand(shape, generator=generator) < 0.3,
+    "bool": lambda shape, generator: torch.rand(shape, generator=generator, device="cpu") < 0.3,
     "correlation": _correlation,
-    "mask": lambda shape, generator: (torch.rand(shape, generator=generator) < 0.6).double(),
+    "mask": lambda shape, generator: (torch.rand(shape, generator=generator, device="cpu") < 0.6).double(),
     "permutation": _permutation,
     "ball": _ball,
     "definite": _definite,
@@ -71,7 +71,7 @@ DRAWN: dict[str, Callable[[tuple[int, ...], torch.Generator | None], Tensor]] = 
     "oriented": _orient,
     "simplex": lambda shape, generator: torch.softmax(_normal(shape, generator), -1),
     "sphere": _sphere,
-    "unit": lambda shape, generator: torch.rand(shape, generator=generator, dtype=torch.float64),
+    "unit": lambda shape, generator: torch.rand(shape, generator=generator, dtype=torch.float64, device="cpu"),
 }
 
 
@@ -182,7 +182,7 @@ class Layout(str):
         kind, *below = self.kind.split() or [""]
         if kind == "index":
             low, high = ["0", *below][-2:]
-            return torch.randint(int(low), max(int(sizes.get(high, high)), 1), shape, generator=generator)
+            return torch.randint(int(low), max(int(sizes.get(high, high)), 1), shape, generator=generator, device="cpu")
         drawn = DRAWN[kind](shape, generator)
         return drawn.to(dtype) if drawn.is_floating_point() else drawn
 

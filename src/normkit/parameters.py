@@ -21,6 +21,7 @@ from torch.nn.modules import batchnorm, conv, instancenorm
 from torch.nn.utils.parametrize import ParametrizationList
 
 from normkit.columns import aligned
+from normkit.threads import on_processor
 
 # roles, and what they mean
 ROLES = {
@@ -147,8 +148,8 @@ def is_norm(module: nn.Module) -> bool:
 def _forgets_scale(module: nn.Module, width: int) -> bool:
     """Try it: on random vectors, with its parameters as if just built, whole and without hooks where it is sharded."""
     try:
-        twin = _just_built(module).float().cpu().eval()
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), on_processor():
+            twin = _just_built(module).float().cpu().eval()
             torch.manual_seed(0)
             x = torch.randn(3, 5, width)
             one, other = twin(x), twin(8 * x)

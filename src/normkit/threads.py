@@ -1,9 +1,9 @@
-"""On how many threads torch computes."""
+"""How torch computes where nothing says so: on how many threads, and on which device."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -22,3 +22,14 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def on_processor() -> AbstractContextManager[object]:
+    """Within it tensors are made on the processor where no device is named, whatever ``set_default_device`` says.
+
+    >>> with torch.device("meta"), on_processor():
+    ...     torch.ones(1).device
+    device(type='cpu')
+    """
+    usual = torch.get_default_device().type == "cpu"
+    return nullcontext() if usual else torch.device("cpu")  # the context of a device is asked at each call of torch

@@ -132,12 +132,12 @@ def example_inputs(model: nn.Module) -> tuple[Sequence[Any], dict[str, Any]]:
     if picture.get("input_size"):
         own = (getattr(module, "img_size", None) for module in model.modules())
         sides = next((size for size in own if isinstance(size, tuple)), picture["input_size"][1:])
-        return [torch.randn(1, picture["input_size"][0], *sides, generator=generator).to(first)], {}
+        return [torch.randn(1, picture["input_size"][0], *sides, generator=generator, device="cpu").to(first)], {}
     if size:
-        tokens = torch.randint(size, (2, 8), generator=generator).to(first.device)
+        tokens = torch.randint(size, (2, 8), generator=generator, device="cpu").to(first.device)
         return ([], {"input_ids": tokens}) if config is not None else ([tokens], {})
     width = next((m.in_features for m in model.modules() if isinstance(m, nn.Linear)), 1)
-    return [torch.randn(2, 8, width, generator=generator).to(first)], {}
+    return [torch.randn(2, 8, width, generator=generator, device="cpu").to(first)], {}
 
 
 @dataclass(frozen=True)

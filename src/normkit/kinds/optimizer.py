@@ -55,7 +55,7 @@ class OptimizerKind(Kind):
         if "..." in card.shape.axes:
             shapes += [(features,), (features, 2, 3, 3)]
         generator = torch.Generator().manual_seed(0)
-        drawn = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+        drawn = (torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu") for shape in shapes)
         return [torch.nn.Parameter(p.to(dtype)) for p in drawn]
 
     def subject(self, card: Card, features: int = 8, dtype: torch.dtype = torch.float64, **drawing: Any) -> Subject:
@@ -63,7 +63,9 @@ class OptimizerKind(Kind):
         instance = self.small(card, features, dtype=dtype)
         learned = [p for group in instance.param_groups for p in group["params"]]
         generator = torch.Generator().manual_seed(drawing.get("seed", 0))
-        grads = [torch.randn(p.shape, generator=generator, dtype=torch.float64).to(dtype) for p in learned]
+        grads = [
+            torch.randn(p.shape, generator=generator, dtype=torch.float64, device="cpu").to(dtype) for p in learned
+        ]
 
         def call(*grads: Tensor) -> tuple[Tensor, ...]:
             for parameter, grad in zip(learned, grads, strict=True):

@@ -355,7 +355,7 @@ def move_marks(node: fx.Node, source: fx.Node, marks: Tensor, model: nn.Module) 
 
 def _numbers(count: int) -> Tensor:
     """A number of its own for each channel, such that a mean of some is none of them."""
-    return 1 + torch.rand(count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return 1 + torch.rand(count, generator=torch.Generator().manual_seed(0), dtype=torch.float64, device="cpu")
 
 
 def mark_channels(node: fx.Node, axis: int) -> Tensor:

@@ -41,9 +41,9 @@ def fresh(example: Any, seed: int) -> Any:
         return example
     g = torch.Generator().manual_seed(seed)
     if example.is_floating_point():
-        noise = torch.randn(example.shape, generator=g).to(example)
+        noise = torch.randn(example.shape, generator=g, device="cpu").to(example)
         return noise * example.std().clamp(min=1e-3) + example.mean()
-    order = torch.randperm(example.numel(), generator=g).to(example.device)
+    order = torch.randperm(example.numel(), generator=g, device="cpu").to(example.device)
     return example.flatten()[order].view_as(example)
 
 

@@ -108,7 +108,7 @@ def curvature(
     like = next(iter(parameters.values()))
     with sdpa_kernel(SDPBackend.MATH):
         times = product(mean_loss, parameters)
-        signs = 2.0 * torch.randint(2, (draws, size), generator=chance) - 1
+        signs = 2.0 * torch.randint(2, (draws, size), generator=chance, device="cpu") - 1
         runs = [hessian_spectrum(times, sign.to(like), steps=steps, window=steps) for sign in signs]
         largest, least = _ends(times, like, size, top, signs[0].numpy())
     values = torch.stack([run.eigenvalues.cpu() for run in runs])

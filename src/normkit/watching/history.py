@@ -111,4 +111,4 @@ def plain(row: Tensor | Sequence[float]) -> list[Any]:
 
 def numbers(row: Sequence[Any]) -> Tensor:
     """Read what :func:`plain` wrote."""
-    return torch.tensor([MISSING if v is None else WORDS[v] if isinstance(v, str) else v for v in row])
+    return torch.tensor([MISSING if v is None else WORDS[v] if isinstance(v, str) else v for v in row], device="cpu")

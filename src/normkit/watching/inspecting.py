@@ -142,7 +142,7 @@ def make_batches(model: nn.Module) -> Iterator[Any]:
     for _ in itertools.count():
         if config is not None and getattr(config, "vocab_size", None):
             length = min(TOKENS, getattr(config, "max_position_embeddings", None) or TOKENS)
-            tokens = torch.randint(config.vocab_size, (SAMPLES, length), generator=chance).to(p.device)
+            tokens = torch.randint(config.vocab_size, (SAMPLES, length), generator=chance, device="cpu").to(p.device)
             labelled = "ForCausalLM" in type(model).__name__ or "LMHead" in type(model).__name__
             yield {"input_ids": tokens, "labels": tokens} if labelled else {"input_ids": tokens}
             continue
@@ -156,12 +156,12 @@ def _for_first(model: nn.Module, chance: torch.Generator) -> Tensor:
     for module in model.modules():
         if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
             sides = cfg.get("input_size", (0, *(SIDE,) * len(module.kernel_size)))[1:]
-            return torch.randn(SAMPLES, module.in_channels, *sides, generator=chance).to(dtype)
+            return torch.randn(SAMPLES, module.in_channels, *sides, generator=chance, device="cpu").to(dtype)
         if isinstance(module, nn.Linear) and not tables:
-            return torch.randn(16 * SAMPLES, module.in_features, generator=chance).to(dtype)
+            return torch.randn(16 * SAMPLES, module.in_features, generator=chance, device="cpu").to(dtype)
     if tables:
         length = min(TOKENS, getattr(model, "length", None) or TOKENS)
-        return torch.randint(max(tables), (SAMPLES, length), generator=chance)
+        return torch.randint(max(tables), (SAMPLES, length), generator=chance, device="cpu")
     raise ValueError("inspect: no batch can be made up for this model; hand in batches, or name them by --data")
 
 

@@ -95,7 +95,7 @@ def landscape(
     own.to(next(model.parameters()).device)
     anew = recalibrated and bool(batch_norms(own))
     start = {name: p.clone() for name, p in own.named_parameters()}
-    along = torch.linspace(-span, span, points)
+    along = torch.linspace(-span, span, points, device="cpu")
 
     def at(*place: float) -> Tensor:
         for name, p in own.named_parameters():

@@ -84,7 +84,7 @@ class Onset:
             sizes = torch.stack([total.double().to(device) for *_, total in kept]).abs().tolist()
             self._follow([(step, size) for (step, place, _), size in zip(kept, sizes, strict=True) if place == "data"])
         places = [float(self.first[place]) for place in PLACES]
-        return torch.tensor([*places, *self.jump, float(self.kept_gradients >= MANY)])
+        return torch.tensor([*places, *self.jump, float(self.kept_gradients >= MANY)], device="cpu")
 
     def _follow(self, sizes: list[tuple[int, float]]) -> None:
         """Compare the sum of each batch with the largest of all before."""

@@ -40,7 +40,11 @@ class Row:
 
     def values(self) -> Tensor:
         """Return all numbers on the CPU; here the device is waited for."""
-        return torch.cat([part.detach().float().cpu() for part in self.parts]) if self.parts else torch.zeros(0)
+        return (
+            torch.cat([part.detach().float().cpu() for part in self.parts])
+            if self.parts
+            else torch.zeros(0, device="cpu")
+        )
 
 
 class Sample:

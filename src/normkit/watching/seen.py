@@ -39,7 +39,7 @@ class Seen(Drawn):
         """
         history = self.history()
         mask = history.was_read(NOISE, "examples")
-        one, batch, examples = (torch.tensor(history.series(NOISE, what)[mask]) for what in noise.NUMBERS)
+        one, batch, examples = (torch.tensor(history.series(NOISE, what)[mask], device="cpu") for what in noise.NUMBERS)
         return noise.noise_scale(one, batch, examples)
 
     def save(self, path: str | Path) -> Path:

@@ -88,7 +88,9 @@ class Store:
 
     def __init__(self, keep: int = 256, signs: Iterable[Sign] = ()):
         self.keep, self.signs = keep, tuple(signs)
-        self.onsets = torch.zeros(len(self.signs), 0, dtype=torch.long)  # a step a sign and column; 0: not seen now
+        self.onsets = torch.zeros(
+            len(self.signs), 0, dtype=torch.long, device="cpu"
+        )  # a step a sign and column; 0: not seen now
         self.first_seen: dict[Sign, int] = {}
         self.columns: dict[Column, int] = {}
         self.words: list[str] = []
@@ -101,7 +103,7 @@ class Store:
             if column not in self.columns:
                 self.columns[column] = len(self.columns)
                 self.words.append(word)
-        row = torch.full((len(self.columns),), MISSING)
+        row = torch.full((len(self.columns),), MISSING, device="cpu")
         row[[self.columns[column] for column in columns]] = values
         self.steps.append(step)
         self.rows.append(row)
@@ -144,13 +146,15 @@ class Store:
         if new:
             self.onsets = torch.nn.functional.pad(self.onsets, (0, new))
             names = [what for _, what in self.columns]
-            self.meant = torch.tensor([[sign.what == what for what in names] for sign in self.signs], dtype=torch.bool)
+            self.meant = torch.tensor(
+                [[sign.what == what for what in names] for sign in self.signs], dtype=torch.bool, device="cpu"
+            )
         if not row.isfinite().all():
             self.first_seen.setdefault(NOT_FINITE, step)
         if not self.signs:
             return
-        bounds = torch.tensor([sign.bound for sign in self.signs])[:, None]
-        above = torch.tensor([sign.above for sign in self.signs])[:, None]
+        bounds = torch.tensor([sign.bound for sign in self.signs], device="cpu")[:, None]
+        above = torch.tensor([sign.above for sign in self.signs], device="cpu")[:, None]
         signs = self.meant & torch.where(above, row > bounds, row < bounds) & (row != MISSING)
         ended = (row != MISSING) & ~row.isnan() & ~signs
         self.onsets = torch.where(signs & (self.onsets == 0), step, self.onsets.masked_fill(ended, 0))
@@ -174,7 +178,7 @@ class Store:
 
     def _whole(self, place: int) -> Tensor:
         row = self.rows[place]
-        return torch.cat([row, torch.full((len(self.columns) - len(row),), MISSING)])
+        return torch.cat([row, torch.full((len(self.columns) - len(row),), MISSING, device="cpu")])
 
     def table(self) -> Tensor:
         """Return all rows, (samples, columns); what is missing is :data:`MISSING`."""

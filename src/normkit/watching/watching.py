@@ -112,7 +112,11 @@ class Watch(Seen):
             raise TypeError(f"watch: loss must be a number or a tensor of one, not {type(value).__name__}")
         if isinstance(value, Tensor) and value.numel() != 1:
             raise ValueError(f"watch: loss must be a number or a tensor of one, not one of shape {tuple(value.shape)}")
-        number = value.detach().float().reshape(()) if isinstance(value, Tensor) else torch.tensor(float(value))
+        number = (
+            value.detach().float().reshape(())
+            if isinstance(value, Tensor)
+            else torch.tensor(float(value), device="cpu")
+        )
         total, count, peak = self.losses or (torch.zeros_like(number), 0, number)
         self.losses = total + number, count + 1, torch.maximum(peak, number)
 
@@ -238,7 +242,7 @@ class Watch(Seen):
         elif sample.output is not None:
             values = sample.output[:1].repeat(2)
         else:
-            return [], [], torch.zeros(0)
+            return [], [], torch.zeros(0, device="cpu")
         return [(LOSS, LOSS), (LOSS, PEAK)], [MEAN, LARGEST], values
 
     def _flush(self) -> None:

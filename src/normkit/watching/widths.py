@@ -196,7 +196,7 @@ def _changes(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Any, ste
     model.eval()  # no dropout: what changes is the weights' doing
     places = _sites(model)
     start: dict[str, Tensor] = {}
-    changes = {name: torch.zeros(steps) for name in places}
+    changes = {name: torch.zeros(steps, device="cpu") for name in places}
     for step in range(steps + 1):
         with _outputs(places) as outputs:
             inputs = _feed(model, batch)
@@ -262,8 +262,8 @@ def _loss(output: Any) -> Tensor:
     chance = torch.Generator().manual_seed(0)
     rows = scores.flatten(0, -2) if scores.dim() > 1 else scores[None]
     if rows.shape[-1] == 1:
-        return F.mse_loss(rows.float(), torch.randn(rows.shape, generator=chance).to(rows.device))
-    classes = torch.randint(rows.shape[-1], rows.shape[:1], generator=chance).to(rows.device)
+        return F.mse_loss(rows.float(), torch.randn(rows.shape, generator=chance, device="cpu").to(rows.device))
+    classes = torch.randint(rows.shape[-1], rows.shape[:1], generator=chance, device="cpu").to(rows.device)
     return F.cross_entropy(rows.float(), classes)
 
 

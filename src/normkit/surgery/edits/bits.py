@@ -45,7 +45,8 @@ def round_weight(rounding: LearnedRounding, weight: Tensor, width: int) -> Tenso
 
 def nearest(weight: Tensor, bits: int, width: int) -> LearnedRounding:
     """Return the grid of a weight, and rounding to the nearest of its numbers."""
-    rounding = LearnedRounding((weight.numel() // width, width), bits=bits).to(weight.device)
+    with weight.device:
+        rounding = LearnedRounding((weight.numel() // width, width), bits=bits)
     rounding.fit(weight.reshape(-1, width))
     return rounding
 

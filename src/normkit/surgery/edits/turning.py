@@ -97,8 +97,8 @@ def _turn(
 def _turns_halves(by: Callable[..., Any]) -> bool:
     """Whether a function of queries, keys, cosines and sines turns features i and i + half."""
     g = torch.Generator().manual_seed(0)
-    q, k = (torch.randn(SIZES, generator=g, dtype=torch.float64) for _ in range(2))
-    cos, sin = turns(torch.arange(SIZES[2]).expand(SIZES[0], -1), SIZES[-1], dtype=torch.float64)
+    q, k = (torch.randn(SIZES, generator=g, dtype=torch.float64, device="cpu") for _ in range(2))
+    cos, sin = turns(torch.arange(SIZES[2], device="cpu").expand(SIZES[0], -1), SIZES[-1], dtype=torch.float64)
     try:
         pair = by(q.clone(), k.clone(), *(torch.cat([angle, angle], -1) for angle in (cos, sin)))
         expected = [rotate(x, (cos.unsqueeze(1), sin.unsqueeze(1))) for x in (q, k)]

@@ -22,6 +22,7 @@ from normkit.surgery.flow import KEEPS, MOVES, Graph, Stays, channels, mark_chan
 from normkit.surgery.recognition.match import Match, is_layer_norm
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.specimen import inputs_of
+from normkit.threads import on_processor
 
 __all__ = ["convert"]
 
@@ -288,7 +289,7 @@ def _summands(node: fx.Node, at: int, kind: str) -> Iterator[tuple[fx.Node, int]
 
 def _in_order(marks: Tensor, axis: int, size: int) -> bool:
     try:
-        return bool((channels(marks, axis, size) == torch.arange(size)).all())
+        return bool((channels(marks, axis, size) == torch.arange(size, device="cpu")).all())
     except Stays:
         return False
 
@@ -435,7 +436,8 @@ def _rms(match: Match) -> nn.Module:
     cast = {"cast": match.kwargs["cast"]} if "cast" in match.kwargs else {}
     affine, offset = own.weight is not None, match.kwargs.get("offset", 0.0)
     wide = match.kwargs["dim"]
-    new = RMSNorm(wide, eps=own.eps, affine=affine, bias=own.bias is not None, offset=offset, **cast)
+    with on_processor():
+        new = RMSNorm(wide, eps=own.eps, affine=affine, bias=own.bias is not None, offset=offset, **cast)
     if first is not None:
         new = new.to(device=first.device, dtype=first.dtype)
     new.load_state_dict(own.state_dict())
@@ -445,7 +447,7 @@ def _rms(match: Match) -> nn.Module:
 @torch.no_grad()
 def _affine(norm: Any, wide: int) -> tuple[Tensor, Tensor]:
     """The scale and shift of a recognized layer norm, in float64."""
-    like = torch.ones(wide, dtype=torch.float64)
+    like = torch.ones(wide, dtype=torch.float64, device="cpu")
     scale = like if norm.weight is None else norm.weight.double() + getattr(norm, "offset", 0.0)
     return scale, 0 * like if norm.bias is None else norm.bias.double()
 

@@ -34,6 +34,7 @@ from normkit.surgery.recognition.match import Followed, Match
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.search import behind, without
 from normkit.surgery.recognition.specimen import inputs_of
+from normkit.threads import on_processor
 from normkit.weight._apply import take_off
 from normkit.where import Where, selects
 
@@ -259,7 +260,8 @@ def _foldable(name: str, norm: nn.Module, match: Match, axes: int) -> Foldable |
 @torch.no_grad()
 def _gain(name: str, match: Match, norm: nn.Module, axis: int, axes: int) -> Foldable | None:
     """Gain and shift of a norm, and the norm without; None where there is nothing to fold."""
-    begun = specimen.tensors(catalog.find(match.name).create(**match.kwargs))  # type: ignore[arg-type]
+    with on_processor():
+        begun = specimen.tensors(catalog.find(match.name).create(**match.kwargs))  # type: ignore[arg-type]
     learned = {ours: theirs for ours, theirs in match.carried.items() if ours in ("weight", "bias")}
     bare = copy.deepcopy(norm)
     theirs = specimen.tensors(bare)
@@ -277,7 +279,9 @@ def _between(bare: nn.Module, norm: nn.Module, count: int, axis: int, axes: int)
     first = next(iter(specimen.tensors(norm).values()))
     space = (4,) * ((axes or 4) - 2)
     shape = (64, *space, count) if axis == -1 else (64, count, *space)
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(first.device)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64, device="cpu").to(
+        first.device
+    )
     plain, whole = (specimen.first(copy.deepcopy(m).double()(x)).double().movedim(axis, -1) for m in (bare, norm))
     n, y = plain.flatten(0, -2), whole.flatten(0, -2)
     centred = n - n.mean(0)

@@ -122,7 +122,7 @@ def measure_affine(norm: Any) -> tuple[Tensor, Tensor]:
     channels = getattr(norm, "num_features", None) or next(iter(norm.arguments.values()))
     shape = layout.shape(sizes(channels), trailing=(2, 3))
     axis = layout.axes.index("C")
-    random = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    random = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64, device="cpu")
     if getattr(norm, "channels_last", False):
         random, axis = random.movedim(axis, -1), -1
     random = random.to(next((t.device for t in [*exact.buffers(), *exact.parameters()]), random.device))
@@ -186,7 +186,9 @@ def _only_call(layer: Any, function: Callable[..., Tensor], seed: int, size: int
     """What a layer calls a function with besides its own input, if it does nothing else; else None."""
     exact, wide = copy.deepcopy(layer).double().eval(), layer.weight.shape[1] * getattr(layer, "groups", 1)
     shape = (2, wide, *[size] * (layer.weight.dim() - 2))
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(layer.weight.device)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64, device="cpu").to(
+        layer.weight.device
+    )
     try:
         with _Caught() as caught:
             result = exact(x)

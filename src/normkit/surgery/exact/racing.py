@@ -63,7 +63,7 @@ def race_turn(
 ) -> Outcome:
     """Race norms and a turn of queries and keys as they are with both in one pass each."""
     front = [(s[0], s[2], s[1], s[3]) if turn.moved else tuple(s) for s in shapes]  # heads before tokens
-    angles = [torch.cat([angle, angle], -1) for angle in turns(torch.arange(front[0][2]), front[0][3])]
+    angles = [torch.cat([angle, angle], -1) for angle in turns(torch.arange(front[0][2], device="cpu"), front[0][3])]
     pair = _random_inputs(now[0], [(b, tokens, heads, wide) for b, heads, tokens, wide in front])
     cos, sin = (angle.expand(front[0][0], -1, -1).to(pair[0]) for angle in angles)
     old, twins = ([copy.deepcopy(norm).train(training) for norm in norms] for norms in (now, new))

@@ -311,7 +311,7 @@ class _Rotation:
         new: Any = copy.deepcopy(as_linear(layer)) if is_plain(layer) else None
         if not isinstance(new, nn.Linear):
             raise Stays(f"{name}, which reads a norm on it, is no linear layer")
-        if (channels(arrived, -1, len(turn)) != torch.arange(len(turn))).any():
+        if (channels(arrived, -1, len(turn)) != torch.arange(len(turn), device="cpu")).any():
             raise Stays(f"{name} reads the features of a norm in another order")
         new.weight = nn.Parameter(new.weight.detach() @ turn.to(new.weight))
         self.readers.add(name)
@@ -319,7 +319,9 @@ class _Rotation:
 
 
 def _orthogonal(size: int) -> Tensor:
-    return torch.linalg.qr(torch.randn(size, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64))[0]
+    return torch.linalg.qr(
+        torch.randn(size, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64, device="cpu")
+    )[0]
 
 
 def _rotate_writer(name: str, layer: nn.Module, turn: Tensor) -> nn.Module:

@@ -75,8 +75,8 @@ def allocate(
     finally:
         for name, weight in weights.items():
             weight.copy_(before[name])
-    sizes = torch.tensor([weight.numel() for weight in weights.values()], dtype=torch.double)
-    errors = torch.tensor(table, dtype=torch.double)
+    sizes = torch.tensor([weight.numel() for weight in weights.values()], dtype=torch.double, device="cpu")
+    errors = torch.tensor(table, dtype=torch.double, device="cpu")
     most = errors.max().clamp(min=torch.finfo(torch.double).tiny)
     allocation = allocate_bits(
         errors / most,  # the program takes what is below 1e-6 as that

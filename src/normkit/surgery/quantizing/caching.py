@@ -19,8 +19,9 @@ __all__ = ["nsnquant_cache"]
 WIDTH, WORDS = 8, 256  # numbers that share a code word, and code words: an index is a byte
 ROWS = 512  # eights of numbers that are looked up at once
 DRAWN, ROUNDS = 2**14, 12  # of the codebook
-BITS = 2.0 ** torch.arange(WIDTH)
-SIGNS = 2.0 * (torch.arange(WORDS).unsqueeze(1) >> torch.arange(WIDTH) & 1) - 1  # of eight numbers, by their byte
+PLACES = torch.arange(WIDTH, device="cpu")
+BITS = 2.0**PLACES
+SIGNS = 2.0 * (torch.arange(WORDS, device="cpu").unsqueeze(1) >> PLACES & 1) - 1  # of eight numbers, by their byte
 
 
 class Codes(NamedTuple):
@@ -43,7 +44,7 @@ def codebook() -> Tensor:
     torch.Size([256, 8])
     """
     generator = torch.Generator().manual_seed(0)
-    samples = torch.randn(DRAWN, WIDTH, generator=generator).abs()
+    samples = torch.randn(DRAWN, WIDTH, generator=generator, device="cpu").abs()
     words = torch.nn.functional.normalize(samples[:WORDS], dim=1)
     for _ in range(ROUNDS):
         nearest = (samples @ words.T).argmax(1)
@@ -51,7 +52,7 @@ def codebook() -> Tensor:
             words * 1e-6 + torch.zeros_like(words).index_add(0, nearest, samples), dim=1
         )
     best = (samples @ words.T).max(1)
-    total = torch.zeros(WORDS).index_add(0, best.indices, best.values)
+    total = torch.zeros(WORDS, device="cpu").index_add(0, best.indices, best.values)
     return words * (total / torch.bincount(best.indices, minlength=WORDS).clamp(min=1)).unsqueeze(1)
 
 

@@ -452,7 +452,7 @@ def _fit_rounding(rounding: LearnedRounding, weight: Tensor, x: Tensor, how: _Le
     with torch.enable_grad():
         for step in range(how.steps):
             regularizer.anneal(step / how.steps)
-            rows = x[torch.randint(len(x), (32,), generator=how.generator)].float()
+            rows = x[torch.randint(len(x), (32,), generator=how.generator, device="cpu")].float()
             change = (rounding(flat) - flat).reshape(weight.shape)
             optimizer.zero_grad()
             (
@@ -469,7 +469,7 @@ def _inputs(model: nn.Module, names: Sequence[str], batches: Sequence[Any], how:
 
     def keep(name: str, x: Tensor) -> None:
         rows = x.detach().reshape(-1, x.shape[-1])
-        seen[name].append(rows[torch.randperm(len(rows), generator=how.generator)[:each]])
+        seen[name].append(rows[torch.randperm(len(rows), generator=how.generator, device="cpu")[:each]])
 
     hooks = [model.get_submodule(n).register_forward_pre_hook(lambda _, given, n=n: keep(n, given[0])) for n in names]
     with remove_after(hooks):

@@ -22,6 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as modules
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
 from normkit.surgery.recognition.effects import EVERY, PLAIN
 
@@ -122,7 +124,8 @@ def _refuse_hooks() -> None:
     """Refuse to name what is called where hooks, modes or other calls of all modules may change its answer."""
     if any(getattr(modules, name) for name in HOOKS):
         raise Unknown("hooks on all modules")
-    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
+    others = [mode for mode in _get_current_function_mode_stack() if not isinstance(mode, DeviceContext)]
+    if others or torch._C._len_torch_dispatch_stack():  # a default device is not asked while a module is probed
         raise Unknown("a mode of torch")
     now = vars(nn.Module)
     if any(now.get(name) is not value and not _counts_modules(now.get(name)) for name, value in LOADED.items()):

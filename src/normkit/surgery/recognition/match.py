@@ -15,6 +15,7 @@ from normkit.columns import aligned
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.halves import HALVES
 from normkit.surgery.recognition.specimen import carry, carry_counts
+from normkit.threads import on_processor
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,8 @@ def again(match: Match, module: nn.Module) -> Match:
 def build(match: Match, module: nn.Module) -> nn.Module:
     """Build what a module was found to be, with its numbers, its type, its place and its mode."""
     theirs = specimen.tensors(module)
-    norm = catalog.find(match.name).create(**match.kwargs)  # type: ignore[arg-type]
+    with on_processor():
+        norm = catalog.find(match.name).create(**match.kwargs)  # type: ignore[arg-type]
     own = next(iter(theirs.values()), None)
     if own is not None:
         norm = norm.to(device=own.device, dtype=own.dtype)

@@ -60,7 +60,7 @@ def _linears(flow: Graph, call: Call) -> list[Call]:
         raise Stays(f"{call.site} is not read by layers alone: {error}") from error
     for reader, arrived in readers:
         linear = isinstance(as_linear(flow.model.get_submodule(reader.site)), nn.Linear)
-        if not linear or not torch.equal(channels(arrived, -1, wide), torch.arange(wide)):
+        if not linear or not torch.equal(channels(arrived, -1, wide), torch.arange(wide, device="cpu")):
             raise Stays(f"{reader.site}, which reads {call.site}, is no linear layer on its features")
         flow.call(reader.site)
     if not readers:
@@ -120,9 +120,9 @@ def _attends(flow: Graph, reader: Call) -> bool:
 def _values(flow: Graph, reader: Call) -> Tensor:
     """Of a layer's results those that attention averages."""
     if len(reader.outputs) != 1:
-        return torch.zeros(0, dtype=torch.bool)
+        return torch.zeros(0, dtype=torch.bool, device="cpu")
     output = reader.outputs[0]
-    mask = torch.zeros(output.meta["val"].shape[-1], dtype=torch.bool)
+    mask = torch.zeros(output.meta["val"].shape[-1], dtype=torch.bool, device="cpu")
     for marks in _averages(flow, output, mark_channels(output, -1)):
         try:
             mask[which(marks, len(mask)).unique()] = True

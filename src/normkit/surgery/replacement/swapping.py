@@ -20,6 +20,7 @@ from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.match import Followed, Match, Recognized
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.replacement import fits, matching
+from normkit.threads import on_processor
 from normkit.where import Where, selects
 
 __all__ = ["swap"]
@@ -120,7 +121,8 @@ def _edit(model: nn.Module, name: str, match: Match, text: object) -> Edit:
         raise ValueError(f"swap: the width of {name} is not known; hand in an example")
     if not isinstance(width, int):
         raise ValueError(f"swap: {name} normalizes {width!r}, and only norms of one axis are replaced")
-    new: Any = fits.maker(str(text), _channels_first(card, match.kwargs))(width)
+    with on_processor():
+        new: Any = fits.maker(str(text), _channels_first(card, match.kwargs))(width)
     spare = specimen.further(old)[1] - specimen.further(new)[1]
     if spare > 0:
         takes = ", ".join(list(inspect.signature(old.forward).parameters)[-spare:])
@@ -165,7 +167,8 @@ def places(model: nn.Module) -> set[fits.Place]:
 def _transfers(new: nn.Module, match: Match, old: nn.Module) -> dict[str, str]:
     """Gain and shift, which go over where both mean the same: they are called so, and begin at the same number."""
     ours, theirs = specimen.tensors(new), specimen.tensors(old)
-    begun = specimen.tensors(catalog.find(match.name).create(**match.kwargs))  # type: ignore[arg-type]
+    with on_processor():
+        begun = specimen.tensors(catalog.find(match.name).create(**match.kwargs))  # type: ignore[arg-type]
     carried = {}
     for name, source in match.carried.items():
         own = next((n for n in ours if n.rpartition(".")[2] == name), None)

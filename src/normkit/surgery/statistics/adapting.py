@@ -132,13 +132,14 @@ def _mixing(old: nn.Module, match: Match, weight: float) -> nn.Module:
     own: Any = match.module.norm if isinstance(match.module, Followed) else match.module
     learned = getattr(own, "weight", None) is not None
     momentum = match.kwargs.get("momentum", 0.1)
-    new = AlphaBatchNorm(
-        match.kwargs["num_features"],
-        target_weight=weight,
-        eps=own.eps,
-        momentum=0.1 if momentum is None else momentum,
-        affine=learned,
-    ).to(own.running_mean)
+    with own.running_mean.device:
+        new = AlphaBatchNorm(
+            match.kwargs["num_features"],
+            target_weight=weight,
+            eps=own.eps,
+            momentum=0.1 if momentum is None else momentum,
+            affine=learned,
+        ).to(own.running_mean)
     state = {name: tensor for name, tensor in own.state_dict().items() if name in new.state_dict()}
     new.load_state_dict(state)
     for name, parameter in new.named_parameters():
