@@ -78,6 +78,16 @@ def test_reads():
 
 @pytest.fixture
 def toy(tmp_path):
+    return made(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """What is printed of the toy as it is."""
+    return hunted(made(tmp_path_factory.mktemp("toy")))
+
+
+def made(tmp_path):
     for path, text in {"src/normkit/__init__.py": PACKAGE, "tests/test_counter.py": TESTS}.items():
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(text)
@@ -108,8 +118,7 @@ def tried(run):
     return [line.partition(" in ")[2] for line in lines if line]
 
 
-def test_mistakes_are_made_and_what_no_test_sees_is_told(toy):
-    run = hunted(toy)
+def test_mistakes_are_made_and_what_no_test_sees_is_told(run):
     told, _, survivors = run.stdout.partition("not seen:\n")
     assert run.returncode == 1, run.stdout + run.stderr
     assert "66.7% of 12 mistakes are seen (of 13, seed 0)" in told
@@ -122,16 +131,16 @@ def test_mistakes_are_made_and_what_no_test_sees_is_told(toy):
     assert "5:8 in the module: 3  ->  4\n    found by tests/test_counter.py::test_stops" in told
 
 
-def test_a_default_that_a_wrapper_keeps_and_source_that_a_test_reads_have_the_mistake(toy):
-    told = hunted(toy).stdout
+def test_a_default_that_a_wrapper_keeps_and_source_that_a_test_reads_have_the_mistake(run):
+    told = run.stdout
     assert "in Counter.__init__: 0  ->  1\n    found by tests/test_counter.py::test_counts" in told
     assert "in read: x - 7  ->  x + 7\n    found by tests/test_counter.py::test_reads" in told
 
 
-def test_the_same_again_is_no_mistake_and_a_test_that_names_the_caller_comes_first(toy):
-    assert "divmod" not in hunted(toy).stdout
-    run = [sys.executable, "-m", "doctest", "tools/mutate.py"]
-    assert subprocess.run(run, cwd=toy, capture_output=True).returncode == 0
+def test_the_same_again_is_no_mistake_and_a_test_that_names_the_caller_comes_first(toy, run):
+    assert "divmod" not in run.stdout
+    examples = [sys.executable, "-m", "doctest", "tools/mutate.py"]
+    assert subprocess.run(examples, cwd=toy, capture_output=True).returncode == 0
 
 
 def test_what_was_said_holds_until_the_file_changes_and_what_was_not_seen_is_tried_when_asked(toy):
