@@ -410,3 +410,8 @@ def test_further_inputs_of_another_type_are_named_or_taken(name):
             module(*[g.to("meta") if i == position else g for i, g in enumerate(given)])
     floats = [i.float() if i.is_floating_point() else i for i in given[1:]]
     assert all(output.dtype == torch.float64 for output in returned(module(given[0], *floats)))
+
+
+def test_the_regularizer_of_gdwct_refuses_whole_numbers():
+    with pytest.raises(TypeError, match="matrices must"):
+        nk.create("gdwct", 8, num_groups=2).regularizer(torch.ones(2, 4, 4, dtype=torch.int64))

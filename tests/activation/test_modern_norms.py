@@ -356,3 +356,9 @@ def test_a_tapered_norm_folds_into_its_readers():
     assert change.became == "into left, right"
     assert isinstance(model.norm, nn.Identity)
     torch.testing.assert_close(model(x), want)
+
+
+def test_the_factor_of_bhyt_variance_names_the_weight_that_is_no_matrix():
+    predict = nk.create("bhyt-variance", sequence_length=16, heads=4, key_value_heads=2)
+    with pytest.raises(ValueError, match="value_weight must have shape"):
+        predict.factor(torch.ones(8), torch.ones(8, 8))

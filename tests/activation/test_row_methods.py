@@ -261,3 +261,26 @@ def test_a_norm_that_was_pickled_before_is_what_it_was(norm):
     x = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
     assert torch.equal(old(x), norm(x))
     assert (old.eps, old.offset) == (1e-3, 1.0)
+
+
+@pytest.mark.parametrize("norm_before_gate", [False, True])
+def test_a_gated_norm_rounds_before_its_gain_or_once_at_the_end_as_its_cast_says(norm_before_gate):
+    g = torch.Generator().manual_seed(0)
+    x, gate = (torch.randn(64, 16, generator=g).bfloat16() for _ in range(2))
+    weight, opened = torch.full((16,), 1.3), torch.nn.functional.silu(gate.float())
+    for cast in ("early", "late"):
+        norm = nk.create("gated-rmsnorm", 16, eps=1e-6, norm_before_gate=norm_before_gate, cast=cast)
+        torch.nn.init.constant_(norm.weight, 1.3)
+        z = x.float() if norm_before_gate else x.float() * opened
+        y = z * torch.rsqrt(z.square().mean(-1, keepdim=True) + 1e-6)
+        y = (y.bfloat16() if cast == "early" else y) * weight
+        want = (y * opened if norm_before_gate else y).bfloat16()
+        assert (norm(x, gate) == want).double().mean() > 0.99, cast  # sums in another order may round otherwise
+
+
+def test_a_part_may_be_the_whole_of_a_vector_and_no_more():
+    x = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
+    whole, part = (ops.row_norm(x, rule=ops.Row(center=False, eps=1e-6, part=part)) for part in (None, 8))
+    assert torch.equal(whole, part)
+    with pytest.raises(ValueError, match="part must lie within the one normalized axis"):
+        ops.row_norm(x, rule=ops.Row(center=False, eps=1e-6, part=9))

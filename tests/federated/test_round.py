@@ -10,6 +10,7 @@ import normkit as nk
 from normkit.federated import _states, servers, strategy
 from normkit.federated.plans import PLANS, learned
 from normkit.federated.rounds import Instructions, Update, accept, average
+from normkit.federated.strategies import fedloge
 from normkit.ops import paths
 from normkit.ops.sums import in_type
 
@@ -281,3 +282,15 @@ def test_fedtiny_joins_the_layers_of_all_candidates_and_takes_them_apart_without
     servers.choose(updates[:2], memory)
     assert memory["best"] == 1
     assert servers.pick_candidate({}, memory, candidates=candidates)["b.running_var"].shape == (2, 2)
+
+
+def test_fedloge_joins_the_rows_of_a_bias_and_of_a_matrix_by_their_classes():
+    def update(number, classes):
+        state = {"w": number * torch.ones(2, 3), "b": number * torch.ones(2)}
+        return GOOD["a"]._replace(state=state, samples=4, numbers={"classes": classes})
+
+    sent = {"w": torch.zeros(2, 3), "b": torch.zeros(2)}
+    joined = fedloge.by_class([update(1.0, [3, 0]), update(2.0, [1, 2])], sent, classifier=["w", "b"])
+    want = torch.tensor([(3 * 1.0 + 1 * 2.0) / 4, 2.0])
+    torch.testing.assert_close(joined["b"], want)
+    torch.testing.assert_close(joined["w"], want[:, None].expand(2, 3).contiguous())

@@ -122,3 +122,13 @@ def test_channels_have_statistics_of_their_own():
     torch.testing.assert_close(both(x)[:, 1], alone(x[:, 1]))
     with pytest.raises(ValueError, match="2 channels"):
         both(x[:, :1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_a_hundredth_of_skew_is_refused_and_what_rounding_leaves_is_not(dtype):
+    x = torch.eye(4, dtype=dtype).repeat(2, 1, 1)
+    x[1, 0, 1] += 1e-4
+    nk.require_definite("norm", x)
+    x[1, 0, 1] += 1e-2
+    with pytest.raises(ValueError, match=r"norm: the matrices .* differs from its transpose by 0.0101"):
+        nk.require_definite("norm", x)

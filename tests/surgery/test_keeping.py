@@ -11,6 +11,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.optional import library
+from normkit.surgery import keeping, saving
 
 TOKENS = torch.arange(10)[None]
 
@@ -161,3 +162,10 @@ def test_a_missing_file_is_named_and_a_folder_of_before_there_were_checksums_loa
     (tmp_path / "aside").rename(tmp_path / "saved" / "normkit.json")
     (tmp_path / "saved" / "normkit.sha256").unlink()
     assert torch.equal(numbers(nk.load(word)), right)
+
+
+def test_every_size_of_a_kept_configuration_is_a_word_and_names_stay_out():
+    library("transformers")
+    kept = keeping._foreign_config({"n_embd": 32, "activation": "gelu", "scale": True, "n_layer": 2})
+    changed = saving.CHANGED
+    assert kept == {"model_type": changed, "architectures": [changed], "n_embd": changed, "n_layer": changed}

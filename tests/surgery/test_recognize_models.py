@@ -103,7 +103,7 @@ MODELS = {  # a model -> where norms are found in it
     lambda: torch.jit.trace(plain(), torch.randn(2, 8)): [],
     lambda: torch.fx.symbolic_trace(plain()): ["1"],
     of_quantized_layers: ["1", "3"],
-    on_meta: [],
+    on_meta: ["1", "3"],
     of_complex_numbers: ["1"],
     backward_done: ["1", "3"],
     pruned: ["3"],

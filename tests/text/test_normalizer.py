@@ -534,3 +534,10 @@ def test_a_candidate_without_names_scores_nothing(names):
     scores = text.Spelling("edits")("germany", names)
     assert scores.tolist() == [1.0 if own else 0.0 for own in names]
     assert text.Spelling("edits")("germany", [[], []]).tolist() == [0.0, 0.0]
+
+
+def test_the_progress_of_many_texts_is_told_up_to_the_last(norm, monkeypatch):
+    seen = []
+    monkeypatch.setattr("normkit.text.normalizer.AT_ONCE", 2)
+    norm.normalize(["France", "Spain", "Italy", "Spain"], progress=lambda *given: seen.append(given))
+    assert seen == [(2, 3), (3, 3)]

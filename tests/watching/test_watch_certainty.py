@@ -9,7 +9,10 @@ from trainings import mlp, points, train
 import normkit as nk
 from normkit.watching.causes import by_cause
 from normkit.watching.certainty import CERTAIN, LIKELY, POSSIBLE
+from normkit.watching.diagnosis import diagnose
 from normkit.watching.finding import Finding
+from normkit.watching.history import History
+from normkit.watching.store import Store
 
 
 def small(count, steps=100):
@@ -90,3 +93,15 @@ def test_attention_that_is_not_heard_is_no_healthy_one():
 
     _, seen = train(nn.Sequential(Attention(), nn.Linear(8, 2)), points)
     assert any("attention collapses" in said and "no scores were heard" in said for said in seen.diagnosis().unknown)
+
+
+def test_a_rule_that_fails_is_named_and_hides_no_other():
+    def fails(history):
+        raise ZeroDivisionError("no steps")
+
+    def sees(history):
+        return [Finding("too small", 1.0, ("0",), "")]
+
+    diagnosis = diagnose(History(Store(), {"every": 1}), {"broken": fails, "sound": sees})
+    assert [finding.rule for finding in diagnosis.findings] == ["sound"]
+    assert diagnosis.notes == ("rule broken could not judge: ZeroDivisionError: no steps",)

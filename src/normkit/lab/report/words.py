@@ -109,6 +109,8 @@ def percent(interval: Interval) -> str:
 
     >>> percent(Interval(0.912, 0.0133, 3)), percent(Interval(0.55, 0.85, 3)), percent(Interval(math.nan, math.nan, 0))
     ('91.2% ± 1.3', '55.0% [0.0, 100.0]', '')
+    >>> percent(Interval(0.25, 0.25, 3))
+    '25.0% ± 25.0'
     """
     mean = "" if math.isnan(interval.mean) else f"{interval.mean:.1%}"
     low, high = interval.mean - interval.half, interval.mean + interval.half
