@@ -282,5 +282,6 @@ def test_a_part_may_be_the_whole_of_a_vector_and_no_more():
     x = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
     whole, part = (ops.row_norm(x, rule=ops.Row(center=False, eps=1e-6, part=part)) for part in (None, 8))
     assert torch.equal(whole, part)
+    assert torch.equal(whole, ops.row_norm(x, torch.ones(1), rule=ops.Row(center=False, eps=1e-6, part=8)))
     with pytest.raises(ValueError, match="part must lie within the one normalized axis"):
         ops.row_norm(x, rule=ops.Row(center=False, eps=1e-6, part=9))
