@@ -21,7 +21,7 @@ from torch.nn.modules import batchnorm, conv, instancenorm
 from torch.nn.utils.parametrize import ParametrizationList
 
 from normkit.columns import aligned
-from normkit.threads import on_processor
+from normkit.threads import processor_by_default
 
 # roles, and what they mean
 ROLES = {
@@ -148,7 +148,7 @@ def is_norm(module: nn.Module) -> bool:
 def _forgets_scale(module: nn.Module, width: int) -> bool:
     """Try it: on random vectors, with its parameters as if just built, whole and without hooks where it is sharded."""
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]), on_processor():
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), processor_by_default():
             twin = _just_built(module).float().cpu().eval()
             torch.manual_seed(0)
             x = torch.randn(3, 5, width)

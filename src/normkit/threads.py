@@ -24,10 +24,10 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def on_processor() -> AbstractContextManager[object]:
+def processor_by_default() -> AbstractContextManager[object]:
     """Within it tensors are made on the processor where no device is named, whatever ``set_default_device`` says.
 
-    >>> with torch.device("meta"), on_processor():
+    >>> with torch.device("meta"), processor_by_default():
     ...     torch.ones(1).device
     device(type='cpu')
     """

@@ -92,6 +92,7 @@ CALLS = {
     "adapt": (of_images, lambda model, x: nk.adapt(model)),
     "param_groups": (small, lambda model, x: nk.param_groups(model)),
     "watch": (small, watched),
+    "claim": (small, lambda model, x: nk.claim("disparity-decomposition", run=True)),
 }
 
 

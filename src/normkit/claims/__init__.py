@@ -26,6 +26,9 @@ def claim(name: str, *, run: bool = False) -> list[Verdict]:
         name: a method's name, or another name of it.
         run: measure again, where a result is stored with the package.
     """
-    from normkit.claims import engine, shelf
+    from normkit.threads import processor_by_default
 
-    return engine.verdicts(shelf.claims_of(name), run=run)
+    with processor_by_default():
+        from normkit.claims import engine, shelf
+
+        return engine.verdicts(shelf.claims_of(name), run=run)

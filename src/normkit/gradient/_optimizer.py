@@ -145,7 +145,7 @@ class Optimizer(torch.optim.Optimizer):
         if "step" in (self.state_names or ()) and "exp_avg" in state and "step" not in state:
             raise ValueError(f"{type(self).__name__}: the state that is loaded has exp_avg, but no step")
         if isinstance(state.get("step"), int | float):
-            state["step"] = torch.tensor(float(state["step"]), dtype=torch.float32, device="cpu")
+            state["step"] = step_number(float(state["step"]))
         for name in LIKE_PARAMETERS & set(state):
             if isinstance(p, Tensor) and state[name].shape != p.shape:
                 raise ValueError(
@@ -333,15 +333,18 @@ def _blocks(own: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
     return zip(*cut, strict=False)
 
 
+def step_number(steps: float = 0.0) -> Tensor:
+    """How many steps were taken, as torch's optimizers keep it."""
+    return torch.full((), steps, dtype=torch.float32, device="cpu")
+
+
 def keep(params: Sequence[Tensor], states: Sequence[dict], *names: str) -> list[list[Tensor]]:
     """The tensors of a state, by name, zeros like the parameters at first; ``step`` is a number."""
     for p, state in zip(params, states, strict=True):
         for name in names:
             if name not in state:
                 state[name] = (
-                    torch.zeros((), dtype=torch.float32, device="cpu")
-                    if name == "step"
-                    else torch.zeros_like(p, memory_format=torch.preserve_format)
+                    step_number() if name == "step" else torch.zeros_like(p, memory_format=torch.preserve_format)
                 )
     return [[state[name] for state in states] for name in names]
 

@@ -12,7 +12,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.gradient._matrices import cut_as, full_matrix, matrix_shape
 from normkit.gradient._muon import Coefficients, Kin, factor
-from normkit.gradient._optimizer import Groups, move_moments, settings
+from normkit.gradient._optimizer import Groups, move_moments, settings, step_number
 
 LEAST = 1e-12  # floor of a row's length
 
@@ -151,12 +151,7 @@ def directions(p: Tensor, grad: Tensor, state: dict) -> tuple[Tensor, Tensor, Te
     w, g = full_matrix(p), full_matrix(grad)
     if "g" not in state:
         size = lengths(w)
-        state |= {
-            "step": torch.zeros((), device="cpu"),
-            "g": size,
-            "v_norm": size.clone(),
-            "v_norm_start": size.clone(),
-        }
+        state |= {"step": step_number(), "g": size, "v_norm": size.clone(), "v_norm_start": size.clone()}
         state |= {"g_exp_avg": torch.zeros_like(size), "g_exp_avg_sq": torch.zeros_like(size)}
     unit = w / torch.where(state["g"] == 0, LEAST, state["g"])
     along = (g * unit).sum(-1, keepdim=True)

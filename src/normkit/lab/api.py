@@ -29,7 +29,7 @@ from normkit.lab.plan.settings import HANDED, Option, in_python
 from normkit.lab.result import Result
 from normkit.optional import require_group
 from normkit.safe import say
-from normkit.threads import on_processor
+from normkit.threads import processor_by_default
 
 __all__ = ["compare"]
 
@@ -191,7 +191,7 @@ def keep_chances() -> Iterator[None]:
     """Give the caller back what torch, NumPy and Python draw next, and torch's threads and default device."""
     threads = torch.get_num_threads()
     try:
-        with data_of.chances(0), on_processor():
+        with data_of.chances(0), processor_by_default():
             yield
     finally:
         torch.set_num_threads(threads)

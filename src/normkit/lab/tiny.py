@@ -57,10 +57,8 @@ def _train(seed: int, steps: int, dim: int, depth: int, heads: int, length: int,
     cut, chance = len(text) * 9 // 10, torch.Generator().manual_seed(seed)
 
     def batches(count: int, size: int, low: int, high: int) -> list[Tensor]:
-        starts = torch.stack(
-            [torch.randint(low, high - length, (size,), generator=chance, device="cpu") for _ in range(count)]
-        )
-        return list(text[starts.unsqueeze(2) + torch.arange(length, device="cpu")])
+        starts = torch.stack([torch.randint(low, high - length, (size,), generator=chance) for _ in range(count)])
+        return list(text[starts.unsqueeze(2) + torch.arange(length)])
 
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(seed)

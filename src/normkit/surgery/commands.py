@@ -287,15 +287,15 @@ def example(model: nn.Module, text: str | None = None) -> Any:
         return _typed_example(text, words, g)
     config = getattr(model, "pretrained_cfg", None)
     if isinstance(config, dict) and "input_size" in config:
-        return torch.randn(1, *config["input_size"], generator=g, device="cpu")
+        return torch.randn(1, *config["input_size"], generator=g)
     name = getattr(model, "main_input_name", None)
     own: Any = getattr(model, "config", None)
     if name == "input_ids":
-        return {name: torch.randint(getattr(own, "vocab_size", words), TOKENS, generator=g, device="cpu")}
+        return {name: torch.randint(getattr(own, "vocab_size", words), TOKENS, generator=g)}
     size = getattr(own, "image_size", None)
     if name == "pixel_values" and isinstance(size, int | list | tuple):
         sides = [size, size] if isinstance(size, int) else list(size)
-        return {name: torch.randn(1, getattr(own, "num_channels", 3), *sides, generator=g, device="cpu")}
+        return {name: torch.randn(1, getattr(own, "num_channels", 3), *sides, generator=g)}
     raise ValueError("what the model takes is not known: give --input, such as 1x3x224x224 or tokens:1x16")
 
 
@@ -304,8 +304,4 @@ def _typed_example(text: str, words: int, g: torch.Generator) -> Tensor:
     if not all(size.isdecimal() and int(size) for size in shape.split("x")) or kind not in ("", "tokens"):
         raise ValueError(f"--input must be like 1x3x224x224 or tokens:1x16, not {text!r}")
     sizes = [int(size) for size in shape.split("x")]
-    return (
-        torch.randint(words, sizes, generator=g, device="cpu")
-        if colon
-        else torch.randn(sizes, generator=g, device="cpu")
-    )
+    return torch.randint(words, sizes, generator=g) if colon else torch.randn(sizes, generator=g)

@@ -48,7 +48,7 @@ def split(data: Data, seed: int = 0) -> Parts:
     """Split samples by chance in 80, 10 and 10 %; bytes become numbers of [0, 1) by even noise."""
     generator = torch.Generator().manual_seed(seed)
     values = numbers_of(data, generator)
-    order = torch.randperm(len(values), generator=generator, device="cpu")
+    order = torch.randperm(len(values), generator=generator)
     tenth = len(values) // 10
     return Parts(values[order[2 * tenth :]], values[order[:tenth]], values[order[tenth : 2 * tenth]])
 
@@ -58,8 +58,8 @@ def numbers_of(data: Data, generator: torch.Generator) -> Tensor:
     values = torch.as_tensor(np.ascontiguousarray(data.values)).to(torch.float32)
     if data.categories:
         places = [data.names.index(name) for name in data.categories]
-        values[:, places] += torch.rand((len(values), len(places)), generator=generator, device="cpu")
-    return (values + torch.rand(values.shape, generator=generator, device="cpu")) / 256 if data.bytes else values
+        values[:, places] += torch.rand((len(values), len(places)), generator=generator)
+    return (values + torch.rand(values.shape, generator=generator)) / 256 if data.bytes else values
 
 
 def bits(log_prob: Tensor, event: Sequence[int], whole: bool) -> Tensor:

@@ -75,7 +75,7 @@ def divide(data: Any, clients: int, split: str, seed: int) -> tuple[list[Client]
     labels, count = labels_of(data), size_of(data)
     order = torch.arange(count)
     if not isinstance(data, Tokens):
-        order = torch.randperm(count, generator=generator(seed, SERVERS), device="cpu")
+        order = torch.randperm(count, generator=generator(seed, SERVERS))
     own = max(1, round(count * SERVER))
     kind, value = read(split)
     if LEAST * clients > count - own:
@@ -168,7 +168,7 @@ def _by_few_classes(labels: Tensor, clients: int, value: float, chance: numpy.ra
 
 def look(deviation: float, seed: int, client: int) -> Callable[[Any], Any]:
     """Return what a client's inputs go through: a gain and an offset, drawn once."""
-    gain, offset = (deviation * torch.randn(2, generator=generator(seed, LOOKS, client), device="cpu")).tolist()
+    gain, offset = (deviation * torch.randn(2, generator=generator(seed, LOOKS, client))).tolist()
     gain = math.exp(gain)
 
     def distort(batch: Any) -> Any:

@@ -33,7 +33,7 @@ ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # of a keyboard
 
 def noise(x: Tensor, severity: int, g: torch.Generator) -> Tensor:
     """Add Gaussian noise."""
-    return x + NOISE[severity - 1] * x.std() * torch.randn(x.shape, generator=g, device="cpu").to(x)
+    return x + NOISE[severity - 1] * x.std() * torch.randn(x.shape, generator=g).to(x)
 
 
 def blur(x: Tensor, severity: int, g: torch.Generator) -> Tensor:
@@ -64,7 +64,7 @@ def translation(x: Tensor, severity: int, g: torch.Generator) -> Tensor:
     for axis in _space(x):
         size = x.shape[axis]
         step = math.ceil(severity * size / SHIFT)
-        way = 2 * torch.randint(2, (len(x), 1), generator=g, device="cpu") - 1
+        way = 2 * torch.randint(2, (len(x), 1), generator=g) - 1
         at = (torch.arange(size) + step * way).clamp(0, size - 1).to(x.device)
         x = x.gather(axis, _along(at, axis, x).expand_as(x))
     return x
@@ -76,7 +76,7 @@ def occlusion(x: Tensor, severity: int, g: torch.Generator) -> Tensor:
     for axis in _space(x):
         size = x.shape[axis]
         side = max(1, round(BOX[severity - 1] * size))
-        first = torch.randint(size - side + 1, (len(x), 1), generator=g, device="cpu")
+        first = torch.randint(size - side + 1, (len(x), 1), generator=g)
         at = torch.arange(size)
         hidden = hidden & _along(((at >= first) & (at < first + side)).to(x.device), axis, x)
     return torch.where(hidden, x.mean((1, *_space(x)), keepdim=True), x)
@@ -85,11 +85,11 @@ def occlusion(x: Tensor, severity: int, g: torch.Generator) -> Tensor:
 def jitter(x: Tensor, severity: int, g: torch.Generator) -> Tensor:
     """Let some pixels show their neighbour's value, one step away along each axis."""
     shape = (len(x), 1, *x.shape[2:])
-    moved = torch.rand(shape, generator=g, device="cpu") < MOVED[severity - 1]
+    moved = torch.rand(shape, generator=g) < MOVED[severity - 1]
     flat, index = x.flatten(2), torch.zeros(shape, dtype=torch.int64)
     for axis in _space(x):
         size = x.shape[axis]
-        step = moved * (torch.randint(3, shape, generator=g, device="cpu") - 1)
+        step = moved * (torch.randint(3, shape, generator=g) - 1)
         place = _along(torch.arange(size).unsqueeze(0), axis, x)
         index = index * size + (place + step).clamp(0, size - 1)
     return flat.gather(2, index.flatten(2).to(x.device).expand_as(flat)).view_as(x)
@@ -97,14 +97,14 @@ def jitter(x: Tensor, severity: int, g: torch.Generator) -> Tensor:
 
 def drift(x: Tensor, severity: int, g: torch.Generator) -> Tensor:
     """Let the level of each signal rise and fall once along it, from a random place on."""
-    turn = torch.arange(x.shape[-1]) / x.shape[-1] + torch.rand((len(x), 1, 1), generator=g, device="cpu")
+    turn = torch.arange(x.shape[-1]) / x.shape[-1] + torch.rand((len(x), 1, 1), generator=g)
     return x + DRIFT[severity - 1] * x.std() * torch.sin(2 * math.pi * turn).to(x)
 
 
 def stretch(x: Tensor, severity: int, g: torch.Generator) -> Tensor:
     """Play each signal faster or slower about its middle, by linear interpolation; its edge is repeated."""
     size, factor = x.shape[-1], STRETCH[severity - 1]
-    speed = torch.where(torch.rand((len(x), 1, 1), generator=g, device="cpu") < 0.5, factor, 1 / factor)
+    speed = torch.where(torch.rand((len(x), 1, 1), generator=g) < 0.5, factor, 1 / factor)
     middle = (size - 1) / 2
     at = (middle + (torch.arange(size) - middle) * speed).clamp(0, size - 1)
     first = at.long().clamp(max=size - 2)
@@ -133,7 +133,7 @@ def keyboards(tokens: Tensor, severity: int, g: torch.Generator) -> Tensor:
     """Hit the key to the left or right of the right one, on a keyboard that begins with q w e r t y."""
     places = _draw_places(tokens, severity, g)
     left, right = (_neighbours(step).to(tokens.device)[tokens.clamp(0, 127)] for step in (-1, 1))
-    other = torch.where((torch.rand(tokens.shape, generator=g, device="cpu") < 0.5).to(tokens.device), left, right)
+    other = torch.where((torch.rand(tokens.shape, generator=g) < 0.5).to(tokens.device), left, right)
     return torch.where(places, other, tokens)
 
 
@@ -165,9 +165,7 @@ def _along(at: Tensor, axis: int, x: Tensor) -> Tensor:
 
 def _draw_places(tokens: Tensor, severity: int, g: torch.Generator) -> Tensor:
     """Draw which letters are changed."""
-    return (torch.rand(tokens.shape, generator=g, device="cpu") < RATES[severity - 1]).to(tokens.device) & _letters(
-        tokens
-    )
+    return (torch.rand(tokens.shape, generator=g) < RATES[severity - 1]).to(tokens.device) & _letters(tokens)
 
 
 def _letters(tokens: Tensor) -> Tensor:

@@ -66,7 +66,7 @@ def spread_order(count: int, labels: Tensor | None = None) -> Tensor:
 
     Of n samples of a class, the i-th in a random order stands at (i + 1/2) / n.
     """
-    order = torch.randperm(count, generator=generator(0), device="cpu")
+    order = torch.randperm(count, generator=generator(0))
     if labels is None:
         return order
     stands = torch.empty(count, dtype=torch.float64)
@@ -102,9 +102,7 @@ class Tokens:
 
     def train(self, seed: int, step: int) -> Tensor:
         """Cut a batch at places that seed and step choose."""
-        places = torch.randint(
-            len(self.tokens) - self.length, (self.batch,), generator=generator(seed, step), device="cpu"
-        )
+        places = torch.randint(len(self.tokens) - self.length, (self.batch,), generator=generator(seed, step))
         return self._cut(self.tokens, places)
 
     def validation(self) -> list[Tensor]:
@@ -152,7 +150,7 @@ class Images:
         """Take the next images in the order of this epoch; what is left of an epoch beyond full batches is left out."""
         epoch, at = divmod(step - 1, len(self.images) // self.batch)
         if self.epoch[0] != (seed, epoch):
-            self.epoch = (seed, epoch), torch.randperm(len(self.images), generator=generator(seed, epoch), device="cpu")
+            self.epoch = (seed, epoch), torch.randperm(len(self.images), generator=generator(seed, epoch))
         rows = self.epoch[1][at * self.batch : (at + 1) * self.batch]
         return self.images[rows], self.labels[rows]
 
@@ -353,7 +351,7 @@ def covariances(count: int = 900, classes: int = 3, n: int = 10, observations: i
     chance = generator(count, classes, n)
 
     def normal(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=chance, dtype=torch.float64, device="cpu")
+        return torch.randn(shape, generator=chance, dtype=torch.float64)
 
     turned = torch.linalg.qr(normal(n, n)).Q * torch.logspace(-1, 1, n, dtype=torch.float64).sqrt()
     own = torch.stack([torch.matrix_exp(0.08 * (noise + noise.mT)) for noise in normal(classes, n, n)])

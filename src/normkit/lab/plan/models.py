@@ -266,7 +266,7 @@ def permute_outputs(model: nn.Module, seed: int) -> nn.Module:
             continue
         done.add(id(weight))
         order = torch.randperm(
-            len(weight), generator=torch.Generator().manual_seed(zlib.crc32(f"{seed}/{name}".encode())), device="cpu"
+            len(weight), generator=torch.Generator().manual_seed(zlib.crc32(f"{seed}/{name}".encode()))
         )
         bias = getattr(module, "bias", None)
         with torch.no_grad():

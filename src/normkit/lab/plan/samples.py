@@ -185,7 +185,7 @@ def _order_of(sampler: Any, dataset: Any) -> tuple[Tensor, Draw] | None:
 
 def shuffle(rows: Tensor, chance: torch.Generator) -> Tensor:
     """Put rows into a random order."""
-    return rows[torch.randperm(len(rows), generator=chance, device="cpu")]
+    return rows[torch.randperm(len(rows), generator=chance)]
 
 
 def some(count: int | None, replacement: bool, weights: Tensor | None = None) -> Draw:

@@ -125,7 +125,7 @@ def streams(samples: Samples, settings: Settings, seed: int) -> Iterator[tuple[s
     require_fit(samples, settings)
     shifts = corruptions_of(settings.shift or (), samples.corruptions)
     g = data.generator(seed, 41)
-    order = torch.randperm(len(samples.x), generator=g, device="cpu")
+    order = torch.randperm(len(samples.x), generator=g)
     x, y = samples.x[order], samples.y[order]
     classes = None if samples.classes is None else samples.classes[order]
     shown = [samples.corruptions[name](x, severity, g) for name, severity in shifts]
@@ -139,7 +139,7 @@ def streams(samples: Samples, settings: Settings, seed: int) -> Iterator[tuple[s
             continue
         every, right = torch.cat(shown), y.repeat(len(shown), *(1 for _ in y.shape[1:]))
         if kind == MIXED:
-            at = torch.randperm(len(every), generator=g, device="cpu")
+            at = torch.randperm(len(every), generator=g)
             yield text, Stream(kind, " + ".join(names), _cut(every[at], right[at], batch))
             continue
         parts = [inputs.tensor_split(ROUNDS) for inputs in shown]
@@ -150,7 +150,7 @@ def streams(samples: Samples, settings: Settings, seed: int) -> Iterator[tuple[s
 
 def clean(samples: Samples, settings: Settings, seed: int) -> list[tuple[Tensor, Tensor]]:
     """Return the samples as they are, in mixed batches."""
-    order = torch.randperm(len(samples.x), generator=data.generator(seed, 43), device="cpu")
+    order = torch.randperm(len(samples.x), generator=data.generator(seed, 43))
     return _cut(samples.x[order], samples.y[order], BATCH if samples.classes is not None else BATCH // 4)
 
 

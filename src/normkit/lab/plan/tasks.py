@@ -394,7 +394,7 @@ def masked_token(
     """Predict tokens that are hidden; which ones follows from the batch alone."""
 
     def scored(model: nn.Module, batch: Tensor) -> tuple[Tensor, Tensor]:
-        chance = torch.rand(batch.shape, generator=data.generator(int(batch.sum())), device="cpu").to(batch.device)
+        chance = torch.rand(batch.shape, generator=data.generator(int(batch.sum()))).to(batch.device)
         hidden = chance < share
         logits = scores(model(torch.where(hidden, mask, batch)))
         return logits.flatten(0, 1), torch.where(hidden, batch, losses.HIDDEN).flatten()

@@ -19,7 +19,7 @@ from normkit.surgery.edits.layers import KINDS, PLAIN, Centred, ConstantPad, Lai
 from normkit.surgery.edits.renaming import names_of, rename
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.match import Followed
-from normkit.threads import on_processor
+from normkit.threads import processor_by_default
 
 SIZES = {  # what a layer calls the sizes of its weight's axes
     nn.Linear: ("out_features", "in_features"),
@@ -107,7 +107,7 @@ def norm_words(norm: Norm, way: str, **more: Any) -> dict[str, Any]:
 def _norm(old: nn.Module, words: Words, state: State) -> nn.Module:
     arguments = {name: tuple(v) if isinstance(v, list) else v for name, v in words["arguments"].items()}
     # its random numbers are drawn apart from those of the layers around it
-    with torch.random.fork_rng(devices=[]), on_processor():
+    with torch.random.fork_rng(devices=[]), processor_by_default():
         norm = catalog.find(words["norm"]).create(**arguments)
     norm = _like(norm, old)
     if words.get("names"):
@@ -159,7 +159,7 @@ def _padded_words(old: nn.Module, new: nn.Module) -> Words | None:
 def _padded(old: Any, words: Words, state: State) -> nn.Module:
     old.padding, old._reversed_padding_repeated_twice = (0,) * (old.weight.dim() - 2), [0] * len(words["padding"])
     _sized(old, {}, {key.removeprefix("1."): t for key, t in state.items()})
-    return nn.Sequential(_like(ConstantPad(words["padding"], torch.zeros(words["channels"], device="cpu")), old), old)
+    return nn.Sequential(_like(ConstantPad(words["padding"], torch.zeros(words["channels"])), old), old)
 
 
 def _normed_words(old: nn.Module, new: nn.Module) -> Words | None:

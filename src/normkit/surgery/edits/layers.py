@@ -105,8 +105,8 @@ class ThresholdNeuron(nn.Module):
     def __init__(self, channels: int, decay: float):
         super().__init__()
         self.decay = decay
-        self.register_buffer("threshold", torch.zeros(channels, device="cpu"))
-        self.register_buffer("sign", torch.ones(channels, device="cpu"))
+        self.register_buffer("threshold", torch.zeros(channels))
+        self.register_buffer("sign", torch.ones(channels))
 
     @classmethod
     @torch.no_grad()

@@ -22,7 +22,7 @@ from normkit.surgery.flow import KEEPS, MOVES, Graph, Stays, channels, mark_chan
 from normkit.surgery.recognition.match import Match, is_layer_norm
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.specimen import inputs_of
-from normkit.threads import on_processor
+from normkit.threads import processor_by_default
 
 __all__ = ["convert"]
 
@@ -436,7 +436,7 @@ def _rms(match: Match) -> nn.Module:
     cast = {"cast": match.kwargs["cast"]} if "cast" in match.kwargs else {}
     affine, offset = own.weight is not None, match.kwargs.get("offset", 0.0)
     wide = match.kwargs["dim"]
-    with on_processor():
+    with processor_by_default():
         new = RMSNorm(wide, eps=own.eps, affine=affine, bias=own.bias is not None, offset=offset, **cast)
     if first is not None:
         new = new.to(device=first.device, dtype=first.dtype)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
 
-from normkit import catalog
 from normkit.activation.batch.membrane_batchnorm import MembraneBatchNorm
 from normkit.norm import Norm
 from normkit.surgery import proof
@@ -30,11 +29,10 @@ from normkit.surgery.exact.pairs import (
 )
 from normkit.surgery.flow import Call, Graph, Stays, channels, mark_channels, which
 from normkit.surgery.recognition import specimen
-from normkit.surgery.recognition.match import Followed, Match
+from normkit.surgery.recognition.match import Followed, Match, begun
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.search import behind, without
 from normkit.surgery.recognition.specimen import inputs_of
-from normkit.threads import on_processor
 from normkit.weight._apply import take_off
 from normkit.where import Where, selects
 
@@ -260,13 +258,12 @@ def _foldable(name: str, norm: nn.Module, match: Match, axes: int) -> Foldable |
 @torch.no_grad()
 def _gain(name: str, match: Match, norm: nn.Module, axis: int, axes: int) -> Foldable | None:
     """Gain and shift of a norm, and the norm without; None where there is nothing to fold."""
-    with on_processor():
-        begun = specimen.tensors(catalog.find(match.name).create(**match.kwargs))  # type: ignore[arg-type]
+    start = specimen.tensors(begun(match))
     learned = {ours: theirs for ours, theirs in match.carried.items() if ours in ("weight", "bias")}
     bare = copy.deepcopy(norm)
     theirs = specimen.tensors(bare)
     for ours, source in learned.items():
-        theirs[source].copy_(begun[ours].reshape(theirs[source].shape))
+        theirs[source].copy_(start[ours].reshape(theirs[source].shape))
     if all(torch.equal(t, specimen.tensors(norm)[n]) for n, t in theirs.items()):
         return None
     with specimen.quiet():

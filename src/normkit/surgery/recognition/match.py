@@ -15,7 +15,7 @@ from normkit.columns import aligned
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.halves import HALVES
 from normkit.surgery.recognition.specimen import carry, carry_counts
-from normkit.threads import on_processor
+from normkit.threads import processor_by_default
 
 
 @dataclass(frozen=True)
@@ -134,11 +134,15 @@ def again(match: Match, module: nn.Module) -> Match:
     return dataclasses.replace(match, module=build(match, module))
 
 
+def begun(match: Match) -> nn.Module:
+    """Build what a module was found to be, as it begins, on the processor."""
+    with processor_by_default():
+        return catalog.find(match.name).create(**match.kwargs)  # type: ignore[arg-type]
+
+
 def build(match: Match, module: nn.Module) -> nn.Module:
     """Build what a module was found to be, with its numbers, its type, its place and its mode."""
-    theirs = specimen.tensors(module)
-    with on_processor():
-        norm = catalog.find(match.name).create(**match.kwargs)  # type: ignore[arg-type]
+    theirs, norm = specimen.tensors(module), begun(match)
     own = next(iter(theirs.values()), None)
     if own is not None:
         norm = norm.to(device=own.device, dtype=own.dtype)

@@ -22,7 +22,7 @@ from normkit.surgery.recognition.pair import UNIT, Differs, Final, final
 from normkit.surgery.recognition.probe import Probe, accepted_shapes
 from normkit.surgery.recognition.specimen import Specimen, carry, quiet
 from normkit.surgery.recognition.verify import verify
-from normkit.threads import on_processor, threads
+from normkit.threads import processor_by_default, threads
 
 SMALL_MOVE = 1e-10  # that no float32 holds
 CONSTANT = 2.0**-28  # units of what is exact but for constants that were rounded to float32
@@ -54,7 +54,7 @@ def examine(module: nn.Module, width: int | None = None, prove: bool = False) ->
     if match is not None:
         return again(match, module)
     try:
-        with quiet(), threads(1), on_processor(), effects.undone(module):
+        with quiet(), threads(1), processor_by_default(), effects.undone(module):
             warnings.filterwarnings("error", message=FOREIGN)
             if other := effects.differs_as_copy(module, Specimen(here, torch.float64, drawn=False).module):
                 raise Differs(f"a copy is not the same: {other}")

@@ -13,7 +13,7 @@ from torch import nn
 from normkit.surgery.recognition import adaptive, altup, gates, maps, residuals, routers, specimen
 from normkit.surgery.recognition.agreement import is_matrix, redraw
 from normkit.surgery.recognition.match import Match
-from normkit.threads import on_processor, threads
+from normkit.threads import processor_by_default, threads
 
 OWN = "normkit."
 PARTS, ROWS = 3, 1024  # of what may route: modules, and rows of its matrix
@@ -42,7 +42,7 @@ def examine_whole(module: nn.Module) -> Match | None:
     """Return what a module is as a whole, or None where it is none of these."""
     if not may_be_whole(module):
         return None
-    with specimen.quiet(), threads(1), on_processor():
+    with specimen.quiet(), threads(1), processor_by_default():
         try:
             here = specimen.on_processor(module)
             work = redraw(here)

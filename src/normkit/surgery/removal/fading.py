@@ -64,7 +64,7 @@ class Fading(nn.Module):
         self.weight, self.bias = self.norms[REST].weight, self.norms[REST].bias
         for norm in self.norms.values():
             norm.weight, norm.bias = self.weight, self.bias
-        self.register_buffer("values_are_fake", torch.tensor(not splits, device="cpu"))
+        self.register_buffer("values_are_fake", torch.tensor(not splits))
         self.apart: Tensor | None = None
         self.spread: Tensor | None = None
         self.kinds: Tensor | None = None

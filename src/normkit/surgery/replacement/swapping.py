@@ -17,10 +17,10 @@ from normkit.surgery import proof
 from normkit.surgery.edits import Edit, forms, replace_parts
 from normkit.surgery.edits.changes import Change, Report, name_others, norm_words
 from normkit.surgery.recognition import specimen
-from normkit.surgery.recognition.match import Followed, Match, Recognized
+from normkit.surgery.recognition.match import Followed, Match, Recognized, begun
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.replacement import fits, matching
-from normkit.threads import on_processor
+from normkit.threads import processor_by_default
 from normkit.where import Where, selects
 
 __all__ = ["swap"]
@@ -121,7 +121,7 @@ def _edit(model: nn.Module, name: str, match: Match, text: object) -> Edit:
         raise ValueError(f"swap: the width of {name} is not known; hand in an example")
     if not isinstance(width, int):
         raise ValueError(f"swap: {name} normalizes {width!r}, and only norms of one axis are replaced")
-    with on_processor():
+    with processor_by_default():
         new: Any = fits.maker(str(text), _channels_first(card, match.kwargs))(width)
     spare = specimen.further(old)[1] - specimen.further(new)[1]
     if spare > 0:
@@ -167,12 +167,11 @@ def places(model: nn.Module) -> set[fits.Place]:
 def _transfers(new: nn.Module, match: Match, old: nn.Module) -> dict[str, str]:
     """Gain and shift, which go over where both mean the same: they are called so, and begin at the same number."""
     ours, theirs = specimen.tensors(new), specimen.tensors(old)
-    with on_processor():
-        begun = specimen.tensors(catalog.find(match.name).create(**match.kwargs))  # type: ignore[arg-type]
+    start = specimen.tensors(begun(match))
     carried = {}
     for name, source in match.carried.items():
         own = next((n for n in ours if n.rpartition(".")[2] == name), None)
         fits = own is not None and name in ("weight", "bias") and ours[own].numel() == theirs[source].numel()
-        if fits and torch.equal(ours[own].reshape(-1), begun[name].reshape(-1)):  # type: ignore[index]
+        if fits and torch.equal(ours[own].reshape(-1), start[name].reshape(-1)):  # type: ignore[index]
             carried[own] = source
     return carried  # type: ignore[return-value]
