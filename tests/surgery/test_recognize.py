@@ -217,6 +217,12 @@ class BufferNorm(Rms):
         return self.size * super().forward(x)
 
 
+class PartlyReset(BufferNorm):
+    def reset_parameters(self):
+        for parameter in self.parameters():
+            nn.init.ones_(parameter)
+
+
 def test_a_module_on_the_meta_device_is_what_it_is_with_numbers_but_for_buffers_that_it_cannot_fill():
     before = torch.get_rng_state()
     for build in (lambda: nn.LayerNorm(8, eps=1e-6), lambda: nn.BatchNorm1d(8), Rms):
@@ -225,8 +231,9 @@ def test_a_module_on_the_meta_device_is_what_it_is_with_numbers_but_for_buffers_
         match = nk.recognize(module)
         assert str(match) == str(nk.recognize(build()))
         assert {tensor.device.type for tensor in match.module.state_dict().values()} == {"meta"}
-    with torch.device("meta"):
-        assert "meta device, and it has no reset_parameters" in examine(BufferNorm()).why_not
+    for build in (BufferNorm, PartlyReset):
+        with torch.device("meta"):
+            assert "meta device, and it has no reset_parameters" in examine(build()).why_not
     assert torch.equal(before, torch.get_rng_state())
 
 

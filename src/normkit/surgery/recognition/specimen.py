@@ -6,6 +6,7 @@ import contextlib
 import copy
 import inspect
 import io
+import math
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -105,13 +106,15 @@ def with_numbers(module: nn.Module) -> nn.Module:
     """
     filled = copy.deepcopy(module).to_empty(device="cpu")
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        for tensor in tensors(filled).values():
-            tensor.fill_(1)
+        for parameter in filled.parameters():
+            parameter.fill_(1)
+        for buffer in filled.buffers():
+            buffer.fill_(math.nan if buffer.is_floating_point() else 0)
         for part in filled.modules():
             if callable(reset := getattr(part, "reset_parameters", None)):
                 reset()
-            elif next(part.buffers(recurse=False), None) is not None:
-                raise ValueError("its buffers are on the meta device, and it has no reset_parameters that fills them")
+    if any(buffer.isnan().any() for buffer in filled.buffers()):
+        raise ValueError("its buffers are on the meta device, and it has no reset_parameters that fills them")
     return filled
 
 
