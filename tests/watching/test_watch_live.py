@@ -106,7 +106,7 @@ def test_a_terminal_is_drawn_until_the_run_ends_or_the_user_leaves(tmp_path, mon
     steps = Steps(tmp_path)
     steps.go(2)
     screen = io.StringIO()
-    terminal = rich.console.Console(file=screen, force_terminal=True, width=100, height=40)
+    terminal = rich.console.Console(file=screen, force_terminal=True, width=400, height=40)
     monkeypatch.setattr(rich.console, "Console", lambda **_: terminal)
 
     def nap(_):
