@@ -99,7 +99,8 @@ def _usable(owner: object, x: Tensor, name: str) -> None:
     """Require a dense tensor, on the device of the module where the owner is one."""
     dense(owner, x, name)
     if isinstance(owner, nn.Module):
-        own = next((t for t in itertools.chain(owner.parameters(), owner.buffers())), x)
+        near = (t for t in (*owner._parameters.values(), *owner._buffers.values()) if t is not None)
+        own = next(itertools.chain(near, owner.parameters(), owner.buffers()), x)
         if own.device != x.device:
             raise ValueError(f"{whose(owner)}: {name} is on {x.device}, but the module is on {own.device}")
 

@@ -10,7 +10,7 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,19 @@ BY_CLASS = {  # functions that know batch norms by torch's class, and pass over 
     JOINING: "does not join its statistics over processes; build it with sync=True, if it takes that",
 }
 BY_TYPE = ("get_bn_modules",)  # fvcore's, which takes torch's own few classes alone
+
+
+class Step(NamedTuple):
+    """How running moments, in float32, move to those of a batch; ``bessel`` makes its variance the unbiased one."""
+
+    mean: Tensor
+    var: Tensor
+    rate: float
+    bessel: float
+
+    def move(self, mean: Tensor, var: Tensor) -> None:
+        """Move them, where no kernel has."""
+        torch._foreach_lerp_([self.mean, self.var], [mean, var if self.bessel == 1 else var * self.bessel], self.rate)
 
 
 class Running(nn.Module):
@@ -81,6 +94,23 @@ class Running(nn.Module):
         known = isinstance(self, _BatchNorm) and tool not in BY_TYPE
         if not (known or (tool == JOINING and getattr(self, "sync", False))):
             warnings.warn(f"{tool} passes over {type(self).__name__}: it {BY_CLASS[tool]}", stacklevel=3)
+
+    def step(self, x: Tensor, count: int, unbiased: bool = True) -> Step | None:
+        """Return how the moments move with a batch of ``count`` values a channel, where that is by a number alone.
+
+        Not where :func:`averaging` or a lack of ``momentum`` sets the rate, a pass is recomputed, or the moments are
+        not plain and in float32: :meth:`follow` knows of all this.
+        """
+        mean, var, batches = (self._buffers.get(f) for f in ("running_mean", "running_var", "num_batches_tracked"))
+        if mean is None or var is None or batches is None or count < 1:
+            return None
+        if not isinstance(self.momentum, float) or _averaged is not None or recomputing():
+            return None
+        if any(type(b) is not Tensor or b.dtype is not torch.float32 or b.device != x.device for b in (mean, var)):
+            return None
+        if not (mean.is_contiguous() and var.is_contiguous()) or x.dtype is torch.float64:
+            return None
+        return Step(mean, var, self.momentum, count / max(count - 1, 1) if unbiased else 1.0)
 
     def move(self, count: Tensor | int, **values: Tensor) -> None:
         """Move estimates by name towards those of ``count`` values; a batch of none counts, but moves nothing."""

@@ -6,10 +6,11 @@ import threading
 import pytest
 import torch
 
+import normkit as nk
 from channel_calls import OPERATIONS, draw, run
-from normkit import ops
+from normkit import ops, running
 from normkit.kernels import cuda
-from normkit.ops import paths
+from normkit.ops import channel, paths
 from place import DEVICE, KERNEL, forget_plans, kernels
 
 pytestmark = pytest.mark.skipif(cuda.absent() is not None, reason=str(cuda.absent()))
@@ -119,6 +120,68 @@ def test_moments_are_told_and_carry_no_gradient():
     torch.testing.assert_close(found.mean.double(), values.mean(1), rtol=1e-7, atol=0)
     torch.testing.assert_close(found.var.double(), values.var(1, correction=0), rtol=1e-6, atol=0)
     assert not found.mean.requires_grad
+
+
+@FORMATS
+@pytest.mark.parametrize("unbiased, by", [(True, 59 / 60), (False, 1.0)])
+def test_running_moments_move_in_the_kernel(monkeypatch, last, unbiased, by):
+    x = draw_images("last" if last else "first").to(DEVICE)
+    norm = nk.BatchNorm(6, momentum=0.3, unbiased=unbiased).to(DEVICE)
+    before = norm.running_var._version
+    monkeypatch.setattr(channel, "FEW", 0)
+    monkeypatch.setattr(channel, "FEW_LAST", 0)
+    with monkeypatch.context() as alone:
+        alone.setattr(running.Step, "move", None)
+        for _ in range(2):
+            norm(x)
+    exact = x.double().transpose(0, 1).flatten(1)
+    left = 0.7**2  # of where they began
+    close(norm.running_mean, (1 - left) * exact.mean(1))
+    close(norm.running_var, left + (1 - left) * exact.var(1, correction=0) / by)
+    assert norm.num_batches_tracked == 2
+    assert norm.running_var._version == before + 2, "a backward pass that needs them is to notice"
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("order", ["first", "last", "other"])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_torchs_batch_norm_takes_what_is_small_for_a_gpu(monkeypatch, training, order, kind):
+    x = draw_images(order).to(DEVICE, kind)
+    norms, results = [nk.BatchNorm(6, momentum=0.3).to(DEVICE).train(training) for _ in range(2)], []
+    for norm, few in zip(norms, (2**20, 0), strict=True):
+        monkeypatch.setattr(channel, "FEW_LAST" if order == "last" else "FEW", few)
+        own = x.clone(memory_format=torch.preserve_format).requires_grad_()
+        with paths.watch() as taken:
+            y = norm(own)
+        assert order == "other" or y.stride() == x.stride()
+        y.backward(x.cos())
+        assert (taken[0].by == "torch's own") == (few > 0 and order != "other")
+        results.append([y, own.grad, *(p.grad for p in norm.parameters()), *norm.buffers()])
+    for a, b in zip(*results, strict=True):
+        unit = 8 * torch.finfo(kind).eps
+        torch.testing.assert_close(a.float(), b.float(), rtol=unit, atol=unit * b.abs().max().item())
+
+
+def draw_images(order):
+    x = torch.randn(5, 6, 4, 3, generator=torch.Generator().manual_seed(0)) * 2 + 3
+    if order == "other":
+        return x.transpose(2, 3)
+    return x.to(memory_format=torch.channels_last) if order == "last" else x
+
+
+def test_a_batch_norm_of_many_entries_or_of_another_rule_is_the_kernels(monkeypatch):
+    x = draw_images("first").to(DEVICE)
+    monkeypatch.setattr(channel, "FEW", x.numel())
+    with paths.watch() as taken:
+        nk.BatchNorm(6).to(DEVICE)(x)
+        nk.BatchNorm(6).to(DEVICE)(x[1:])
+        nk.BatchNorm(6, unbiased=False).to(DEVICE)(x[1:])
+        nk.BatchNorm(6).to(DEVICE, torch.bfloat16)(x[1:].bfloat16())
+    assert [path.by for path in taken] == [KERNEL, "torch's own", KERNEL, KERNEL]
+
+
+def close(got, want):
+    torch.testing.assert_close(got, want.float(), rtol=2e-6, atol=1e-7)
 
 
 def test_a_gpu_is_not_asked_for_a_learned_eps(monkeypatch):

@@ -79,6 +79,29 @@ def test_a_wrong_backward_pass_is_found_where_gradients_are_wanted(wrong):
     assert [path.by for path in taken] == ["Triton kernel, interpreted", "formula"]
 
 
+@pytest.mark.parametrize("rule", [ops.Row(center=True), ops.Row(center=True, eps=1e-12, eps_place="outside")])
+def test_a_gradient_that_cancels_is_held_to_what_the_formula_rounds(rule, wrong):
+    x = torch.randn(5, 2).requires_grad_()  # of two centered entries nothing is left but their signs
+    with warnings.catch_warnings(), paths.watch() as taken:
+        warnings.simplefilter("error")
+        ops.row_norm(x, rule=rule)
+    assert [path.why for path in taken] == [None]
+    trial._found.clear()
+    wrong("row_forward")
+    with pytest.warns(RuntimeWarning, match="output 0 is off by 0.1"):
+        ops.row_norm(x, rule=rule)
+
+
+def test_a_centered_vector_of_one_entry_has_no_kernel():
+    rule = ops.Row(center=True)
+    with paths.watch() as taken:
+        ops.row_norm(X.view(-1, 1), rule=rule)
+        ops.row_norm(X.view(5, 8, 1), rule=rule, shape=(8, 1))
+        ops.row_norm(X.view(-1, 1))
+    assert [path.by for path in taken] == ["formula", "Triton kernel, interpreted", "Triton kernel, interpreted"]
+    assert "one entry" in taken[0].why
+
+
 def test_a_kernel_that_does_not_even_start_is_not_used(monkeypatch):
     def fails(*arguments):
         raise RuntimeError("out of resources\nand a long trace")
@@ -202,7 +225,8 @@ def test_images_of_like_sizes_are_tried_once():
 
 @pytest.mark.parametrize("off, wrong", [(4e-5, False), (1.0, True)])
 def test_a_sum_whose_terms_cancel_is_held_to_the_size_of_such_sums(monkeypatch, off, wrong):
-    results = iter(({"gradient 1": torch.tensor([off])}, {"gradient 1": torch.zeros(1, dtype=torch.float64)}))
+    kernels, exact, rounded = torch.tensor([off]), torch.zeros(1, dtype=torch.float64), torch.tensor([1e-6])
+    results = iter([{"gradient 1": numbers} for numbers in (kernels, exact, rounded)])
     monkeypatch.setattr(trial, "_run", lambda *_: next(results))
     against = trial._compare(("row_norm", (ops.Row(), 1), X.device, True), (X, None, None))
     assert (against is not None) == wrong

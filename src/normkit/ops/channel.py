@@ -16,14 +16,18 @@ import torch
 from torch import Tensor
 
 from normkit import check, kernels
-from normkit.ops import eager, paths, sharded, trial
+from normkit.ops import eager, gpu, paths, sharded, trial
 from normkit.ops.eager import code
 from normkit.ops.row import layer_norm
+from normkit.running import Step
 from normkit.statistics import Moments, accurate, moments, processes, root, sum_together
 
 # What a statistic is and what is done to the normalized values, as the C code numbers them.
 GIVEN, DEVIATION, RESPONSE, SHARE, POSITION, ONLINE = range(6)
 AFFINE, THRESHOLD, SWISH, CLAMP = range(4)
+FEW = 2**24  # entries on a GPU below which a kernel gains less than its launches from Python take: an H100's
+FEW_LAST = 2**26  # with the channels last, where torch's own is quicker
+SHORTER = "on so few entries its one call takes less time than three launches from Python"
 POSITIONS = 4224  # of a trial: more than two tiles, and as many as 16 divides
 
 
@@ -99,6 +103,7 @@ class Rule(NamedTuple):
     decay: float = 0.0  # ONLINE: share of the old state
     given: tuple[Tensor, Tensor] | None = None
     everyone: Everyone | None = None
+    step: Step | None = None
 
     def kind(self, x: Tensor) -> tuple[Kind, Size | None]:
         """What a GPU's kernel of it is, beside the tensors' types, for x of a shape and a format."""
@@ -130,19 +135,74 @@ def batch_norm(
     everyone = Everyone(group, eps) if sync and processes(group) > 1 else None
     apart = _apart(x) if everyone else None
     rule = Rule("batch_norm", _batch_formula, DEVIATION, over_samples=True, eps=eps, everyone=everyone)
-    check_channels(rule.name, x, eps, weight=weight, bias=bias)
-    own = lambda: None if everyone else _batch_by_torch(x, weight, bias, eps)  # noqa: E731
-    if eager.runs_formula(rule.name, apart or against(x, weight, bias), x, weight, bias, kind=rule.kind(x), own=own):
-        made = own()
-        if made is not None:
-            return made()
-        exact = accurate(x)
-        stats = moments(exact, [0, *_space(x)], sync=sync, group=group)
-        y = _normalize(exact, stats.mean, stats.var, weight, bias, eps)
-        return y.to(x.dtype), Moments(*(f.detach() for f in stats))
+    made = _batch_without_kernel(rule, apart, x, weight, bias, sync, group)
+    if made is not None:
+        return made
     y, both = _run(rule, x, weight, bias)
-    mean, var, *others = both.to(accurate(x[:0]).dtype).view(-1, x.shape[1])
+    mean, var, *others = both.to(_type_of_moments(x)).view(-1, x.shape[1])
     return y, Moments(mean, var, others[0][0] if everyone else mean.new_full((), x.numel() // x.shape[1]))
+
+
+def batch_norm_with_step(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, step: Step) -> Tensor:
+    """Normalize as :func:`batch_norm` does, and move running moments, where there is a GPU's kernel by that."""
+    y = batch_norm_in_one_call(x, weight, bias, step.mean, step.var, eps, step)
+    if y is not None:
+        return y
+    rule = Rule("batch_norm", _batch_formula, DEVIATION, over_samples=True, eps=eps, step=step)
+    made = _batch_without_kernel(rule, None, x, weight, bias)
+    if made is not None:
+        step.move(made[1].mean, made[1].var)
+        return made[0]
+    y, both = _run(rule, x, weight, bias)
+    if not eager.on_gpu(x):
+        step.move(*both.float().view(2, -1))
+    return y
+
+
+def batch_norm_in_one_call(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, eps: float, step: Step | None
+) -> Tensor | None:
+    """Torch's own batch norm, by given moments or with a step, where an input is small for a GPU and all is plain."""
+    if torch.compiler.is_compiling() or not eager.on_gpu(x) or x.dtype not in gpu.TYPES:
+        return None
+    watch, own = paths.watching(), (weight, bias, mean, var)
+    few = FEW if x.is_contiguous() else FEW_LAST if _is_channels_last(x) else 0
+    if (watch is not None and watch.forced) or not 0 < x.numel() < few:
+        return None
+    if any(t is not None and (t.dtype is not torch.float32 or t.shape != x.shape[1:2]) for t in own):
+        return None
+    if step is not None and step.bessel == 1:
+        return None
+    paths.tell("batch_norm" if step else "normalize_with", "torch's own", SHORTER)
+    rate = 0.0 if step is None else step.rate
+    return torch.batch_norm(x, weight, bias, mean, var, step is not None, rate, eps, torch.backends.cudnn.enabled)
+
+
+def _batch_without_kernel(
+    rule: Rule, apart: str | None, x: Tensor, weight, bias, sync: bool = False, group=None
+) -> tuple[Tensor, Moments] | None:
+    """The result and the moments by torch's own function or the formula, where no kernel is taken."""
+    check_channels(rule.name, x, rule.eps, weight=weight, bias=bias)
+    own = lambda: None if rule.everyone else _batch_by_torch(x, weight, bias, rule.eps)  # noqa: E731
+    kind = lambda: rule.kind(x)  # noqa: E731
+    if not eager.runs_formula(rule.name, apart or against(x, weight, bias), x, weight, bias, kind=kind, own=own):
+        return None
+    made = own()
+    if made is not None:
+        return made()
+    exact = accurate(x)
+    stats = moments(exact, [0, *_space(x)], sync=sync, group=group)
+    y = _normalize(exact, stats.mean, stats.var, weight, bias, rule.eps)
+    return y.to(x.dtype), Moments(*(f.detach() for f in stats))
+
+
+def _is_channels_last(x: Tensor) -> bool:
+    """Whether torch knows the format of x as one with the channels last, which its functions keep."""
+    return x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+
+
+def _type_of_moments(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype is torch.float64 else torch.float32
 
 
 def _apart(x: Tensor) -> str | None:
@@ -193,7 +253,7 @@ def normalize_with(
             return joined
     moved = "the moments need a gradient" if eager.needs_grad(mean, var) else None
     why = moved or against(x, weight, bias, mean, var)
-    if eager.runs_formula(rule.name, why, x, weight, bias, mean, var, kind=rule.kind(x)):
+    if eager.runs_formula(rule.name, why, x, weight, bias, mean, var, kind=lambda: rule.kind(x)):
         return _with_eps(x, weight, bias, None, None, rule)
     return _run(rule, x, weight, bias)[0]
 
@@ -460,7 +520,8 @@ def _choose(rule: Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | N
             return joined
     why = against(x, weight, bias, extra)
     own = lambda: _group_by_torch(rule, x, weight, bias)  # noqa: E731
-    if eager.runs_formula(rule.name, why, x, weight, bias, extra, learned, kind=rule.kind(x), own=own):
+    kind = lambda: rule.kind(x)  # noqa: E731
+    if eager.runs_formula(rule.name, why, x, weight, bias, extra, learned, kind=kind, own=own):
         made = own()
         if made is not None:
             return made()
@@ -577,6 +638,9 @@ def kernel_forward(rule: Rule, x, weight, bias, extra, learned, state=None) -> t
     if rule.everyone is not None:
         both = torch.cat([both, both[: kept // 2]])  # room for what the processes tell each other
         held["join"] = lambda: rule.everyone.moments(both, x.numel() // x.shape[1])
+    if rule.step is not None and eager.on_gpu(x):
+        held["step"] = rule.step
+        torch.autograd.graph.increment_version(rule.step[:2])
     kernel.channel_forward(plan, samples, x, weight, bias, extra, both, state, y, **held)
     return y, both
 

@@ -100,8 +100,8 @@ def runs_formula(
     """Whether the formula runs: what an op asks, once a call; whoever watches :mod:`normkit.ops.paths` is told.
 
     but: what else this op has against its kernel, for this call; a function of sizes, which tracing must not ask.
-    kind: what the op computes beside what its tensors tell: by it a GPU's kernel is tried out before its first use. A
-    backward pass, which was tried out with its forward pass, has none.
+    kind: what the op computes beside what its tensors tell, or a function that says it: by it a GPU's kernel is tried
+    out before its first use. A backward pass, which was tried out with its forward pass, has none.
     own: what computes the same by torch's own function where that may stand in for a kernel, or gives None.
     """
     why = refusal(*tensors) or (but() if callable(but) else but)  # type: ignore[arg-type]
@@ -113,7 +113,7 @@ def runs_formula(
     watch = paths.watching()
     forced = watch is not None and watch.forced
     if why is None and kind is not None and not forced and (x.is_cuda or _is_interpreted()):
-        why = trial.verdict(op, kind, tensors)
+        why = trial.verdict(op, kind() if callable(kind) else kind, tensors)
     if watch is not None:
         why = watch.decide(op, why, lambda: _name(x), own)
     return why is not None

@@ -9,6 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from normkit import check, ops
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.ops.channel import batch_norm_in_one_call, batch_norm_with_step
 from normkit.running import Running
 
 
@@ -113,13 +114,21 @@ class BatchNorm(Running, Norm, _BatchNorm):
 
     def _normalize(self, x: Tensor) -> Tensor:
         if not self.training and self.running_mean is not None and self.running_var is not None:
-            return ops.normalize_with(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+            given = self.running_mean, self.running_var
+            y = batch_norm_in_one_call(x, self.weight, self.bias, *given, self.eps, None)
+            return ops.normalize_with(x, *given, self.weight, self.bias, eps=self.eps) if y is None else y
         if self.training and not self.sync and x.numel() == self.num_features:
             raise ValueError(f"BatchNorm: x of shape {tuple(x.shape)} has one value a channel; training needs more")
+        known = self.training and type(x) is Tensor and not self.sync and not torch.compiler.is_compiling()
+        count = x.numel() // self.num_features if known else None
+        step = None if count is None else self.step(x, count, self.unbiased)
+        if step is not None:
+            y = batch_norm_with_step(x, self.weight, self.bias, self.eps, step)
+            self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
+            return y
         y, moments = ops.batch_norm(
             x, self.weight, self.bias, eps=self.eps, sync=self.sync and self.training, group=self.process_group
         )
         if self.training:
-            known = type(x) is Tensor and not self.sync and not torch.compiler.is_compiling()
-            self.follow(moments, self.unbiased, x.numel() // self.num_features if known else None)
+            self.follow(moments, self.unbiased, count)
         return y

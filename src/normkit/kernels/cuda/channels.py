@@ -304,8 +304,9 @@ class Channels:
         *,
         eps=None,
         join: Callable[..., None] | None = None,
+        step: Any = None,
     ) -> None:
-        """As the C library's. eps: a learned one. join: adds other processes' moments to these."""
+        """As the C library's. eps: a learned one. join: adds other processes' moments. step: that of running ones."""
         p, arrays = channel_plan(plan), (x, weight, bias, extra, moments, eps, y)
         if p.statistic == POSITION:
             self._position_forward(p, samples, x, weight, bias, y)
@@ -316,17 +317,18 @@ class Channels:
             return
         w = work(plan, samples, processors(x))
         if p.statistic != GIVEN:
-            self._measure(w, x, moments)
+            self._measure(w, x, moments, step)
         if join is not None:
             join()
         if p.statistic == ONLINE:
             self._start(w.run_on, moments, state)
         self._start(w.write, *arrays)
 
-    def _measure(self, w: Work, x: Tensor, moments: Tensor) -> None:
+    def _measure(self, w: Work, x: Tensor, moments: Tensor, step: Any) -> None:
         partials = torch.empty(2 * w.cells, dtype=torch.float64, device=x.device)
         self._start(w.measure, x, partials)
-        self._start(w.join, partials, moments)
+        running, numbers = ((None, None), (None, None)) if step is None else (step[:2], step[2:])
+        start(w.join, w.join.grid, (partials, moments, *running), numbers, self.interpreted)
         if w.plan.statistic == SHARE:
             self._start(w.level, moments)
 

@@ -63,7 +63,7 @@ def launch(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, war
     _start(kernel, grid, arguments, constants, warps, kind)
 
 
-def start(call: Call, grid: tuple[int, ...], tensors: tuple, sizes: tuple[int, ...], interpreted: bool) -> None:
+def start(call: Call, grid: tuple[int, ...], tensors: tuple, sizes: tuple, interpreted: bool) -> None:
     """Start a kernel whose plan is known: of its arguments only tensors and sizes must be looked at."""
     kind = None
     if not interpreted:

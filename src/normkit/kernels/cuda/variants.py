@@ -217,8 +217,8 @@ def _joins(rule: str, order: str, kind: str, width: int, s: settings.Pieces) -> 
     if statistic not in (0, 3):
         made.append((channel.pulls, {**about, "ALONE": over, "EXTRA": activation in (1, 2), **shape}))
     for kernel, constants in made:
-        absent = ("learned", "parts", *(("dextra",) if activation in (0, 3) else ()))
-        types = _types(kernel, kind, absent)
+        absent = "learned", "parts", "means", "variances", "rate", "bessel"
+        types = _types(kernel, kind, (*absent, "dextra") if activation in (0, 3) else absent)
         yield Build(f"{order}, {rule}, {kernel.__name__}", kernel, kind, width, types, constants, 4, units * many)
 
 

@@ -234,12 +234,20 @@ def measure(
     tl.store(found + cells + cell, total, mask=mask)
 
 
+@jit
+def moved(running, u, mask, value, rate):
+    """Move a running estimate of each unit towards its value."""
+    old = tl.load(running + u, mask=mask, other=0.0).to(tl.float64)
+    tl.store(running + u, (old + (value - old) * rate).to(running.dtype.element_ty), mask=mask)
+
+
 @jit(do_not_specialize=["units", "outer", "pieces", "steps"])
 def join(
-    found, moments, units, groups, outer, pieces, sample_step, group_step, outer_step, piece_step, space, steps, cells,
+    found, moments, means, variances, rate, bessel, units, groups, outer, pieces, sample_step, group_step, outer_step,
+    piece_step, space, steps, cells,
     CENTER: tl.constexpr, LENGTH: tl.constexpr, STEP: tl.constexpr, UNITS: tl.constexpr, MEMBERS: tl.constexpr,
 ):  # fmt: skip
-    """Mean and variance of units, or with LENGTH the root of their squares."""
+    """Mean and variance of units, or with LENGTH the root of their squares; running means and variances move."""
     u = tl.program_id(0).to(tl.int64) * UNITS + tl.arange(0, UNITS)
     mask = u < units
     base = (u // groups) * sample_step + (u % groups) * group_step
@@ -265,8 +273,12 @@ def join(
     else:
         square -= total * (total / values)
         square = tl.where(square < 0, 0.0, square)
-        tl.store(moments + u, pivot + total / values, mask=mask)
+        mean = pivot + total / values
+        tl.store(moments + u, mean, mask=mask)
         tl.store(moments + units + u, square / values, mask=mask)
+        if means is not None:
+            moved(means, u, mask, mean, rate)
+            moved(variances, u, mask, square / values * bessel, rate)
 
 
 @jit
