@@ -281,6 +281,12 @@ def _files() -> dict[str, _Place]:
     return places
 
 
+@functools.cache
+def _texts() -> dict[str, str]:
+    """Every method's file, as words are compared."""
+    return {name: plain.__wrapped__(place.path.read_text("utf-8")) for name, place in _files().items()}
+
+
 def _home_of(module: str) -> _Place | None:
     """Where a module of a room lies; None for one of another package's."""
     return next((place for place in _files().values() if place.module == module), None)
@@ -449,13 +455,14 @@ def _name_among(name: str, known: Iterable[str]) -> str | None:
     """Return the name among ``known`` that is meant; see :func:`plain`."""
     if name in known:
         return name
-    return next((other for other in known if plain(other) == plain(name)), None)
+    word = plain(name)
+    return next((other for other in known if plain(other) == word), None)
 
 
 def _by_alias(name: str, fits: Callable[[Card], bool] = _any) -> Choice | None:
     """Find a method by another name; of the files, only those that hold the word are imported."""
     word = plain(name)
-    holding = [other for other, place in _files().items() if f'"{word}"' in plain(place.path.read_text("utf-8"))]
+    holding = [other for other, text in _texts().items() if f'"{word}"' in text]
     for other in map(card, dict.fromkeys([*holding, *_cards])):
         for alias, arguments in other.aliases.items():
             if plain(alias) == word and fits(other):
@@ -546,6 +553,7 @@ def entry_names() -> list[str]:
     return sorted([*(c.entry.__name__ for c in cards), *aliases])
 
 
+@functools.lru_cache(maxsize=2**13)
 def plain(name: str) -> str:
     """A name as it is compared: capitals, dashes and spaces make no difference, and "normalization" is "norm"."""
     return re.sub("[-_ ]", "", name).lower().replace("isation", "ization").replace("normalization", "norm")
