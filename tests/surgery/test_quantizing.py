@@ -225,3 +225,10 @@ def test_packed_weights_run_on_torchaos_kernel_and_are_half_a_byte():
     for wrong in ({"bits": 3, "group": 32}, {"bits": 4}, {"bits": 4, "group": 16}):
         with pytest.raises(ValueError, match="pack=True is for bits=4"):
             nk.quantize(model, pack=True, **wrong)
+
+
+def test_a_linear_in_float64_stays_and_says_so():
+    model = nn.Sequential(nn.Linear(8, 8).double(), nn.Linear(8, 8))
+    assert nk.quantize(model).layers == ["1"]
+    with pytest.raises(ValueError, match=r"no linear to quantize \(0: left, its weight is in float64"):
+        nk.quantize(model[:1])

@@ -80,6 +80,21 @@ def test_only_the_sites_that_are_asked_for_change(net):
     assert isinstance(net.again, nk.DyT)
 
 
+@pytest.mark.parametrize("old", [nn.LayerNorm, nk.LayerNorm, nk.OlmoLayerNorm, "ln"])
+@pytest.mark.parametrize("new", [nk.RMSNorm, nn.RMSNorm, nk.LlamaRMSNorm])
+def test_norms_are_named_by_classes_too(old, new):
+    model = nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.BatchNorm1d(6))
+    report = nk.swap(model, {old: new})
+    assert [(change.site, change.why_not) for change in report] == [("1", None)]
+    assert type(model[1]) is nk.RMSNorm
+    assert type(nk.swap(model, nk.DyT).model[1]) is nk.DyT
+
+
+def test_what_is_no_name_of_a_norm_is_refused_as_such():
+    with pytest.raises(TypeError, match=r"swap: norms must be a name .* not Identity"):
+        nk.swap(nn.Sequential(nn.LayerNorm(6)), nn.Identity())
+
+
 def test_a_swap_that_cannot_be_done_leaves_the_model_as_it_was(net):
     before, modules = digest(net), dict(net.named_modules())
     for norms, where, words in (

@@ -50,7 +50,7 @@ def test_a_run_is_followed_from_before_it_begins_to_its_end(tmp_path):
     path = place / "watch.jsonl"
     lines = shown.picture().split("\n")
     assert lines[0] == f"Sequential, {sum(p.numel() for p in steps.model.parameters()):,} parameters, 4 blocks"
-    assert lines[1].startswith(f"{path}: step 2, written 0 s ago")
+    assert lines[1] == f"step 2, written 0 s ago: {path}"
     assert "1. units are dead  (likely, since step 1)" in lines
     with path.open("a") as file:
         file.write('{"event": "sample", "st')
@@ -106,7 +106,7 @@ def test_a_terminal_is_drawn_until_the_run_ends_or_the_user_leaves(tmp_path, mon
     steps = Steps(tmp_path)
     steps.go(2)
     screen = io.StringIO()
-    terminal = rich.console.Console(file=screen, force_terminal=True, width=400, height=40)
+    terminal = rich.console.Console(file=screen, force_terminal=True, width=60, height=40)
     monkeypatch.setattr(rich.console, "Console", lambda **_: terminal)
 
     def nap(_):

@@ -84,11 +84,12 @@ class Live:
         assert self.path is not None
         steps = self.reading.store.steps
         ago = max(0.0, time.time() - self.path.stat().st_mtime) if self.path.is_file() else 0.0
-        text = f"{self.path}: step {steps[-1]:,}" if steps else f"{self.path}: no sample yet"
+        text = f"step {steps[-1]:,}" if steps else "no sample yet"
         text += ", ended" if self.reading.ended else f", written {_write_time(ago)} ago"
         text += ", silent: has it been broken off?" if ago > QUIET and not self.reading.ended else ""
         text += f"; line {self.reading.damaged} is damaged" if self.reading.damaged else ""
-        return f"{text}; {self.others} older beside it" if self.others else text
+        text += f"; {self.others} older beside it" if self.others else ""
+        return f"{text}: {self.path}"  # which may be longer than a line
 
 
 def table(history: History) -> list[tuple[str, ...]]:

@@ -270,6 +270,8 @@ def _refusal(layer: Any, tables: Collection[int], group: int | None) -> str:
         return "its weight is also an embedding's"
     if type(layer.weight) is not nn.Parameter:
         return f"its weight is already of {type(layer.weight).__name__}"
+    if layer.weight.dtype is torch.float64:
+        return "its weight is in float64, for which torchao has no scale"
     if group is not None and inputs % group:
         return f"groups of {group} do not divide its {inputs} inputs"
     return ""

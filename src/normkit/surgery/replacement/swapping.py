@@ -26,9 +26,12 @@ from normkit.where import Where, selects
 __all__ = ["swap"]
 
 
+Name = str | type[nn.Module]
+
+
 def swap(
     model: nn.Module,
-    norms: str | Mapping[str, str],
+    norms: Name | Mapping[Name, Name],
     *,
     where: Where = None,
     example: object = None,
@@ -43,7 +46,7 @@ def swap(
     Args:
         model: any model, on the meta device too.
         norms: what becomes what, ``{"layernorm": "derf", "batchnorm": "groupnorm:num_groups=8"}``, by names of the
-            catalogue; one name alone replaces all norms.
+            catalogue or by classes, ``{nn.LayerNorm: nk.RMSNorm}``; one alone replaces all norms.
         where: only sites whose name fits a pattern (``"*.attn.*"``), is in a list, or is let by a function of name
             and module.
         example: an input of the model, which tells the widths of norms without parameters.
@@ -79,7 +82,9 @@ def swap(
     return Report(replace_parts("swap", model, new, inplace, edits=edits), changes)
 
 
-def edits_for(model: nn.Module, sites: Recognized, norms: str | Mapping[str, str], where: Where = None) -> list[Edit]:
+def edits_for(
+    model: nn.Module, sites: Recognized, norms: Name | Mapping[Name, Name], where: Where = None
+) -> list[Edit]:
     """Return the edits that put other norms where a model's are, of those that were recognized in it.
 
     >>> model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8))
@@ -88,7 +93,8 @@ def edits_for(model: nn.Module, sites: Recognized, norms: str | Mapping[str, str
     """
     replacements: dict[str | None, str] = {}
     if isinstance(norms, Mapping):
-        replacements = {catalog.find(old).card.name: new for old, new in norms.items()}
+        replacements = {catalog.find(_text(old)).card.name: _text(new) for old, new in norms.items()}
+    elsewhere = "" if replacements else _text(norms)
     matches = {
         name: match
         for name, match in sites.found.items()
@@ -97,7 +103,19 @@ def edits_for(model: nn.Module, sites: Recognized, norms: str | Mapping[str, str
     if not matches:
         asked = " or ".join(map(str, replacements)) or "norm"
         raise ValueError(f"swap: the model has no {asked} to replace{_list_layers(model, sites)}")
-    return [_edit(model, name, match, replacements.get(match.name, norms)) for name, match in matches.items()]
+    return [_edit(model, name, match, replacements.get(match.name, elsewhere)) for name, match in matches.items()]
+
+
+def _text(norm: object) -> str:
+    """The name of a norm, or that which a class has in the catalogue."""
+    if isinstance(norm, type) and issubclass(norm, nn.Module):
+        return vars(norm)["card"].name if "card" in vars(norm) else norm.__name__
+    if not isinstance(norm, str):
+        raise TypeError(
+            "swap: norms must be a name such as 'rmsnorm', a class such as nk.RMSNorm, or a mapping of old ones to new "
+            f"ones, not {type(norm).__name__}"
+        )
+    return norm
 
 
 def _list_layers(model: nn.Module, sites: Recognized) -> str:
@@ -112,7 +130,7 @@ def _describe(module: nn.Module) -> str:
     return str(module.norm if isinstance(module, Followed | fits.Laid) else module).split("\n")[0]
 
 
-def _edit(model: nn.Module, name: str, match: Match, text: object) -> Edit:
+def _edit(model: nn.Module, name: str, match: Match, text: str) -> Edit:
     """What puts a norm into one place, with the old one's gain and shift and the layers that stand behind it."""
     old = model.get_submodule(name)
     card = catalog.card(match.name)  # type: ignore[arg-type]
@@ -122,7 +140,7 @@ def _edit(model: nn.Module, name: str, match: Match, text: object) -> Edit:
     if not isinstance(width, int):
         raise ValueError(f"swap: {name} normalizes {width!r}, and only norms of one axis are replaced")
     with processor_by_default():
-        new: Any = fits.maker(str(text), _channels_first(card, match.kwargs))(width)
+        new: Any = fits.maker(text, _channels_first(card, match.kwargs))(width)
     spare = specimen.further(old)[1] - specimen.further(new)[1]
     if spare > 0:
         takes = ", ".join(list(inspect.signature(old.forward).parameters)[-spare:])
