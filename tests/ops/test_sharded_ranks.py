@@ -9,7 +9,7 @@ from torch import distributed
 
 import normkit as nk
 from normkit.contract.subject import build, outputs
-from normkit.statistics import sum_over_processes
+from normkit.statistics import join_products, moments, sum_over_processes
 from threads import each_rank
 
 pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="torch has no torch.distributed")
@@ -94,3 +94,15 @@ def test_a_sum_over_processes_is_that_of_all_ranks_forward_and_backward(count):
     ranks = float(sum(range(count)))
     for results in each_rank(count, lambda: list(summed())):
         assert results == [([float(count), ranks], [ranks, ranks])] * 3
+
+
+def of_nothing():
+    axes, count = (0, 2), torch.zeros(())
+    alone = join_products(torch.zeros(3), torch.zeros(1, 3, 0), torch.zeros(1, 3, 3), count, None)
+    return [*moments(torch.zeros(0, 3, 4), axes, sync=True), *alone]
+
+
+def test_ranks_that_all_have_nothing_join_it_to_zeros():
+    for results in each_rank(COUNT, of_nothing):
+        assert len(results) == 6
+        assert not any(result.any() for result in results), results

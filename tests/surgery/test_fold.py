@@ -109,6 +109,13 @@ def test_the_librarys_layers_are_asked_what_they_do(name, options):
     close(a.view(-1, 1) * x + c.view(-1, 1), norm(x))
 
 
+@pytest.mark.parametrize("kind", [nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm])
+def test_a_layer_derived_from_one_of_torchs_is_asked_too(kind):
+    norm = settled(type("Derived", (kind,), {})(4))
+    for got, want in zip(scale_and_shift(norm), scale_and_shift(settled(kind(4))), strict=True):
+        close(got, want)
+
+
 class Activated(nn.BatchNorm2d):
     """A batch norm that does more than its class says."""
 

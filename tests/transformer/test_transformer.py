@@ -702,6 +702,13 @@ def test_rotary_scores_depend_on_the_distance_alone(style):
     assert scores.std() > 0.01
 
 
+def test_a_head_of_its_own_starts_as_small_as_an_embedding():
+    torch.manual_seed(0)
+    weight = nk.Decoder(vocab=100, dim=64, depth=1, heads=4, tied=False).head.weight
+    assert weight.std().item() == pytest.approx(0.02, rel=0.05)
+    assert abs(weight.mean().item()) < 0.001
+
+
 def test_presets_start_as_told():
     model = nk.preset("gpt2", vocab=50, dim=64, depth=4, heads=4, hidden=256, length=16)
     layer = model.layers[1]

@@ -8,6 +8,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.watching import load
+from normkit.watching.signals import activation
 
 
 def train(seen, optimizer, model, steps):
@@ -99,6 +100,19 @@ def test_a_file_that_no_watch_has_written_stays(tmp_path):
     with pytest.raises(ValueError, match="was not written by a watch; it stays"):
         watched(tmp_path)
     assert (tmp_path / "watch.jsonl").read_text() == '{"mine": 1}\n'
+
+
+def test_what_could_not_be_read_stands_in_the_file_as_well(tmp_path, monkeypatch):
+    monkeypatch.setattr(activation, "stride_over", lambda *_: 1 / 0)
+    train(*watched(tmp_path))
+    assert load(tmp_path / "watch.jsonl").notes == ["activation of the model could not be read: division by zero"]
+
+
+def test_a_run_that_takes_no_step_writes_nothing_and_says_nothing(tmp_path):
+    seen, *rest = watched(tmp_path, 0)
+    train(seen, *rest)
+    assert seen.notes == []
+    assert not (tmp_path / "watch.jsonl").exists()
 
 
 def test_two_processes_do_not_mix_their_lines(tmp_path):

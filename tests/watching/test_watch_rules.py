@@ -15,7 +15,9 @@ from trainings import decoder, language, mlp, pictures, points, run_lines, train
 
 import normkit as nk
 from normkit import watching
-from normkit.watching.rules import outlying_batch, residual_growth, small_batch, stalled_weights
+from normkit.watching.history import History
+from normkit.watching.rules import half_headroom, outlying_batch, residual_growth, small_batch, stalled_weights
+from normkit.watching.store import MEAN, Store
 
 SGD = torch.optim.SGD
 
@@ -477,6 +479,28 @@ def test_half_headroom():
     assert "channel 3: float16 ends at 65504" in found(seen, "half-headroom").evidence
     _, helped = train(loud().bfloat16(), language, steps=5, make=SGD, lr=1e-6)
     assert absent(helped, "half-headroom")
+
+
+def test_an_eighth_of_what_float16_holds_is_room_enough():
+    def since(*values):
+        store = Store()
+        for step, value in enumerate(values, 1):
+            store.add(step, [("0", "largest"), ("0", "channel")], [MEAN] * 2, torch.tensor([value, 5.0]))
+        return [finding.since for finding in half_headroom.find(History(store, {"dtypes": {"0": "float16"}}))]
+
+    assert since(8188.0, 8188.0) == []
+    assert since(8188.0, 8192.0) == [2]
+
+
+@pytest.mark.parametrize("size, worst", [(20.0, "2.weight"), (0.001, "4.weight")])
+def test_of_matrices_that_are_drawn_too_large_or_too_small_the_worst_comes_first(size, worst):
+    model = mlp()
+    for at, factor in {0: 2.0, 2: 4.0, 4: 1.0, 6: 3.0}.items():
+        nn.init.constant_(model[at].weight, size * factor * model[at].in_features ** -0.5)
+    _, seen = train(model, points, steps=1, make=SGD, lr=1e-9)
+    finding = found(seen, "initial-scale")
+    assert finding.where[0] == worst
+    assert f"multiply the size of what they are fed by {2.5 * size:g} or" in finding.evidence
 
 
 def test_lost_gains():

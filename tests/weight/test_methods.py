@@ -215,6 +215,23 @@ def test_starts_have_their_variance():
         assert start.fit(weight)[0].item() == pytest.approx(nu, rel=0.1)
 
 
+def test_a_generator_alone_decides_a_start():
+    start, drawn = nk.GeneralizedGaussianInit((4, 8)), []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        start.init_(weight := torch.empty(4, 8), generator=torch.Generator().manual_seed(7))
+        drawn.append(weight)
+    assert torch.equal(*drawn)
+    assert 0 < (drawn[0] > 0).sum() < 32
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 2), (2, 3, 5)])
+def test_a_compander_bends_a_weight_of_any_number_of_axes(shape):
+    raw = torch.randn(shape, dtype=torch.float64)
+    module = nk.WeightCompander(shape, a=0.7, b=0.4).double()
+    torch.testing.assert_close(module(raw), 0.7 * (raw / 0.4).atan())
+
+
 def test_alpha_dropout_keeps_mean_and_variance():
     x = torch.randn(100_000)
     for p in (0.05, 0.5):
