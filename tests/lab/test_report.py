@@ -6,10 +6,13 @@ import math
 import re
 import shutil
 import subprocess
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import synthetic_logs
 
+from normkit.lab.fit import page
 from normkit.lab.plan import findings
 from normkit.lab.plan.findings import BETTER, EQUAL, FEW, SAME, WORSE
 from normkit.lab.plan.measures import Measure
@@ -579,6 +582,35 @@ def test_every_variant_is_drawn_alike_everywhere_and_unlike_the_others():
     comparison = report.Comparison(None, synthetic_logs.plan(variants=names), [], [])
     looks = [(look["colour"], look["dash"]) for look in (figures.style(comparison, name) for name in names)]
     assert len(set(looks)) == len(looks)
+
+
+def test_each_line_has_a_colour_of_the_pages_style_sheet():
+    names = tuple(f"v{i}" for i in range(30))
+    comparison = report.Comparison(None, synthetic_logs.plan(variants=names), [], [])
+    sheet = (Path(report.__file__).parents[2] / "page" / "base.html").read_text(encoding="utf-8")
+    colours = {f"var({name})" for name in re.findall(r"(--c\d+):", sheet)}
+    assert colours == {figures.style(comparison, name)["colour"] for name in names[1:]}
+    fits = [page._line([], [], place, SimpleNamespace(name="", seed=0)) for place in range(30)]
+    assert colours == {fit["line"]["color"] for fit in fits}
+
+
+@pytest.mark.parametrize(
+    "seeds, settings, a, b, c",
+    [
+        (4, {}, (3, 3), (2, 2), (1, 1)),
+        (4, {"margin": 0.05}, (3, 3), (1, 2), (1, 2)),
+        (4, {"metric": "mine:score", "higher": True}, (1, 1), (2, 2), (3, 3)),
+        (8, {"until_decided": True}, (3, 3), (1, 2), (1, 2)),
+    ],
+)
+def test_places_are_by_the_settings_and_by_the_level_of_a_look(seeds, settings, a, b, c):
+    """The p of b and c, 0.041, is below the level of one look and above that of the first of three."""
+    plan = synthetic_logs.plan(variants="abc", seeds=seeds, **settings)
+    values = {"a": [9.0, 9.1, 9.2, 9.3], "b": [1.1, 1.2, 1.3, 1.4], "c": [1.0, 0.9, 1.15, 1.0]}
+    by_seed = {name: dict(enumerate(own, 1)) for name, own in values.items()}
+    judged = ranking.judge(report.Comparison(None, plan, [], []), by_seed)
+    assert judged.planned == dict.fromkeys("abc", 4)
+    assert judged.places == {"a": a, "b": b, "c": c}
 
 
 def test_no_line_hides_another(whole):
