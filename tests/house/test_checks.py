@@ -23,6 +23,13 @@ def test_one_vector_has_features_last_and_so_many_axes_as_are_asked_for():
         check.features_last("Here", torch.ones(3), 4)
 
 
+@pytest.mark.parametrize("groups, nearest", [(5, r"\[3, 4, 6\]"), (20, r"\[4, 6, 12\]"), (11, r"\[4, 6, 12\]")])
+def test_numbers_that_would_divide_are_offered(groups, nearest):
+    check.divides("Here", "num_groups", 4, "channels", 12)
+    with pytest.raises(ValueError, match=rf"^Here: num_groups={groups} does not divide channels=12; .*: {nearest}$"):
+        check.divides("Here", "num_groups", groups, "channels", 12)
+
+
 @pytest.mark.parametrize(
     "check_one",
     [

@@ -87,6 +87,15 @@ def test_what_came_later_is_not_filled():
     assert len(filled("onlinenorm")) == 2  # the samples before the ringed one, and itself, of three
 
 
+def test_a_spread_is_the_largest_over_the_smallest_and_has_an_end():
+    before, after = torch.tensor([[3.0, 4.0], [0.0, 1.0]]).double(), torch.tensor([[2e-12, 0.0], [0.0, 1.0]]).double()
+    spreads = {name: pair for name, *pair in reference.spreads(before, after)}
+    assert spreads["entries"] == pytest.approx([4e12, 1e12])
+    assert spreads["rows"] == pytest.approx([5, 5e11])
+    assert spreads["columns"] == pytest.approx([17**0.5 / 3, 5e11])
+    assert spreads["singular values"] == pytest.approx([torch.linalg.cond(before).item(), 5e11])
+
+
 def test_a_step_is_drawn_with_the_spreads_that_it_has():
     torch.manual_seed(0)
     gradient = torch.randn(6, 4) * torch.logspace(0, -1, 6)[:, None]

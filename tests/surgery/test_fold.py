@@ -184,6 +184,14 @@ def test_the_function_is_differentiable():
         )
 
 
+def test_a_large_eps_is_added_to_the_variance():
+    layer, norm = nn.Linear(3, 4).double(), settled(nn.BatchNorm1d(4, eps=0.5))
+    norms = norm.running_mean, norm.running_var, norm.weight, norm.bias
+    weight, bias = fold_batchnorm(layer.weight, layer.bias, *norms, eps=0.5)
+    x = torch.randn(5, 3, dtype=torch.float64)
+    close(nn.functional.linear(x, weight, bias), norm(layer(x)))
+
+
 def test_wrong_arguments_are_named():
     w, v = torch.ones(4, 3), torch.ones(4)
     with pytest.raises(ValueError, match="layer must be one of"):
