@@ -136,6 +136,14 @@ def test_a_corner_convolution_is_inverted_from_every_corner(order, size):
     close(log_det[0], slogdet(lambda x: layer(x)[0], x[:1]))
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3, 1, 4, 4), (2, 4, 4, 4)])
+def test_a_corner_convolution_takes_images_alone(shape):
+    layer = build("cinc-conv", 3)
+    for name, call in (("x", layer), ("z", layer.inverse)):
+        with pytest.raises(ValueError, match=f"^CInCConv: {name} must have 4 axes and 3 channels on axis 1"):
+            call(normal(*shape))
+
+
 def test_nanoflow_starts_with_normed_activations_and_adds_without_a_determinant():
     flow, x = build("nanoflow", 4, coupling="additive"), 3 + 2 * normal(8, 4, 4, 3)
     flow.initialize(x)

@@ -138,6 +138,25 @@ def test_steering_moves_a_model_to_what_it_should_do():
     assert torch.equal(model(source), plain)
 
 
+def test_a_shrunk_map_comes_to_the_identity_and_not_beyond():
+    own = nk.LinEAS(2, group_sparsity=1.0)
+    with torch.no_grad():
+        own.weight.copy_(torch.tensor([1.3, 1.0])), own.bias.copy_(torch.tensor([0.0, 0.4]))
+    own.shrink(0.25)
+    torch.testing.assert_close(own.weight, torch.tensor([1.15, 1.0]))
+    torch.testing.assert_close(own.bias, torch.tensor([0.0, 0.2]))
+    for lr in (0.6, 0.1):
+        own.shrink(lr)
+        assert own.weight.tolist() == [1, 1]
+        assert own.bias.tolist() == [0, 0]
+    one = nk.LinEAS(2, sparsity=1.0)
+    with torch.no_grad():
+        one.weight.copy_(torch.tensor([1.3, 0.9])), one.bias.copy_(torch.tensor([-0.1, 0.4]))
+    one.shrink(0.2)
+    torch.testing.assert_close(one.weight, torch.tensor([1.1, 1.0]))
+    torch.testing.assert_close(one.bias, torch.tensor([0.0, 0.2]))
+
+
 def test_steering_acts_in_a_real_generate():
     let_torchvision_load()
     transformers = pytest.importorskip("transformers")

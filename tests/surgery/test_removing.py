@@ -15,6 +15,7 @@ from normkit.optional import library
 from normkit.surgery.flow import Graph
 from normkit.surgery.removal.fading import Fading, Fixed, Tokens
 from normkit.surgery.removal.order import parts
+from normkit.surgery.removal.weaning import Weaning
 
 DIM, WORDS = 8, 11
 
@@ -119,6 +120,11 @@ def test_a_model_goes_on_without_its_layer_norms_at_little_cost(trained):
     assert sum(own) / 4 == pytest.approx(report.after, rel=1e-5)
     assert json.loads(json.dumps(report.to_dict()))["loss"]["after"] == report.after
     assert str(report).endswith(f"with the norms kept, {report.kept:.4f} after as many")
+
+
+def test_the_rate_falls_by_half_a_cosine_to_half_of_what_it_was():
+    plan = Weaning(steps=12, lr=0.8, weight_decay=0.0, auxiliary=0.0)
+    assert [plan.rate(step) for step in (0, 4, 6, 8, 12)] == pytest.approx([0.8, 0.7, 0.6, 0.5, 0.4])
 
 
 def test_an_interrupted_removal_goes_on_to_the_same_end(tmp_path):
