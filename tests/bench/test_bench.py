@@ -526,3 +526,8 @@ def test_where_a_core_is_ahead_shorter_races_are_held(monkeypatch):
     rows = attention.Race(True, "float32", False, 1, None).run([nk.card("lightning")], [128])
     assert held == [128, 64, 32]
     assert [row["overtakes"] for row in rows] == ["45"]
+
+
+def test_a_table_of_rows_of_other_columns_has_unix_lines_and_holes():
+    rows = [{"method": "eln", "seconds": {"normkit": 0.5, "torch": 1.0}}, {"method": "dyt", "bytes": 3}]
+    assert report.csv_text(rows) == "method,seconds: normkit,seconds: torch,bytes\neln,0.5,1.0,\ndyt,,,3\n"

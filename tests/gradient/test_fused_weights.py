@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import normkit as nk
+from normkit.gradient._parts import Parts
 from normkit.optional import let_torchvision_load
 
 let_torchvision_load()
@@ -181,6 +182,21 @@ def test_a_model_of_ones_own_by_its_features(fused):
     assert torch.equal(torch.get_rng_state(), noise)
     assert all(torch.equal(v, state[k]) for k, v in model.state_dict().items())
     assert nk.param_groups(model, "muon", inputs=[torch.randn(1, 20, 8)]).parts == parts
+
+
+@pytest.mark.parametrize(
+    "parts, words",
+    [
+        (Parts(("Q",), (4,), axis=-1), "Q 4; data flow"),
+        (Parts(("Q", "K"), (4, 2), repeats=2), "Q 4 | K 2, 2 times; data flow"),
+        (
+            Parts(GATED, (8, 8), axis=-1, heads=(1, 2), experts=1),
+            "gate 8 | up 8 (2 heads), columns, 1 experts; data flow",
+        ),
+    ],
+)
+def test_parts_are_written_with_all_that_is_known_of_them(parts, words):
+    assert str(parts) == words
 
 
 def test_heads_are_parts_where_that_is_wanted():

@@ -92,6 +92,12 @@ def test_a_placement_that_reaches_inside_is_refused_alone():
         nk.Placement("normformer", 4)
 
 
+def test_a_norm_without_a_gain_is_refused_where_its_gain_would_start_small():
+    norm = lambda dim: nn.LayerNorm(dim, elementwise_affine=False)  # noqa: E731
+    with pytest.raises(ValueError, match=r"starts the norm's gain at 0\.2, but norm=.* has no weight"):
+        nk.TransformerLayer(dim=8, heads=2, hidden=8, depth=2, placement="depth-scaled-sandwich", norm=norm)
+
+
 def test_a_sublayer_that_changes_the_shape_is_named():
     with pytest.raises(ValueError, match=r"sublayer.*\(2, 4\).*\(2, 5\)"):
         nk.Placement("pre-norm", 4)(torch.zeros(2, 4), nn.Linear(4, 5))
