@@ -203,6 +203,18 @@ def test_angles_can_be_learned(pairing):
     assert torch.autograd.gradcheck(lambda x, c, s: rotate(x, (c, s), pairing), (x, *angles))
 
 
+def test_a_hidden_token_has_the_score_zero_under_an_attack_too():
+    module = core("adversarial-attention", 4)
+    with torch.no_grad():
+        module.score.weight.fill_(-15.0)
+        module.hidden.weight.zero_(), module.hidden.bias.fill_(9.0)
+    hidden, mask = draw(1, 3, 4), torch.tensor([[True, True, False]])
+    seen = torch.tensor(-30.0, dtype=torch.float64).exp() / (1 + 2 * math.exp(-30))
+    want = torch.where(mask, seen / (2 * seen + 1e-13), 0)
+    close(module(hidden, mask), want)
+    close(module.perturbed(hidden, mask, torch.zeros(1, 3, dtype=torch.float64)), want)
+
+
 def test_rope_refuses_by_name():
     with pytest.raises(ValueError, match="head_dim"):
         rope(torch.zeros(3, 5))

@@ -10,6 +10,7 @@ import torch
 
 from normkit import cli, create
 from normkit.bench import _authors, _steps, density, manifold, text
+from normkit.text.samples import Task
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,20 @@ def test_words_are_measured_one_thing_after_the_other(monkeypatch, capsys):
     assert [row["entrant"] for row in rows[:3]] == ["the countries", "the cities", "the diagnoses"]
     assert [row["rate"] for row in rows[4:6]] == [200, 200], "a tick for all words"
     assert "rewriting" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:Normalizer.tune")
+def test_each_part_is_measured_by_what_its_mentions_mean():
+    words = ["aspirin", "ibuprofen", "paracetamol", "morphine", "codeine", "warfarin", "heparin", "insulin"]
+    nothing = ["bicycle", "window", "umbrella", "xylophone"]
+    task = Task(
+        {word[:3]: [word, word[::-1]] for word in words}, words + nothing, [[w[:3]] for w in words] + [None] * 4
+    )
+    rows = list(text.accuracy("drugs", task))
+    assert [row["entrant"] for row in rows] == ["ngrams", "aliases", "ensemble"]
+    for row in rows:
+        assert (row["entries"], row["names"], row["mentions"], row["unlinkable"]) == (8, 16, 12, 4)
+        assert row["accuracy@1"] == row["accuracy"] == row["nil_f1"] == 1
 
 
 def test_what_is_held_is_measured_in_a_process_of_its_own(monkeypatch):

@@ -78,6 +78,13 @@ def test_a_norm_of_parts_is_that_of_the_whole(name):
         assert max(each_rank(COUNT, compared, one, many, x, axis)) < 1e-10, axis
 
 
+@pytest.mark.parametrize("axis", [1, 2])
+def test_a_context_that_is_the_mean_of_parts_is_that_of_the_whole(axis):
+    x = torch.randn(2, WIDTH, 5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    one, many = ([build("gcblock", WIDTH, ratio=0.5, pooling="avg") for _ in range(COUNT)] for _ in range(2))
+    assert max(each_rank(COUNT, compared, one, many, x, axis)) < 1e-10
+
+
 def summed():
     """A sum over all ranks, and over groups of one and of all that follow one another, with its gradient."""
     rank, everyone = distributed.get_rank(), distributed.group.WORLD
