@@ -91,3 +91,20 @@ def test_a_model_with_a_reparametrized_layer_is_saved_and_loaded(tmp_path, monke
     again, x = nk.load(f"strangers:build@{tmp_path / 'kept'}"), torch.randn(2, 8)
     assert isinstance(again[1], nk.DyT)
     torch.testing.assert_close(again(x), model.eval()(x))
+
+
+def test_a_norm_in_an_exported_graph_is_named():
+    model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.RMSNorm(8)).eval()
+    (why_not,) = [
+        match.why_not for match in nk.recognize(torch.export.export(model, (torch.ones(2, 8),)).module()).rest.values()
+    ]
+    assert why_not == "its forward calls layer_norm and rms_norm itself, and only a module can be exchanged"
+
+
+def test_a_model_that_was_dispatched_says_what_to_take_off():
+    hooks = pytest.importorskip("accelerate.hooks")
+    model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8))
+    hooks.add_hook_to_module(model[1], hooks.AlignDevicesHook("cpu"))
+    assert "remove_hook_from_submodules" in nk.recognize(model).rest["1"].why_not
+    hooks.remove_hook_from_submodules(model)
+    assert nk.recognize(model).found["1"].name == "layernorm"

@@ -7,17 +7,21 @@ import types
 from typing import Any
 
 from torch import nn
+from torch.fx import GraphModule
 from torch.nn import functional
 
 NORMS = ("layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm", "local_response_norm")
 
 
 def norms(module: nn.Module) -> list[str]:
-    """Return torch's functions of norms that the forward of a module names.
+    """Return torch's functions of norms that the forward of a module names, or a graph calls.
 
     >>> norms(nn.LayerNorm(4)), norms(nn.Linear(4, 4))
     (['layer_norm'], [])
     """
+    if isinstance(module, GraphModule):  # as torch.fx and torch.export make
+        names = {getattr(node.target, "__name__", "").split(".")[0] for node in module.graph.nodes}
+        return [name for name in NORMS if name in names]
     forward = getattr(type(module), "forward", None)
     if not isinstance(forward, types.FunctionType):
         return []

@@ -120,7 +120,7 @@ def _sites(model: nn.Module, widths: Mapping[str, int], where: Where, prove: boo
             if _looks_so(module):
                 findings[name] = match
         elif selects(where, name, module) and (functions := functional.norms(module)):
-            why_not = f"its forward calls {' and '.join(functions)} itself, where a module can be exchanged"
+            why_not = f"its forward calls {' and '.join(functions)} itself, and only a module can be exchanged"
             findings[name] = Match(specimen.kind(module), why_not=why_not)
         for child, part in module.named_children():
             look(f"{name}.{child}" if name else child, part)

@@ -33,7 +33,12 @@ OF_A_PART: Refusals = (
         lambda part: any(getattr(part, hooks, None) for hooks in HOOKS),
         "has hooks, which may change what it computes: take them off before, and put them on afterwards",
     ),
-    (lambda part: {"forward", "__call__"} & vars(part).keys(), "has a forward of its own, put on the instance"),
+    (
+        lambda part: "_hf_hook" in vars(part),
+        "has a hook of accelerate's, as device_map puts it: take it off before, by "
+        "accelerate.hooks.remove_hook_from_submodules(model), and dispatch the model afterwards",
+    ),
+    (lambda part: has_own_forward(part), "has a forward of its own, put on the instance"),
 )
 OF_A_TENSOR: Refusals = (
     (lambda t: t._backward_hooks, "has hooks, which may change its gradient"),
@@ -72,6 +77,12 @@ def is_lazy(module: nn.Module) -> bool:
     return any(
         t is not None and nn.parameter.is_lazy(t) for t in (*module._parameters.values(), *module._buffers.values())
     )
+
+
+def has_own_forward(module: nn.Module) -> bool:
+    """Whether it computes by what was put on the instance; that may be its class's, where a hook was taken off."""
+    own = [vars(module)[name] for name in ("forward", "__call__") if name in vars(module)]
+    return any(getattr(call, "__func__", None) is not type(module).forward for call in own)
 
 
 def refusal(module: nn.Module) -> str | None:
