@@ -107,4 +107,7 @@ def test_a_model_that_was_dispatched_says_what_to_take_off():
     hooks.add_hook_to_module(model[1], hooks.AlignDevicesHook("cpu"))
     assert "remove_hook_from_submodules" in nk.recognize(model).rest["1"].why_not
     hooks.remove_hook_from_submodules(model)
+    other = nn.Sequential(nn.LayerNorm(8), nn.LayerNorm(8))
+    other[0].forward = other[1].forward
+    assert "put on the instance" in nk.recognize(other).rest["0"].why_not
     assert nk.recognize(model).found["1"].name == "layernorm"

@@ -8,6 +8,7 @@ import inspect
 import io
 import math
 import random
+import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -82,7 +83,7 @@ def is_lazy(module: nn.Module) -> bool:
 def has_own_forward(module: nn.Module) -> bool:
     """Whether it computes by what was put on the instance; that may be its class's, where a hook was taken off."""
     own = [vars(module)[name] for name in ("forward", "__call__") if name in vars(module)]
-    return any(getattr(call, "__func__", None) is not type(module).forward for call in own)
+    return any(call != types.MethodType(type(module).forward, module) for call in own)
 
 
 def refusal(module: nn.Module) -> str | None:
