@@ -67,6 +67,13 @@ def test_a_norm_called_as_a_function_is_named():
     assert list(seen.found) == ["0.layer_norm", "1.layer_norm"]
 
 
+def test_norms_in_a_row_are_a_table_as_a_model_is():
+    parts = nk.recognize(nn.Sequential(nn.LayerNorm(8), nn.ReLU(), nn.BatchNorm1d(8)))
+    assert {name: match.name for name, match in parts.found.items()} == {"0": "layernorm", "2": "batchnorm"}
+    assert nk.recognize(nn.Sequential(nn.LayerNorm(8))).name == "layernorm"
+    assert nk.recognize(nn.ReLU()) is None
+
+
 def test_what_was_not_measured_is_empty_in_the_table():
     class InFloat32(nn.LayerNorm):
         def forward(self, x):

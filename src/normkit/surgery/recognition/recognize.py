@@ -28,9 +28,9 @@ def recognize(module: nn.Module, example: Any = None, *, prove: bool = False) ->
     norm of the catalogue. So does a module that as a whole is a router of experts, mhc's head or a connection of mhc;
     the ``module`` of such a match returns the weights of reading, mixing and writing. Norms that adapt by a matrix of
     their own are wholes too. Of attention with a gate or a sink, ``module`` is the core. The norms within those are
-    sites as well. A model gives the table of all its sites. Nothing is done to either: copies are probed. What was
-    probed before, of the same source and configuration, is not probed again, nor are classes that are known; each match
-    says how it was recognized.
+    sites as well. A model gives the table of all its sites, and so does what is no norm but made of parts. Nothing is
+    done to either: copies are probed. What was probed before, of the same source and configuration, is not probed
+    again, nor are classes that are known; each match says how it was recognized.
 
     Args:
         module: a module, or a model.
@@ -48,7 +48,10 @@ def recognize(module: nn.Module, example: Any = None, *, prove: bool = False) ->
     whole = examine_whole(module)
     if whole is not None:
         return whole
-    return table(module, example, prove) if is_model(module) else examine(module, prove=prove) or None
+    match = None if is_model(module) else examine(module, prove=prove)
+    if match:
+        return match
+    return table(module, example, prove) if is_model(module) or any(module.children()) else None
 
 
 def table(model: nn.Module, example: Any = None, prove: bool = False) -> Recognized:
