@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import normkit as nk
+from threads import each_rank
 
 
 class ChannelsFirst(nn.Module):
@@ -118,3 +119,14 @@ def test_a_model_that_was_dispatched_says_what_to_take_off():
     other[0].forward = other[1].forward
     assert "put on the instance" in nk.recognize(other).rest["0"].why_not
     assert nk.recognize(model).found["1"].name == "layernorm"
+
+
+def test_a_sharded_model_says_that_it_is_wanted_as_it_was_before():
+    def sharded():
+        mesh = torch.distributed.init_device_mesh("cpu", (1,))
+        return nk.recognize(
+            torch.distributed.fsdp.fully_shard(nn.Sequential(nn.Linear(8, 8), nk.RMSNorm(8)), mesh=mesh)
+        )
+
+    (seen,) = each_rank(1, sharded)
+    assert seen.rest["1"].why_not == "weight is a DTensor: hand in the model as it was before it was sharded"
