@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 from trainings import decoder, language, mlp, points
@@ -138,7 +139,20 @@ def run(model, batches, optimizer, steps=80):
     return seen
 
 
+def digits(step):
+    images, labels = load_digits(return_X_y=True)
+    chosen = torch.randint(len(labels), (64,), generator=torch.Generator().manual_seed(step))
+    return torch.tensor(images / 16, dtype=torch.float32)[chosen], torch.tensor(labels)[chosen]
+
+
+def normed():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(64, 32), nn.LayerNorm(32), nn.ReLU(), nn.Linear(32, 10))
+
+
 RATES = {
+    "SGD 10 before a norm": (lambda p: torch.optim.SGD(p, lr=10.0), normed, digits),
+    "SGD 30 before a norm": (lambda p: torch.optim.SGD(p, lr=30.0), normed, digits),
     "SGD .5 with momentum": (lambda p: torch.optim.SGD(p, lr=0.5, momentum=0.9), lambda: mlp(4, gain=2.0), points),
     "SGD 10 with momentum": (lambda p: torch.optim.SGD(p, lr=10.0, momentum=0.9), mlp, points),
     "SGD 100": (lambda p: torch.optim.SGD(p, lr=100.0), mlp, points),

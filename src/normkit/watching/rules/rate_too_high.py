@@ -25,11 +25,16 @@ TRIAL = LOSS_AFTER_STEPS._replace(
 def find(history: History) -> Iterator[Finding]:
     """Ask for both: long steps of many matrices, and harm that came after the first of them.
 
-    Long steps alone may be meant, and a loss that stands still alone has other causes as well.
+    Long steps alone may be meant, and a loss that stands still alone has other causes as well. One sample of them does
+    where numbers were lost, and where it is the first before a loss that diverged, or units that died and nothing that
+    was learned: large weights hide the steps behind it.
     """
     lost = [finding.since for finding in not_a_number.find(history)]
     ratios = large_updates.ratios(history, 1 if lost else large_updates.TIMES)
-    long = sorted((n for n, ratio in ratios.items() if ratio > large_updates.RATIO), key=lambda n: -ratios[n])
+    long = _long(ratios)
+    if not long and ([*loss_diverges.find(history)] or _died(history, history.steps[0])):
+        ratios = large_updates.at_first(history)
+        long = _long(ratios)
     if not long or len(long) < SHARE * len(ratios):
         return
     since = min(large_updates.first_step(history, name) for name in long)
@@ -51,6 +56,15 @@ def find(history: History) -> Iterator[Finding]:
         margin=ratios[long[0]] / large_updates.RATIO,
         remedies=(Remedy("a lower rate", f'for group in optimizer.param_groups: group["lr"] /= {number(lower)}'),),
     )
+
+
+def _long(ratios: dict[str, float]) -> list[str]:
+    return sorted((n for n, ratio in ratios.items() if ratio > large_updates.RATIO), key=lambda n: -ratios[n])
+
+
+def _died(history: History, since: int) -> bool:
+    """Whether units died after a step, of a training that has learned nothing."""
+    return not large_updates.learns(history) and any((dead.since or 0) > since for dead in dead_units.find(history))
 
 
 def _harm(history: History, since: int) -> Iterator[str]:
