@@ -15,6 +15,7 @@ from normkit.watching.trials import LOSS_AFTER_STEPS
 
 SHARE = 0.25
 """Of the matrices: a single one with long steps has a rate, or a start, of its own, and that is another finding."""
+HALF = 0.5  # of a matrix: one that is moved so far, time and again, takes a loss along
 GROWN = 10.0  # times what blocks gave at the first sample; healthy trainings stay below five
 NEEDS = Needs("the learning rate is too high", ("update", LOSS), samples=large_updates.TIMES)
 TRIAL = LOSS_AFTER_STEPS._replace(
@@ -31,11 +32,13 @@ def find(history: History) -> Iterator[Finding]:
     """
     lost = [finding.since for finding in not_a_number.find(history)]
     ratios = large_updates.ratios(history, 1 if lost else large_updates.TIMES)
-    long = _long(ratios)
-    if not long and ([*loss_diverges.find(history)] or _died(history, history.steps[0])):
+    long, diverged = _long(ratios), bool([*loss_diverges.find(history)])
+    if not long and (diverged or _died(history, history.steps[0])):
         ratios = large_updates.at_first(history)
         long = _long(ratios)
-    if not long or len(long) < SHARE * len(ratios):
+    if not long:
+        return
+    if len(long) < SHARE * len(ratios) and not (diverged and ratios[long[0]] > HALF):
         return
     since = min(large_updates.first_step(history, name) for name in long)
     harm = [*_harm(history, since), *("numbers overflowed" for step in lost if (step or 0) > since)]
