@@ -184,6 +184,27 @@ def test_a_model_of_ones_own_by_its_features(fused):
     assert nk.param_groups(model, "muon", inputs=[torch.randn(1, 20, 8)]).parts == parts
 
 
+class ByKeyword(nn.Module):
+    """Attention whose fused weight is a keyword of its product."""
+
+    def __init__(self, product):
+        super().__init__()
+        self.product, self.first, self.fused = product, nn.Linear(8, 8), nn.Linear(8, 24)
+        self.out, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        q, k, v = self.product(self.first(x).flatten(0, 1), self.fused.weight).chunk(3, -1)
+        return self.last(self.out((q @ k.mT).softmax(-1) @ v))
+
+
+@pytest.mark.parametrize(
+    "product", [lambda x, w: F.linear(x, weight=w), lambda x, w: torch.addmm(x.new_zeros(24), x, mat2=w.mT)]
+)
+def test_a_weight_that_is_given_by_its_keyword_is_divided_too(product):
+    parts = nk.param_groups(ByKeyword(product), "muon").parts
+    assert parts["fused.weight"].labels == ("Q", "K", "V")
+
+
 @pytest.mark.parametrize(
     "parts, words",
     [

@@ -48,6 +48,18 @@ def test_a_stack_is_its_matrices_and_a_kernel_a_matrix():
     torch.testing.assert_close(kernel.detach().flatten(1), flat.detach())
 
 
+@pytest.mark.parametrize("shape", [(3, 4, 6), (3, 6, 4)])
+def test_a_power_of_singular_values_is_taken_of_each_matrix_of_a_stack_by_its_own_length(shape):
+    stack = learned(*shape)
+    stack.grad *= torch.tensor([1.0, 10.0, 100.0]).view(3, 1, 1)
+    apart = [nn.Parameter(x.detach().clone()) for x in stack]
+    for x, g in zip(apart, stack.grad, strict=True):
+        x.grad = g.clone()
+    for given in ([stack], apart):
+        nk.DynMuon(given, p=0.25, ns_dtype=None).step()
+    torch.testing.assert_close(stack.detach(), torch.stack(apart).detach())
+
+
 def test_large_tensors_in_any_layout_get_the_step_of_torch():
     shapes = [(3 * _optimizer._entries() + 7,), (40, 3, 33, 33)]
     mine = [learned(*shape) for shape in shapes]
@@ -109,6 +121,13 @@ def test_the_threads_of_the_machine_share_a_block_of_work(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     _optimizer.entrywise(lambda xs: lengths.append(xs[0].numel()), [torch.zeros(10 * _optimizer.BLOCK)])
     assert lengths == [3 * _optimizer.BLOCK] * 3 + [_optimizer.BLOCK]
+
+
+@pytest.mark.parametrize("columns, rows", [(1, [6, 2]), (2, [3, 3, 2]), (7, [1] * 8)])
+def test_blocks_of_rows_are_as_large_as_the_cache_allows(columns, rows, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    monkeypatch.setattr(_optimizer, "BLOCK", 2)
+    assert [len(x) for (x,) in _optimizer.by_rows(torch.zeros(8, columns))] == rows
 
 
 def test_what_does_not_fit_is_named_and_nothing_is_half_applied():
