@@ -6,8 +6,9 @@ from torch import nn
 from torch.nn import functional as F
 from trainings import decoder, language, train
 
-from normkit.watching.signals import attention
+from normkit.watching.signals import attention, selection_bias
 from normkit.watching.signals.routing import shares
+from normkit.watching.signals.signal import Call
 
 
 def mixture(router="gpt-oss-router:experts=8,top_k=2", **options):
@@ -106,6 +107,14 @@ def test_the_drift_of_a_selection_bias(drift):
     if findings:
         assert "spans" in findings[0].evidence
         assert "it began at 0.8" in findings[0].evidence
+
+
+def test_a_selection_bias_that_is_a_parameter_is_read_without_its_gradient():
+    router = nn.Module()
+    router.e_score_correction_bias = nn.Parameter(torch.tensor([1.0, 0.0, -2.0]))
+    spread = selection_bias.read(Call(router, None, None, -1))
+    assert spread.tolist() == [3.0]
+    assert not spread.requires_grad
 
 
 def test_the_bias_of_a_router_whose_scores_have_no_bound_is_not_judged():

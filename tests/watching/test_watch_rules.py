@@ -705,6 +705,18 @@ def test_the_large_feature_of_a_table_is_named_and_not_all_of_it_divided():
     assert "x.mean(0)" in finding.remedies[0].line
 
 
+def test_only_a_norm_before_the_first_layer_takes_away_the_scale_of_data():
+    def batches(step):
+        x, y = points(step)
+        return 50 + x, y
+
+    behind, before = mlp(norm="layernorm"), nn.Sequential(nn.BatchNorm1d(8), *mlp(norm="layernorm"))
+    _, seen = train(behind, batches, steps=10)
+    assert "first layer is drawn for 0 and 1" in found(seen, "data-scale").evidence
+    _, seen = train(before, batches, steps=10)
+    assert absent(seen, "data-scale")
+
+
 def test_samples_that_are_all_the_same():
     def batches(step):
         x, y = points(step)
