@@ -516,6 +516,14 @@ def test_a_column_with_little_to_say_goes(tmp_path):
     assert "steps to a's loss" in [column.title for column in tables.columns_of(report.summary(tmp_path))]
 
 
+def test_the_row_of_the_baseline_is_bold_in_a_terminal(tmp_path):
+    synthetic_logs.comparison(tmp_path, {"a": 0.0, "b": -0.3}, seeds=3)
+    rows = report.summary(tmp_path)
+    [table] = report.rich_table(rows).renderables
+    styles = {row.variant: drawn.style for row, drawn in zip(rows, table.rows, strict=True)}
+    assert styles == {"a": "bold", "b": None}
+
+
 def test_an_axis_shows_the_end_rather_than_the_first_steps(whole):
     low, high = figures.curves(report.load(whole))["layout"]["yaxis"]["range"]
     assert 1 < low < 2.5 < high < 6  # the first logged loss is above 6

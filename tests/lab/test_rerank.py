@@ -10,6 +10,7 @@ import torch
 import normkit as nk
 from normkit import cli
 from normkit.inference.hubness import counted
+from normkit.lab.rerank import right_items
 
 
 @pytest.fixture
@@ -132,6 +133,24 @@ def test_a_truth_that_is_none_is_named(tables, truth, why, capsys):
     np.save("truth.npy", truth)
     assert cli.main(["rerank", "q.npy", "g.npy", "--bank", "b.npy", "--truth", "truth.npy"]) == 2
     assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["truth.txt", "missing.npy"])
+def test_a_file_that_holds_no_truth_is_named_with_its_option(tables, name, capsys):
+    Path("truth.txt").write_text("0 1 2")
+    assert cli.main(["rerank", "q.npy", "g.npy", "--bank", "b.npy", "--truth", name]) == 2
+    assert f"rerank: --truth must be an .npy that is there, not {name}" in capsys.readouterr().err
+
+
+def test_the_first_and_the_last_item_may_be_right_and_none_beside_them(tmp_path):
+    name = str(tmp_path / "truth.npy")
+    for places, allowed in (([0, 2], True), ([-1, 2], True), ([-2, 2], False), ([0, 3], False)):
+        np.save(name, np.array(places))
+        if allowed:
+            assert right_items(name, 2, 3).flatten().tolist() == places
+        else:
+            with pytest.raises(ValueError, match=r"--truth must lie in -1 .. 2"):
+                right_items(name, 2, 3)
 
 
 def test_csls_is_found_by_its_name(capsys):

@@ -11,7 +11,7 @@ import transformers
 from helpers import settings, trained
 from PIL import Image
 
-from normkit.lab.plan import data, measures, optimizers, samples, tasks
+from normkit.lab.plan import data, measures, models, optimizers, samples, tasks
 from normkit.lab.plan.plan import Run
 from normkit.lab.plan.variants import Variant
 
@@ -319,6 +319,11 @@ def test_known_models_learn_own_rows_of_tokens(model, tmp_path, monkeypatch):
     own(monkeypatch, rows=torch.utils.data.DataLoader(rows, 8, shuffle=True))
     given = {} if model == "decoder" else {"model": saved("causal", tmp_path)}
     learns(tmp_path, Variant("v"), data="own:rows", steps=30, **given)
+
+
+def test_a_layer_of_one_output_starts_by_its_inputs_as_others_do():
+    model = models.same_start(torch.nn.Sequential(torch.nn.Linear(4096, 1), torch.nn.Linear(4096, 2)), 1)
+    assert [layer.weight.std().item() for layer in model] == pytest.approx([1 / 64] * 2, rel=0.05)
 
 
 def test_a_permuted_start_has_other_numbers_of_the_same_law():
