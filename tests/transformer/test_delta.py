@@ -133,6 +133,16 @@ def test_a_gate_that_is_closed_hides_what_its_core_returns():
     assert not torch.equal(nk.Decoder(vocab=17, dim=12, depth=1, heads=2).layer(0).attention(x), attention(x))
 
 
+@pytest.mark.parametrize("given, has", [(None, True), (False, False), (True, True)])
+def test_the_output_has_a_bias_as_the_other_maps_have_unless_one_is_named(given, has):
+    maps = dict(Attention(8, 2, bias=True, output_bias=given).named_children())
+    assert {name: maps[name].bias is not None for name in ("query", "key", "value", "output")} == {
+        **dict.fromkeys(("query", "key", "value"), True),
+        "output": has,
+    }
+    assert (Attention(8, 2, output_bias=given).output.bias is not None) == bool(given)
+
+
 def test_only_the_first_features_of_a_head_are_turned():
     torch.manual_seed(0)
     model = nk.Decoder(vocab=17, dim=16, depth=1, heads=2, rotary_dim=4, query_key_norm="head", norm="rmsnorm")
