@@ -464,6 +464,20 @@ def test_a_call_of_seconds_is_warmed_once():
     assert len(count) == 2
 
 
+@pytest.mark.parametrize(
+    "seconds, calls", [(timing.LONG, timing.WARM_UP + 2), (1.1 * timing.LONG, 3), (timing.LONGEST, 3)]
+)
+def test_warming_up_ends_after_a_second_call_that_is_longer_than_the_bound(seconds, calls):
+    clock, count = Clock(), []
+
+    def call():
+        count.append(0)
+        clock.now += seconds
+
+    timing.race({"a": Entrant(call)}, repeats=1, clock=clock)
+    assert len(count) == calls
+
+
 # ---- attention at growing lengths ----
 
 ATTENTION = ["bench", "--room", "attention", "--repeats", "1", "--sizes", "32,16"]

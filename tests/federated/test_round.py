@@ -294,3 +294,13 @@ def test_fedloge_joins_the_rows_of_a_bias_and_of_a_matrix_by_their_classes():
     want = torch.tensor([(3 * 1.0 + 1 * 2.0) / 4, 2.0])
     torch.testing.assert_close(joined["b"], want)
     torch.testing.assert_close(joined["w"], want[:, None].expand(2, 3).contiguous())
+
+
+def test_fedloge_weighs_by_shares_that_are_no_whole_numbers_without_rounding_them():
+    state = {"w": torch.ones(1, 1, dtype=torch.float64)}
+    updates = [
+        GOOD["a"]._replace(state={"w": number * state["w"]}, samples=share, numbers={"classes": [1]})
+        for number, share in ((1.0, 0.1), (2.0, 0.3))
+    ]
+    joined = fedloge.by_class(updates, state, classifier=["w"])
+    assert joined["w"].item() == pytest.approx(1.75, abs=1e-14)

@@ -320,3 +320,20 @@ def test_the_level_of_sar_averages_the_entropies_uphill():
         adapter(x)
         assert 0 < sure.sum() < 16
         assert adapter.level == pytest.approx(level, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "label, draw, held",
+    [
+        (2, (0.0, 0.4, 0.0), [1, 2, 3, 4]),
+        (2, (0.0, 0.6, 0.0), [0, 1, 3, 4]),
+        (2, (0.0, 0.9, 0.9), [0, 1, 2, 4]),
+        (1, (0.6, 0.0, 0.0), [0, 1, 3, 4]),
+        (1, (0.7, 0.0, 0.0), [0, 1, 2, 3]),
+    ],
+)
+def test_every_class_that_is_among_the_largest_may_give_up_a_place_of_a_memory(label, draw, held):
+    draws = torch.zeros(5, 3)
+    draws[-1] = torch.tensor(draw)
+    rows = nk.prediction_balanced_reservoir(torch.tensor([0, 0, 1, 1, label]), draws, capacity=4, classes=3)
+    assert rows[-1].tolist() == held
