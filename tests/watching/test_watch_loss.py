@@ -150,6 +150,14 @@ def normed():
     return nn.Sequential(nn.Linear(64, 32), nn.LayerNorm(32), nn.ReLU(), nn.Linear(32, 10))
 
 
+def saturated():
+    torch.manual_seed(0)
+    layers = [part for _ in range(4) for part in (nn.Linear(64, 64), nn.Tanh())]
+    for layer in layers[::2]:
+        layer.weight.data *= 60
+    return nn.Sequential(*layers, nn.Linear(64, 10))
+
+
 RATES = {
     "SGD 10 before a norm": (lambda p: torch.optim.SGD(p, lr=10.0), normed, digits),
     "SGD 30 before a norm": (lambda p: torch.optim.SGD(p, lr=30.0), normed, digits),
@@ -169,6 +177,13 @@ def test_a_rate_that_is_too_high_is_named_first(name):
     assert diagnosis[0].since <= 5
     assert {finding.cause for finding in diagnosis[1:]} == {"rate-too-high"}
     assert f"follows from: {diagnosis[0].title}" in str(diagnosis)
+
+
+def test_a_rate_that_moves_the_head_alone_by_most_of_its_length_is_named_first():
+    model = saturated()
+    diagnosis = run(model, digits, torch.optim.SGD(model.parameters(), lr=100.0)).diagnosis()
+    assert [finding.rule for finding in diagnosis][:2] == ["rate-too-high", "loss-diverges"]
+    assert diagnosis[0].where == ("8.weight",)
 
 
 def test_what_it_names_helps():
