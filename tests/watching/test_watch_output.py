@@ -14,6 +14,7 @@ from trainings import decoder, language, mlp, points, run_lines
 import normkit as nk
 from normkit.watching import load, onset
 from normkit.watching.diagnosis import diagnose
+from normkit.watching.signals import output
 
 
 def run(model, make=None, *, steps=80, feed=None, loss=F.cross_entropy, after=None, **options):
@@ -87,6 +88,17 @@ def test_rows_that_are_sure_beyond_rounding_count_as_right(ignored):
     assert series(seen, "loss_scale")[0] == pytest.approx(1, rel=1e-4)
     assert series(seen, "cross_entropy")[0] == pytest.approx(loss.item(), rel=1e-4)
     assert series(seen, "accuracy")[0] == pytest.approx((8 - ignored) / (12 - ignored), rel=1e-4)
+
+
+@pytest.mark.parametrize("sure, ignored, counted", [(2, 1, 0), (3, 2, 0), (3, 1, 3), (2, 0, 2)])
+def test_sure_rows_of_which_half_were_ignored_are_left_out_of_the_loss(sure, ignored, counted):
+    """All of them count or none, as each looks like the others: more than half must have counted."""
+    scores = torch.cat([torch.tensor([[1.0, 2.0, 0.5], [0.0, 1.0, 3.0], [2.0, 0.0, 1.0]]), torch.zeros(sure, 3)])
+    scores[3:, 1] = 300.0
+    y = torch.tensor([0, 1, 2, *[1] * sure])
+    slope = (scores.softmax(1) - torch.eye(3)[y]) / (3 + sure - ignored)
+    target = output._of(scores, slope, 3.0 + sure)
+    assert target.live.tolist() == [True] * (3 + counted) + [False] * (sure - counted)
 
 
 def test_another_loss_is_not_taken_for_one():

@@ -16,7 +16,15 @@ from trainings import decoder, language, mlp, pictures, points, run_lines, train
 import normkit as nk
 from normkit import watching
 from normkit.watching.history import History
-from normkit.watching.rules import half_headroom, outlying_batch, residual_growth, small_batch, stalled_weights
+from normkit.watching.rules import (
+    half_headroom,
+    idle_blocks,
+    loss_spikes,
+    outlying_batch,
+    residual_growth,
+    small_batch,
+    stalled_weights,
+)
 from normkit.watching.store import MEAN, Store
 
 SGD = torch.optim.SGD
@@ -469,6 +477,17 @@ def test_idle_blocks():
     assert late(well) < late(ill)
 
 
+def test_a_model_without_an_embedding_gets_advice_against_idle_blocks_that_is_named_and_not_run():
+    history = SimpleNamespace(
+        facts={"groups": ["a"], "classes": {"0": "Linear"}},
+        late={"cosine": {"0": 0.9999}, "input_rms": {"0": 3.0}}.get,
+        since=lambda *_: 1,
+    )
+    [finding] = idle_blocks.find(history)
+    assert names(finding) == ["a norm after the embedding"]
+    assert [(remedy.runs, "embedding_norm=True" in remedy.line) for remedy in finding.remedies] == [(False, True)]
+
+
 def test_half_headroom():
     def loud():
         model = decoder()
@@ -763,6 +782,13 @@ def test_a_hard_sample_in_a_loss_that_is_nearly_none_is_no_spike():
     assert losses[59] > 10 * losses[58], "there is one"
     assert absent(seen, "loss-spikes")
     assert absent(seen, "gradient-spikes")
+
+
+@pytest.mark.parametrize("peak, spikes", [(2.05, 0), (2.15, 1)])
+def test_a_spike_is_at_least_half_as_high_as_the_loss_began(peak, spikes):
+    read = {"loss": [4.0, *[0.1] * 7], "loss_peak": [4.0, *[0.1] * 6, peak], "classes": [math.nan] * 8}
+    history = SimpleNamespace(steps=list(range(1, 9)), series=lambda _, what: np.array(read[what]))
+    assert len(list(loss_spikes.find(history))) == spikes
 
 
 def test_a_frozen_layer_of_a_model_that_was_trained_is_not_certain():
