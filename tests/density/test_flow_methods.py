@@ -133,6 +133,21 @@ def test_a_base_of_another_temperature_is_weighed_as_its_energy_says():
     close(hot.double()(x, z, uniform).accepted, plain.double()(x, z, uniform).accepted)
 
 
+def test_a_flow_whose_inverse_gives_points_alone_has_the_same_density():
+    both, z = affine(1.7, -1.0), normal(5, 1)
+
+    class Points(torch.nn.Module):
+        def forward(self, x):
+            return both(x)
+
+        def inverse(self, z):
+            return (z - both(0 * z)[0]) / 1.7
+
+    pulled = nk.create("neutra", Points(), energy=lambda x: x.square().sum(1) / 2)(z)
+    close(both(pulled.x)[0], z)
+    close(pulled.log_prob, -math.log(1.7) - pulled.x.square().sum(1) / 2)
+
+
 def test_own_networks_of_a_free_form_flow_take_one_row_expanded():
     torch.manual_seed(0)
     flow = nk.FreeFormFlow(3, latent=3, encode=torch.nn.Linear(3, 3), decode=torch.nn.Linear(3, 3))

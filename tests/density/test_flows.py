@@ -191,6 +191,16 @@ def test_plans_of_unlike_sizes_and_of_a_small_entropy_are_the_cheapest():
     assert [value.shape for value in pairs(source, data)] == [(4, 2), (4, 2)]
 
 
+def test_points_that_are_all_one_have_a_plan_with_a_cost_divided_by_the_largest():
+    pytest.importorskip("scipy")
+    points = torch.ones(3, 2)
+    plan = nk.create("ot-cfm", normalize_cost=True).plan(points, points)
+    assert torch.equal(plan.sum(0), torch.full((3,), 1 / 3))
+    assert torch.equal(plan.sum(1), torch.full((3,), 1 / 3))
+    even = nk.create("ot-cfm", method="sinkhorn", normalize_cost=True).plan(points, points)
+    close(even, torch.full((3, 3), 1 / 9))
+
+
 def test_a_chain_of_mala_samples_its_target():
     x, steps = normal(2000, 1), 60
     noise, uniform = normal(steps, 2000, 1, seed=1), torch.rand(steps, 2000, dtype=torch.float64)
