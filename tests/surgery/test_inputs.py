@@ -5,6 +5,7 @@ import torch
 
 from normkit.surgery.recognition.inputs import FEW, NUMBERS, Shape, draw, shapes, smaller
 from normkit.surgery.recognition.probe import _far
+from normkit.surgery.recognition.search import _whole
 
 
 @pytest.mark.parametrize("name", NUMBERS)
@@ -64,3 +65,14 @@ def test_a_result_is_as_far_off_above_as_below(off):
     want = torch.tensor([[1.0, -2.0], [4.0, 2.0]])
     assert _far(want + off, want, (-1,)) == 0.25
     assert _far(want[:1], want, (-1,)) == float("inf")
+
+
+def test_tokens_are_what_a_norm_is_for_that_takes_images_too_and_matrices_alone_are_not():
+    matrix, tokens = Shape((24, 8), True, (8,)), Shape((6, 4, 8), True, (8,))
+    image = Shape((6, 8, 4, 7), False, (8,))
+    assert _whole([matrix, tokens], [matrix, tokens, image])
+    assert _whole([image], [matrix, tokens, image])
+    assert not _whole([matrix], [matrix, tokens])
+    assert not _whole([matrix], [matrix, image])
+    assert _whole([matrix], [matrix])
+    assert not _whole([], [matrix])

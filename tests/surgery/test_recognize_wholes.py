@@ -16,7 +16,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.optional import let_torchvision_load
-from normkit.surgery.recognition import wholes
+from normkit.surgery.recognition import altup, wholes
 from normkit.surgery.recognition.wholes import examine_whole
 
 LISTS = (near_misses_routers, near_misses_gates, near_misses_adaptive, near_misses_modulated, near_misses_altup)
@@ -78,6 +78,14 @@ def test_a_linear_map_or_one_of_ours_is_none():
     assert examine_whole(nk.create("router", 8, 6, top_k=2)) is None
     with torch.device("meta"):
         assert examine_whole(near_misses_routers.Router()) is None
+
+
+@pytest.mark.parametrize("most, looked_at", [(30, True), (29, False)])
+def test_updates_of_a_large_model_or_without_numbers_are_not_copied(most, looked_at, monkeypatch):
+    monkeypatch.setattr(altup, "MOST", most)
+    assert altup.may_be(made(near_misses_altup.Updates)) is looked_at
+    with torch.device("meta"):
+        assert not altup.may_be(near_misses_altup.Updates())
 
 
 CLASSES = {
