@@ -8,6 +8,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.gradient import _matrices, _optimizer, agc, grand
+from normkit.kinds import OPTIMIZER
 
 RATE = 0.05
 
@@ -287,6 +288,14 @@ def test_a_number_is_a_parameter_too():
     scale = learned()
     nk.StableSPAM([scale]).step()
     assert scale.isfinite()
+
+
+def test_examples_of_an_optimizer_are_the_same_numbers_whatever_the_default_device():
+    want = OPTIMIZER.subject(nk.card("lion"))
+    with torch.device("meta"):
+        got = OPTIMIZER.subject(nk.card("lion"))
+    torch.testing.assert_close(got.inputs, want.inputs, rtol=0, atol=0)
+    torch.testing.assert_close(dict(got.learned), dict(want.learned), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("base", ["Muon", "normuon"])

@@ -97,6 +97,15 @@ def plain():
         same(basis, x[: min(x.shape), : min(x.shape)])
 
 
+def apart():
+    """Plain tensors are each rank's own unless it says that they are the same on all."""
+    mine = [numbers(3, 4 + n, seed=distributed.get_rank()) for n in range(2)]
+    for x, basis in zip(mine, _sharded.shared_bases(mine, lambda y: y @ y.mT), strict=True):
+        same(basis, x @ x.mT)
+    for x, result in zip(mine, _sharded.shared_out(mine, lambda own: [2 * y for y in own]), strict=True):
+        same(result, 2 * x)
+
+
 def steps_of_stacks():
     """Scion's steps of kernels of one axis, whole and in parts, which it does not share out as stacks of matrices."""
     from torch.distributed.tensor import distribute_tensor, init_device_mesh
@@ -112,7 +121,7 @@ def steps_of_stacks():
         same(many.detach(), one.detach())
 
 
-@pytest.mark.parametrize("task", [lengths, sizes, parts, bases, plain, steps_of_stacks])
+@pytest.mark.parametrize("task", [lengths, sizes, parts, bases, plain, apart, steps_of_stacks])
 def test_ranks_find_what_one_process_does(task):
     each_rank(4, task)
 
