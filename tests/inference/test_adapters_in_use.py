@@ -90,3 +90,8 @@ def test_delta_takes_nothing_of_a_trained_models_statistics():
     torch.testing.assert_close(adapter(x), want)
     adapter.reset()
     torch.testing.assert_close(adapter(x), want)
+
+
+def test_note_refuses_a_temperature_of_zero_which_divides_all_answers():
+    with pytest.raises(ValueError, match=r"NOTE: temperature must lie in \(0.0, inf\], not 0.0"):
+        nk.NOTE(small_network(), temperature=0.0)

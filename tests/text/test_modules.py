@@ -29,6 +29,13 @@ def test_linear_reads_the_mean_of_the_words_that_are_there(phrases):
     torch.testing.assert_close(module(words, lengths)[1], module.out(words[1, :2].mean(0)))
 
 
+def test_one_node_for_many_phrases_is_refused_by_the_loss_and_not_compared_with_each():
+    module, predicted = nk.create("phrase-to-node", 4, 6), torch.randn(3, 6)
+    assert module.loss(predicted, -2 * predicted).item() == pytest.approx(2)
+    with pytest.raises(ValueError, match=r"node must have shape \(3, 6\), but its shape is \(1, 6\)"):
+        module.loss(predicted, predicted[:1])
+
+
 def test_a_span_without_tokens_is_left_out_of_the_loss():
     torch.manual_seed(0)
     module = nk.create("span-subtype-classifier", 4, 3, {"part": 2}, adjacent=True)
