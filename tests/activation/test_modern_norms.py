@@ -324,6 +324,8 @@ def test_tapernorm_without_a_batch_is_not_calibrated():
 
 def test_the_gate_of_tapernorm_goes_down_half_a_cosine():
     assert [nk.TaperNorm.gate_at(step, 100, 200) for step in (0, 100, 150, 200, 900)] == [1, 1, 0.5, 0, 0]
+    assert [nk.TaperNorm.gate_at(step, 30, 200) for step in (0, 30, 115, 200)] == [1, 1, 0.5, 0]
+    assert [nk.TaperNorm.gate_at(step, 50, 150) for step in (0, 50, 100, 150)] == [1, 1, 0.5, 0]
     with pytest.raises(ValueError, match="end must be at least 201"):
         nk.TaperNorm.gate_at(5, 200, 200)
 

@@ -161,6 +161,14 @@ def test_every_point_of_a_codebook_is_the_mean_of_its_cell(dim, bits):
     assert (points == -points[::-1]).all()
 
 
+@pytest.mark.parametrize("inner", [False, True])
+def test_vectors_shorter_than_one_are_coded_as_long_ones(inner):
+    module, x = nk.TurboQuant(16, bits=3, inner=inner).double(), numbers(5, 16)
+    coded, small = module(x), module(x / 1024)
+    assert torch.equal(small.indices, coded.indices)
+    torch.testing.assert_close(1024 * small.y, coded.y)
+
+
 def test_a_codebook_of_eight_bits_takes_few_integrals(monkeypatch):
     calls, cells = [], codebook.cells
     monkeypatch.setattr(codebook, "cells", lambda cuts, dim: calls.append(dim) or cells(cuts, dim))
