@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from normkit.claims import engine, noise, shelf
 from normkit.claims.activation import rmsnorm
+from normkit.claims.density import _wells
 from normkit.claims.engine import FAILS, HOLDS, UNDECIDED
 from normkit.claims.residual import widenet
 
@@ -110,6 +111,14 @@ def test_the_formulas_that_are_timed_are_those_of_torch():
 def test_the_gains_of_passes_that_share_their_layers_part():
     torch.manual_seed(0)
     assert widenet.variation(0) > 0.05
+
+
+def test_the_correlation_time_counts_small_correlations_too(monkeypatch):
+    """Sides that change with a chance of 1/4 agree by 1/2, 1/4, .. after 1, 2, .. steps: 3 in all."""
+    torch.manual_seed(0)
+    monkeypatch.setattr(_wells, "CHAINS", 4000)
+    flip = lambda x: torch.where(torch.rand(len(x), 1) < 0.25, -x, x)  # noqa: E731
+    assert _wells.correlation_time(flip) == pytest.approx(3, abs=0.15)
 
 
 def test_a_bed_that_is_to_see_noise_has_learned_its_digits():

@@ -71,6 +71,11 @@ def test_a_class_is_found_at_the_first_look(loaded):
     assert "normkit.activation.token.rmsnorm" in loaded["normkit.RMSNorm"]
 
 
+@pytest.mark.parametrize("name", ["x", "_", "_x", "x_"])
+def test_a_short_name_that_is_not_there_is_an_attribute_that_is_missing(name):
+    assert not hasattr(nk, name)
+
+
 def test_what_the_rooms_export_is_found_without_a_list_of_it():
     assert nk.Decoder is importlib.import_module("normkit.transformer.model").Decoder
     for room in nk.catalog.rooms():

@@ -1,6 +1,7 @@
 """A model is recognized once a comparison: runs, in whatever process, apply the edits that the check has found."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import normkit as nk
+from normkit import catalog
 from normkit.lab import clock, logs
 from normkit.lab.files import Folder
 from normkit.lab.plan import exchanges, handed
@@ -167,3 +169,10 @@ def test_a_worker_unpacks_what_imports_a_torchvision_of_another_torch(monkeypatc
     monkeypatch.setattr(handed, "let_torchvision_load", declare)
     handed.unpack(packed)
     assert handed._things == {"model": Needs}
+
+
+def test_the_code_of_a_users_own_method_is_on_record_under_any_of_its_names_and_with_options(monkeypatch):
+    monkeypatch.setattr(catalog, "others", lambda: [SimpleNamespace(name="own", aliases=("mine",), entry=Own)])
+    for word in ("own", "own:eps=1", "mine:eps=1"):
+        assert handed.code_of(["rmsnorm:eps=1", word]) == {"own": handed.print_of(Own)}
+    assert handed.code_of(["rmsnorm:eps=1", "else:own"]) == {}
