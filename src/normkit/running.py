@@ -40,7 +40,8 @@ class Step(NamedTuple):
 
     def move(self, mean: Tensor, var: Tensor) -> None:
         """Move them, where no kernel has."""
-        torch._foreach_lerp_([self.mean, self.var], [mean, var if self.bessel == 1 else var * self.bessel], self.rate)
+        self.mean.lerp_(mean, self.rate)
+        self.var.lerp_(var if self.bessel == 1 else var * self.bessel, self.rate)
 
 
 class Running(nn.Module):

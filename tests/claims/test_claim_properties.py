@@ -14,13 +14,14 @@ from normkit.claims.residual import widenet
 
 PROPERTIES = [entry for entry in shelf.every("property") if entry.claim is not None]
 QUICK = [entry for entry in PROPERTIES if shelf.stored(entry).seconds < 0.5]
-NEVER_ALIKE = {  # times, and bfloat16, which each processor adds up in its own order
+NEVER_ALIKE = {  # times, bfloat16, which each processor adds up in its own order, and roundings times a thousand
     ("flow-attention", "linear"),
     ("galerkin", "linear"),
     ("gdwct", "cost"),
     ("gdwct", "cost-of-all"),
     ("normuon", "even-rows"),
     ("rmsnorm", "time-kernels"),
+    ("tangent-normalization", "logarithm"),
 }
 FALSE = {
     ("alds-decompose", "splits"),

@@ -70,7 +70,7 @@ def verdict(op: str, kind: tuple, tensors: tuple[Tensor | None, ...]) -> str | N
     assert x is not None
     if kind and 0 < getattr(kind[0], "eps", 0.0) < cuda.SMALLEST:
         return "eps is below the normal numbers of float32, which a GPU may take for 0"
-    if x.shape[-1] == 1 and getattr(kind[0], "center", False) and x.shape[-kind[1] :].numel() == 1:
+    if x.shape[-1] == 1 and getattr(kind[0], "center", None) is True and x.shape[-kind[1] :].numel() == 1:
         return "a centered vector of one entry has a gradient of 0, of which a kernel leaves what it rounds"
     if _under_way.get():
         return None

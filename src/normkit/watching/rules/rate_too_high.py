@@ -33,7 +33,7 @@ def find(history: History) -> Iterator[Finding]:
     lost = [finding.since for finding in not_a_number.find(history)]
     ratios = large_updates.ratios(history, 1 if lost else large_updates.TIMES)
     long, diverged = _long(ratios), bool([*loss_diverges.find(history)])
-    if not long and (diverged or _died(history, history.steps[0])):
+    if not long and (diverged or _died(history, min(history.steps, default=0))):
         ratios = large_updates.at_first(history)
         long = _long(ratios)
     if not long:
