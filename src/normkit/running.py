@@ -109,7 +109,7 @@ class Running(nn.Module):
             return None
         if any(type(b) is not Tensor or b.dtype is not torch.float32 or b.device != x.device for b in (mean, var)):
             return None
-        if not (mean.is_contiguous() and var.is_contiguous()) or x.dtype is torch.float64:
+        if not (mean.is_contiguous() and var.is_contiguous()) or mean.is_inference() or x.dtype is torch.float64:
             return None
         return Step(mean, var, self.momentum, count / max(count - 1, 1) if unbiased else 1.0)
 

@@ -169,6 +169,18 @@ def draw_images(order):
     return x.to(memory_format=torch.channels_last) if order == "last" else x
 
 
+def test_networks_side_by_side_take_no_single_call():
+    norms = [nk.BatchNorm(6).to(DEVICE) for _ in range(2)]
+    parameters, buffers = torch.func.stack_module_state(norms)
+    x = draw_images("first").to(DEVICE)
+    call = lambda p, b: torch.func.functional_call(norms[0], (p, b), (x,))  # noqa: E731
+    with paths.watch() as taken:
+        y = torch.func.vmap(call)(parameters, buffers)
+    assert [path.by for path in taken] == ["formula"]
+    torch.testing.assert_close(y[1], norms[1](x), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(buffers["running_var"][1], norms[1].running_var)
+
+
 def test_a_batch_norm_of_many_entries_or_of_another_rule_is_the_kernels(monkeypatch):
     x = draw_images("first").to(DEVICE)
     monkeypatch.setattr(channel, "FEW", x.numel())

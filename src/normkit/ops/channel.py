@@ -163,7 +163,9 @@ def batch_norm_in_one_call(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, eps: float, step: Step | None
 ) -> Tensor | None:
     """Torch's own batch norm, by given moments or with a step, where an input is small for a GPU and all is plain."""
-    if torch.compiler.is_compiling() or not eager.on_gpu(x) or x.dtype not in gpu.TYPES:
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return None
+    if not eager.on_gpu(x) or x.dtype not in gpu.TYPES:
         return None
     watch, own = paths.watching(), (weight, bias, mean, var)
     few = FEW if x.is_contiguous() else FEW_LAST if _is_channels_last(x) else 0
@@ -640,7 +642,8 @@ def kernel_forward(rule: Rule, x, weight, bias, extra, learned, state=None) -> t
         held["join"] = lambda: rule.everyone.moments(both, x.numel() // x.shape[1])
     if rule.step is not None and eager.on_gpu(x):
         held["step"] = rule.step
-        torch.autograd.graph.increment_version(rule.step[:2])
+        for running in rule.step[:2]:
+            torch.autograd.graph.increment_version(running)
     kernel.channel_forward(plan, samples, x, weight, bias, extra, both, state, y, **held)
     return y, both
 
