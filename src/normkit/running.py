@@ -96,7 +96,7 @@ class Running(nn.Module):
         if not (known or (tool == JOINING and getattr(self, "sync", False))):
             warnings.warn(f"{tool} passes over {type(self).__name__}: it {BY_CLASS[tool]}", stacklevel=3)
 
-    def step(self, x: Tensor, count: int, unbiased: bool = True) -> Step | None:
+    def _plain_step(self, x: Tensor, count: int, unbiased: bool = True) -> Step | None:
         """Return how the moments move with a batch of ``count`` values a channel, where that is by a number alone.
 
         Not where :func:`averaging` or a lack of ``momentum`` sets the rate, a pass is recomputed, or the moments are
@@ -111,7 +111,7 @@ class Running(nn.Module):
             return None
         if not (mean.is_contiguous() and var.is_contiguous()) or mean.is_inference() or x.dtype is torch.float64:
             return None
-        return Step(mean, var, self.momentum, count / max(count - 1, 1) if unbiased else 1.0)
+        return Step(mean, var, self.momentum, _bessel(count) if unbiased else 1.0)
 
     def move(self, count: Tensor | int, **values: Tensor) -> None:
         """Move estimates by name towards those of ``count`` values; a batch of none counts, but moves nothing."""
@@ -135,8 +135,13 @@ class Running(nn.Module):
             return
         var = moments.var
         if unbiased:
-            var = moments.unbiased() if count is None else var * (count / max(count - 1, 1))
+            var = moments.unbiased() if count is None else var * _bessel(count)
         self.move(moments.count if count is None else count, running_mean=moments.mean, running_var=var)
+
+
+def _bessel(count: int) -> float:
+    """What makes a biased variance of so many values the unbiased one; a single value keeps its own."""
+    return count / max(count - 1, 1)
 
 
 def recomputing() -> bool:

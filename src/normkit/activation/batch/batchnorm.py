@@ -121,7 +121,7 @@ class BatchNorm(Running, Norm, _BatchNorm):
             raise ValueError(f"BatchNorm: x of shape {tuple(x.shape)} has one value a channel; training needs more")
         known = self.training and type(x) is Tensor and not self.sync and not torch.compiler.is_compiling()
         count = x.numel() // self.num_features if known else None
-        step = None if count is None else self.step(x, count, self.unbiased)
+        step = None if count is None else self._plain_step(x, count, self.unbiased)
         if step is not None:
             y = batch_norm_with_step(x, self.weight, self.bias, self.eps, step)
             self.num_batches_tracked.add_(1)  # type: ignore[union-attr]

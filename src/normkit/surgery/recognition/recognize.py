@@ -48,10 +48,11 @@ def recognize(module: nn.Module, example: Any = None, *, prove: bool = False) ->
     whole = examine_whole(module)
     if whole is not None:
         return whole
-    match = None if is_model(module) else examine(module, prove=prove)
-    if match:
-        return match
-    return table(module, example, prove) if is_model(module) or any(module.children()) else None
+    if not is_model(module):
+        match = examine(module, prove=prove)
+        if match or not any(module.children()):
+            return match or None
+    return table(module, example, prove)
 
 
 def table(model: nn.Module, example: Any = None, prove: bool = False) -> Recognized:

@@ -17,6 +17,7 @@ import numpy
 import torch
 from torch import Tensor, nn
 
+from normkit.ops.sharded import is_sharded
 from normkit.parameters import is_scripted
 from normkit.surgery.recognition.effects import plain
 
@@ -44,7 +45,7 @@ OF_A_PART: Refusals = (
 OF_A_TENSOR: Refusals = (
     (lambda t: t._backward_hooks, "has hooks, which may change its gradient"),
     (lambda t: getattr(t, "_post_accumulate_grad_hooks", None), "has hooks, which may change its gradient"),
-    (lambda t: hasattr(t, "placements"), "is a {}: hand in the model as it was before it was sharded"),
+    (is_sharded, "is a {}: hand in the model as it was before it was sharded"),
     (lambda t: type(t) not in (Tensor, nn.Parameter, nn.Buffer), "is a {}, not a plain tensor"),
     (lambda t: t.is_quantized, "is a quantized tensor"),
     (lambda t: t.layout is not torch.strided, "is a sparse tensor"),

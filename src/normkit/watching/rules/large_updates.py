@@ -60,19 +60,11 @@ def learns(history: History) -> bool:
     return bool(len(losses)) and late_median(loss) < LEARNED * min(float(losses[0]), chance)
 
 
-def ratios(history: History, times: int = TIMES) -> dict[str, float]:
-    """Return what the ratio of each matrix reaches at so many samples; one that started at zero has 0."""
-    return {n: 0.0 if _from_zero(history, n) else _often(series, times) for n, series in _of_matrices(history).items()}
-
-
-def at_first(history: History) -> dict[str, float]:
-    """Return the ratio of each matrix at the first sample."""
-    return {n: 0.0 if _from_zero(history, n) else _often(s[:1], 1) for n, s in _of_matrices(history).items()}
-
-
-def _of_matrices(history: History) -> dict[str, Array]:
+def ratios(history: History, times: int = TIMES, among: int | None = None) -> dict[str, float]:
+    """Return what the ratio of each matrix reaches at so many of the first samples; one that started at zero has 0."""
     shapes = history.facts["shapes"]
-    return {n: series for n, series in history.of("update").items() if len(shapes.get(n, [])) > 1}
+    updates = {n: series[:among] for n, series in history.of("update").items() if len(shapes.get(n, [])) > 1}
+    return {n: 0.0 if _from_zero(history, n) else _often(series, times) for n, series in updates.items()}
 
 
 def first_step(history: History, name: str) -> int:

@@ -33,15 +33,16 @@ def find(history: History) -> Iterator[Finding]:
     lost = [finding.since for finding in not_a_number.find(history)]
     ratios = large_updates.ratios(history, 1 if lost else large_updates.TIMES)
     long, diverged = _long(ratios), bool([*loss_diverges.find(history)])
-    if not long and (diverged or _died(history, min(history.steps, default=0))):
-        ratios = large_updates.at_first(history)
+    begin = min(history.steps, default=0)
+    if not long and (diverged or (_died(history, begin) and not large_updates.learns(history))):
+        ratios = large_updates.ratios(history, times=1, among=1)
         long = _long(ratios)
     if not long:
         return
     if len(long) < SHARE * len(ratios) and not (diverged and ratios[long[0]] > HALF):
         return
     since = min(large_updates.first_step(history, name) for name in long)
-    harm = [*_harm(history, since), *("numbers overflowed" for step in lost if (step or 0) > since)]
+    harm = [*_harm(history, since, diverged), *("numbers overflowed" for step in lost if (step or 0) > since)]
     if not harm:
         return
     rates = [float(value) for name in long for value in history.rates(name)[-1:]]
@@ -66,17 +67,17 @@ def _long(ratios: dict[str, float]) -> list[str]:
 
 
 def _died(history: History, since: int) -> bool:
-    """Whether units died after a step, of a training that has learned nothing."""
-    return not large_updates.learns(history) and any((dead.since or 0) > since for dead in dead_units.find(history))
+    """Whether units died after a step."""
+    return any((dead.since or 0) > since for dead in dead_units.find(history))
 
 
-def _harm(history: History, since: int) -> Iterator[str]:
+def _harm(history: History, since: int, diverged: bool) -> Iterator[str]:
     """Name what went wrong after a step."""
-    if [*loss_diverges.find(history)]:
+    if diverged:
         yield "the loss diverged"
     elif [*loss_stands.find(history)]:
         yield f"the loss stands at {number(late_median(history.series(LOSS, LOSS)))}"
-    if any((dead.since or 0) > since for dead in dead_units.find(history)):
+    if _died(history, since):
         yield "units died after the first of them"
     if large_updates.learns(history):
         return

@@ -235,7 +235,7 @@ def measure(
 
 
 @jit
-def moved(running, u, mask, value, rate):
+def move(running, u, mask, value, rate):
     """Move a running estimate of each unit towards its value."""
     old = tl.load(running + u, mask=mask, other=0.0).to(tl.float64)
     tl.store(running + u, (old + (value - old) * rate).to(running.dtype.element_ty), mask=mask)
@@ -277,8 +277,8 @@ def join(
         tl.store(moments + u, mean, mask=mask)
         tl.store(moments + units + u, square / values, mask=mask)
         if means is not None:
-            moved(means, u, mask, mean, rate)
-            moved(variances, u, mask, square / values * bessel, rate)
+            move(means, u, mask, mean, rate)
+            move(variances, u, mask, square / values * bessel, rate)
 
 
 @jit
