@@ -8,8 +8,10 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import AveragedModel, update_bn
+from torch.utils.checkpoint import checkpoint
 
 import normkit as nk
+from normkit.running import averaging
 from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
 
 
@@ -129,3 +131,29 @@ def test_others_are_not_warned_of_and_fvcores_tool_does_not_find_batchnorm():
         nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nk.BatchRenorm(4, sync=True)))
     with pytest.warns(UserWarning, match="get_bn_modules passes over BatchNorm"):
         get_bn_modules(model)
+
+
+@pytest.mark.parametrize("momentum", [0.3, None])
+def test_running_moments_are_torchs_over_several_batches(momentum):
+    ours, theirs = nk.BatchNorm(3, momentum=momentum), nn.BatchNorm1d(3, momentum=momentum)
+    for seed in range(3):
+        x = torch.randn(7, 3, generator=torch.Generator().manual_seed(seed)) * 2 + 1
+        ours(x), theirs(x)
+    torch.testing.assert_close(dict(ours.state_dict()), dict(theirs.state_dict()), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_pass_that_is_repeated_and_one_that_averages_move_as_they_should(reentrant):
+    x, other = torch.randn(7, 3, requires_grad=True), torch.randn(7, 3) + 5
+    once, norm = nk.BatchNorm(3), nk.BatchNorm(3)
+    once(x)
+    checkpoint(norm, x, use_reentrant=reentrant).sum().backward()
+    torch.testing.assert_close(dict(norm.state_dict()), dict(once.state_dict()), rtol=0, atol=0)
+    with averaging():
+        norm(x.detach()), norm(other)
+    torch.testing.assert_close(norm.running_mean, (x.detach().mean(0) + other.mean(0)) / 2)
+
+
+def test_a_module_without_a_shift_names_its_device_as_well():
+    with pytest.raises(ValueError, match="x is on meta, but the module is on cpu"):
+        nk.BatchNorm(3, bias=False)(torch.ones(4, 3, device="meta"))
