@@ -4,6 +4,7 @@ import gc
 import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch: waiting takes no core
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # in the process itself: a pool is a second torch
 
 import pytest
 import torch

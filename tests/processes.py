@@ -1,5 +1,7 @@
 """Processes of one group, for tests of what is computed over several."""
 
+import functools
+
 import pytest
 import torch
 
@@ -16,6 +18,14 @@ def group_of(count, work):
         group.stop()
 
     return processes
+
+
+@functools.cache
+def mesh_of(shape, names=None):
+    """The same one whenever it is asked for: each new one starts groups of its own, with threads of their own."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh("cpu", shape, mesh_dim_names=names)
 
 
 def numbers(*shape, seed=0):

@@ -9,7 +9,7 @@ from torch import nn
 import normkit as nk
 from normkit.contract.subject import build
 from normkit.contract.test_ranks import takes_sync
-from processes import group_of, numbers
+from processes import group_of, mesh_of, numbers
 
 COUNT = 2
 SHARES = (5, 2)  # samples of each process
@@ -103,10 +103,10 @@ PLACED = {  # by the mesh and what it shards: sums of the statistics, forward an
 
 def placed(name, mesh, axes, sync):
     """How far a norm of a DTensor is from one process', in training and evaluation, and what it sent."""
-    from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor, init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
     from torch.distributed.tensor.debug import CommDebugMode
 
-    mesh = init_device_mesh("cpu", mesh)
+    mesh = mesh_of(mesh)
     places = [Replicate() if axis is None else Shard(axis) for axis in axes]
     one = nk.create(name, 5, **({"sync": True} if sync else {})).double()
     with torch.no_grad():
@@ -146,10 +146,10 @@ def test_samples_of_a_dtensor_are_normalized_together(case, sync, four):
 
 def by_samples(name, mesh, axes):
     """How far a norm of a DTensor's samples is from one process' after two steps, and whether it keeps its place."""
-    from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor, init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
 
     samples = nk.card(name).shape.samples
-    mesh = init_device_mesh("cpu", mesh)
+    mesh = mesh_of(mesh)
     places = [Replicate() if axis is None else Shard(samples) for axis in axes]
     one = build(name)
     many, off = distribute_module(copy.deepcopy(one), mesh), []
@@ -177,9 +177,9 @@ def test_every_norm_over_samples_takes_those_of_a_dtensor(name, mesh, axes, four
 
 def beyond(named):
     """Each pair of processes has a mesh for its channels, and the pairs have other samples."""
-    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor, init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
 
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("samples", "channels"))
+    mesh = mesh_of((2, 2), ("samples", "channels"))
     line = mesh["channels"]
     group = mesh["samples"].get_group() if named == "samples" else line.get_group() if named == "channels" else None
     norm = distribute_module(nk.BatchNorm(4, sync=True, process_group=group).double(), line)
@@ -217,11 +217,11 @@ def test_an_offset_costs_the_joined_variance_few_digits(processes):
 
 def averaged():
     """Plain averages of the moments of DTensors, by two norms of one width."""
-    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor, init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
 
     from normkit.running import averaging
 
-    mesh = init_device_mesh("cpu", (4,))
+    mesh = mesh_of((4,))
     norms = [distribute_module(nk.BatchNorm(3).double(), mesh) for _ in range(2)]
     batches = [numbers(8, 3, seed=seed) for seed in range(4)]
     with averaging():

@@ -6,7 +6,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.contract.elsewhere import Elsewhere
-from processes import group_of, numbers
+from processes import group_of, mesh_of, numbers
 
 COUNT = 4
 STEPS = 2
@@ -36,9 +36,9 @@ SUMMED = {
 
 def summed(name):
     """How far a step is from one process', where each process has a term of the gradients of parameters it repeats."""
-    from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_tensor, init_device_mesh
+    from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_tensor
 
-    mesh = init_device_mesh("cpu", (COUNT,))
+    mesh = mesh_of((COUNT,))
     values, terms = numbers(6, 8), [numbers(6, 8, seed=1 + rank) for rank in range(COUNT)]
     one = nn.Parameter(values.clone())
     many = nn.Parameter(distribute_tensor(values, mesh, [Replicate()]))
@@ -57,11 +57,11 @@ def test_terms_of_a_gradient_are_added_up_before_a_step(name, processes):
 
 def pieces(case):
     """How far a step of Muon is from one process', and what is sent, as a share of twice the numbers."""
-    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
     from torch.distributed.tensor.placement_types import _StridedShard
 
-    line, grid = init_device_mesh("cpu", (COUNT,)), init_device_mesh("cpu", (2, 1, 2))
-    named = init_device_mesh("cpu", (2, 1, 2), mesh_dim_names=("a", "b", "c"))
+    line, grid = mesh_of((COUNT,)), mesh_of((2, 1, 2))
+    named = mesh_of((2, 1, 2), ("a", "b", "c"))
     meshes = {
         "two halves": (line, [_StridedShard(0, split_factor=2)]),
         "three axes": (grid, [Shard(0), Replicate(), Shard(1)]),
@@ -96,11 +96,11 @@ def test_matrices_in_pieces_are_made_whole_on_one_process(case, processes):
 
 def repeated():
     """A matrix of which some processes of the group hold the same part: one of them sends it, all get the result."""
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
     from normkit.gradient._sharded import Parted
 
-    mesh = init_device_mesh("cpu", (2, 2))
+    mesh = mesh_of((2, 2))
     x = numbers(6, 4)
     cut = distribute_tensor(x, mesh, [Replicate(), Shard(0)])
     sent, plain = [], torch.distributed.all_to_all_single
@@ -118,9 +118,9 @@ def test_the_first_process_that_holds_a_part_sends_it(processes):
 
 def lengths(case):
     """How far NorMuon's lengths of rows and columns are from one process', as a state that lies on a mesh."""
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-    line, grid = init_device_mesh("cpu", (COUNT,)), init_device_mesh("cpu", (2, 2))
+    line, grid = mesh_of((COUNT,)), mesh_of((2, 2))
     layouts = {
         "rows": (line, [Shard(0)]),
         "columns": (line, [Shard(1)]),

@@ -5,7 +5,6 @@ for each axis of the mesh that cuts it, at most, and keep the numbers of one pro
 running moments of sharded channels.
 """
 
-import functools
 import itertools
 import re
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 
 import normkit as nk
 from normkit.contract.subject import build, outputs
-from processes import group_of
+from processes import group_of, mesh_of
 
 pytestmark = pytest.mark.nightly
 PAGE = Path(__file__).parents[2] / "docs" / "parallel.md"
@@ -54,14 +53,6 @@ def allowed():
 
 
 NORMS = {name: (counts, trained) for name, counts, trained in allowed()}
-
-
-@functools.cache
-def mesh_of():
-    """One mesh for all: each has groups of its own, with their threads."""
-    from torch.distributed.tensor import init_device_mesh
-
-    return init_device_mesh("cpu", MESH)
 
 
 def places(pair):
@@ -115,7 +106,7 @@ def compared(make, call, x, pair):
     from torch.distributed.tensor import distribute_module
     from torch.distributed.tensor.debug import CommDebugMode
 
-    mesh = mesh_of()
+    mesh = mesh_of(MESH)
     one, many = make(), distribute_module(make(), mesh)
     whole, cut = x.clone().requires_grad_(), laid(x, mesh, pair).requires_grad_()
     want = call(one, whole)

@@ -7,7 +7,7 @@ import normkit as nk
 from normkit.contract.subject import build, outputs
 from normkit.kernels import status
 from normkit.ops import paths
-from processes import group_of
+from processes import group_of, mesh_of
 
 COUNT = 4
 TOKENS = (6, 5, 10)  # uneven over 2 and over 4
@@ -20,12 +20,6 @@ def work(task, *arguments):
 
 processes = group_of(COUNT, work)
 pair = group_of(2, work)
-
-
-def meshes(shape):
-    from torch.distributed.tensor import init_device_mesh
-
-    return init_device_mesh("cpu", shape)
 
 
 def numbers(*shape, seed=0, dtype=torch.float32):
@@ -51,7 +45,7 @@ def measured(name, width, options, shape, words, sizes, dtype=torch.float32, add
     from torch.distributed.tensor import distribute_module, distribute_tensor
     from torch.distributed.tensor.debug import CommDebugMode
 
-    mesh, places = meshes(shape), placed(words)
+    mesh, places = mesh_of(shape), placed(words)
     inputs = [numbers(*sizes, seed=s, dtype=dtype) + offset for s in ((10, 11) if add else (10,))]
     sent = numbers(*sizes, seed=20, dtype=dtype)
     want = run(norm_of(name, width, dtype, **options), [i.clone().requires_grad_() for i in inputs], sent)
@@ -122,7 +116,7 @@ def bits(dtype):
     """Norms by name, and whether the results and gradients of samples that processes share have one process' bits."""
     from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
 
-    mesh, same = meshes((COUNT,)), {}
+    mesh, same = mesh_of((COUNT,)), {}
     for name in nk.methods(room="activation"):
         card = nk.card(name)
         alone = all(layout.optional for layout in card.inputs.values())
@@ -172,10 +166,9 @@ def test_meshes_and_dialects(case, processes):
 
 def apart(name):
     """How far a norm on a mesh of half of the processes is from one process', the other half having other numbers."""
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import distribute_module, distribute_tensor
 
-    whole = init_device_mesh("cpu", (2, 2), mesh_dim_names=("halves", "entries"))
+    whole = mesh_of((2, 2), ("halves", "entries"))
     mesh, x = whole["entries"], numbers(*TOKENS, seed=whole.get_local_rank("halves"))
     norm = norm_of(name, TOKENS[-1], torch.float32)
     want = norm(x)
@@ -292,7 +285,7 @@ def bounded():
             norm.beta.mul_(1e-7)
         x = numbers(6, 8, 5, dtype=torch.float64)
         if axis is not None:
-            norm, x = distribute_module(norm, meshes((COUNT,))), distribute_tensor(x, meshes((COUNT,)), [Shard(axis)])
+            norm, x = distribute_module(norm, mesh_of((COUNT,))), distribute_tensor(x, mesh_of((COUNT,)), [Shard(axis)])
         x.requires_grad_()
         norm(x).sin().sum().backward()
         full = [t.full_tensor() if axis is not None else t for t in (x.grad, norm.beta.grad, norm.gamma.grad)]
@@ -313,7 +306,7 @@ def ranges():
 
     x = torch.tensor([[1e200, 0, 0, 3e200, 1e-300], [1e-200, 2e-200, 0, 0, 0], [0, 0, 0, 0, 7.0]], dtype=torch.float64)
     norm = nk.create("l2-feature-norm")
-    return (norm(distribute_tensor(x, meshes((COUNT,)), [Shard(1)])).full_tensor() - norm(x)).abs().max().item()
+    return (norm(distribute_tensor(x, mesh_of((COUNT,)), [Shard(1)])).full_tensor() - norm(x)).abs().max().item()
 
 
 def test_lengths_of_cut_vectors_stay_in_range(processes):
@@ -341,9 +334,9 @@ def test_neighbours_are_exchanged_along_an_axis_that_is_cut_twice(case, processe
 
 def neighbours_on_some(shape):
     """How far a norm with neighbours is from one process', on a mesh of two axes that has half of the processes."""
-    from torch.distributed.tensor import distribute_module, distribute_tensor, init_device_mesh
+    from torch.distributed.tensor import distribute_module, distribute_tensor
 
-    mesh = init_device_mesh("cpu", (2, *shape), mesh_dim_names=("halves", "a", "b"))["a", "b"]
+    mesh = mesh_of((2, *shape), ("halves", "a", "b"))["a", "b"]
     norm, x = norm_of("divisive-norm", 8, torch.float64), numbers(*WIDE, dtype=torch.float64)
     want = norm(x)
     got = distribute_module(norm, mesh)(distribute_tensor(x, mesh, placed([2, 2])))
@@ -360,7 +353,7 @@ def heads(shape, words):
     from torch.distributed.tensor import distribute_module, distribute_tensor
     from torch.distributed.tensor.debug import CommDebugMode
 
-    mesh, x, results = meshes(shape), numbers(3, 4, 5, 8), []
+    mesh, x, results = mesh_of(shape), numbers(3, 4, 5, 8), []
     angles = nk.ops.rope.turns(torch.arange(5), 8)
     for norm, q in ((norm_of("rmsnorm", 8, torch.float32), x.requires_grad_()), (None, None)):
         if norm is None:
@@ -386,7 +379,7 @@ def summed():
     """The norm of what each process has a share of, and the gradient of a gain that is cut as the entries are."""
     from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-    mesh = meshes((COUNT,))
+    mesh = mesh_of((COUNT,))
     norm, x = norm_of("rmsnorm", 10, torch.float64), numbers(3, 10, dtype=torch.float64)
     partial = DTensor.from_local(x / COUNT, mesh, placed(["sum"]))
     weight = distribute_tensor(norm.weight.detach(), mesh, [Shard(0)]).requires_grad_()
@@ -409,7 +402,7 @@ def again():
     """The second derivative of a norm whose vectors are cut, and that of one process."""
     from torch.distributed.tensor import Shard, distribute_tensor
 
-    mesh, rule = meshes((COUNT,)), nk.ops.Row(center=True, eps=1e-5)
+    mesh, rule = mesh_of((COUNT,)), nk.ops.Row(center=True, eps=1e-5)
     results = []
     for cut in (False, True):
         x = numbers(3, 10, dtype=torch.float64)
@@ -431,7 +424,7 @@ def mistakes():
     """The errors of what does not fit."""
     from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
 
-    mesh, other = meshes((4,)), meshes((2, 2))
+    mesh, other = mesh_of((4,)), mesh_of((2, 2))
     x = distribute_tensor(numbers(3, 8), mesh, [Shard(0)])
     errors = []
     for norm in (nk.RMSNorm(8), distribute_module(nk.RMSNorm(8), other)):
@@ -452,7 +445,7 @@ def misfits():
     """Norms whose cut input lacks two channels, and what they say to it, where a whole one is refused otherwise."""
     from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
 
-    mesh, missed, tried = meshes((COUNT,)), {}, 0
+    mesh, missed, tried = mesh_of((COUNT,)), {}, 0
     for name in nk.methods(room="activation"):
         card = nk.card(name)
         axis = {"...": -1, "N": 1}.get(card.shape.axes[0])
@@ -489,7 +482,7 @@ def compiled(name, width, options, sizes, axis, count=COUNT):
     from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
 
     axes = axis if isinstance(axis, tuple) else (axis,)
-    mesh, graphs, results = meshes((count,) if len(axes) == 1 else (2, 2)), [], []
+    mesh, graphs, results = mesh_of((count,) if len(axes) == 1 else (2, 2)), [], []
     x = distribute_tensor(numbers(*sizes, dtype=torch.float64), mesh, [Shard(a) for a in axes]).requires_grad_()
 
     def keep(graph, _):
@@ -550,7 +543,7 @@ def starts(sizes, words, shape):
     from torch.distributed.tensor import distribute_tensor
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-    x = distribute_tensor(numbers(*sizes), meshes(shape), placed(words))
+    x = distribute_tensor(numbers(*sizes), mesh_of(shape), placed(words))
     return nk.ops.sharded.parts("test", x).begin, compute_local_shape_and_global_offset(
         sizes, x.device_mesh, x.placements
     )[1]

@@ -3,14 +3,14 @@
 import pytest
 
 from normkit.contract.subject import build, draw, outputs
-from processes import group_of
+from processes import group_of, mesh_of
 
 
 def work(name, axis, all_distributed=False):
     """How far a norm of a DTensor is from that of the whole, or what it says."""
-    from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor, init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
 
-    mesh = init_device_mesh("cpu", (2,))
+    mesh = mesh_of((2,))
     x, *others = draw(name)
     beside = [distribute_tensor(other, mesh, [Replicate()]) if all_distributed else other for other in others]
     module = distribute_module(build(name), mesh)

@@ -11,7 +11,7 @@ import normkit as nk
 from normkit import catalog
 from normkit.residual.stream import SUBLAYERS, WholeLayer, placements
 from normkit.residual.wiring import ONE, Branch, Wiring
-from processes import over_processes
+from processes import mesh_of, over_processes
 
 DOUBLE = torch.float64
 ALONE = [name for name, wiring in placements().items() if not wiring.needs_a_layer and wiring.form == ONE]
@@ -370,7 +370,7 @@ def train_in_two():
     own = batches()[:, 2 * rank : 2 * rank + 2]
     ddp = DistributedDataParallel(sphere_model())
     train(ddp, own, ddp.module.normalize_weights)
-    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+    mesh = mesh_of((2,))
     sharded = sphere_model()
     for layer in sharded.layers:
         fully_shard(layer, mesh=mesh)

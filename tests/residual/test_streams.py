@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 import normkit as nk
 from normkit import ops
 from normkit.residual.streams import collapse, expand
-from processes import over_processes
+from processes import mesh_of, over_processes
 
 DOUBLE = torch.float64
 SIZES = {"dim": 8, "depth": 3, "heads": 2, "hidden": 12}
@@ -463,7 +463,7 @@ def train_in_two():
     from torch.distributed.fsdp import fully_shard
 
     rank, states = torch.distributed.get_rank(), []
-    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+    mesh = mesh_of((2,))
     for placement in SHARDED:
         model = decoder(placement)
         for layer in model.layers:

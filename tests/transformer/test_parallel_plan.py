@@ -9,7 +9,7 @@ from torch import nn
 import normkit as nk
 from normkit.optional import library
 from normkit.parameters import roles
-from processes import group_of
+from processes import group_of, mesh_of
 
 COUNT = 2
 SHAPE = {"vocab": 17, "dim": 16, "depth": 2, "heads": 4}
@@ -148,12 +148,12 @@ def logits_of(model, tokens):
 
 def compared(name):
     """How far the logits and each gradient are from those of one process."""
-    from torch.distributed.tensor import DTensor, init_device_mesh
+    from torch.distributed.tensor import DTensor
     from torch.distributed.tensor.parallel import parallelize_module
 
     tokens = torch.arange(12).view(2, 6) * 5 % 17
     one, many = made(name), made(name)
-    mesh = init_device_mesh("cpu", (COUNT,))
+    mesh = mesh_of((COUNT,))
     plan = nk.parallel_plan(many, mesh)
     parallelize_module(many, mesh, plan)
     results = [logits_of(model, tokens) for model in (one, many)]
@@ -187,12 +187,9 @@ def test_two_processes_give_the_logits_and_gradients_of_one(name, processes):
 
 def refused(name):
     """What is said to a model or a mesh that has no plan."""
-    from torch.distributed.tensor import init_device_mesh
     from torch.distributed.tensor.parallel import parallelize_module
 
-    mesh = init_device_mesh(
-        "cpu", (COUNT, 1) if name == "mesh" else (COUNT,), mesh_dim_names=("tp", "dp")[: 1 + (name == "mesh")]
-    )
+    mesh = mesh_of((COUNT, 1) if name == "mesh" else (COUNT,), ("tp", "dp")[: 1 + (name == "mesh")])
     model = REFUSED[name]()
     try:
         if name == "versions" and torch.distributed.get_rank() == 1:
@@ -283,10 +280,9 @@ def roles_when_cut(sharded):
     """The roles of parameters before and after, and what torch has logged of shapes that do not fit."""
     from torch._subclasses import fake_tensor
     from torch.distributed.fsdp import fully_shard
-    from torch.distributed.tensor import init_device_mesh
     from torch.distributed.tensor.parallel import parallelize_module
 
-    mesh, model, lines, handler = init_device_mesh("cpu", (COUNT,)), llama(), [], logging.Handler()
+    mesh, model, lines, handler = mesh_of((COUNT,)), llama(), [], logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())
     before = [(row.name, row.role) for row in roles(model)]
     if sharded:

@@ -13,7 +13,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.optional import let_torchvision_load, library
-from processes import group_of
+from processes import group_of, mesh_of
 
 TOKENS = torch.arange(12).view(2, 6) * 5 % 17
 STEPS = 2
@@ -79,10 +79,9 @@ def test_accelerate_shards_and_trains_as_one_process(pair):
 
 def shared_out(model, way):
     from torch.distributed.fsdp import fully_shard
-    from torch.distributed.tensor import init_device_mesh
     from torch.distributed.tensor.parallel import parallelize_module
 
-    mesh = init_device_mesh("cpu", (4, 1) if way == "fully_shard" else (2, 2), mesh_dim_names=("data", "tp"))
+    mesh = mesh_of((4, 1) if way == "fully_shard" else (2, 2), ("data", "tp"))
     if way != "fully_shard":
         parallelize_module(model, mesh["tp"], nk.parallel_plan(model, mesh["tp"]))
     if way != "parallelize_module":
@@ -158,10 +157,9 @@ def refused(way):
 
 def unknown_order():
     from torch.distributed.fsdp import fully_shard
-    from torch.distributed.tensor import init_device_mesh
 
     model = shared_out(made(activation="swiglu"), "parallelize_module")
-    fully_shard(model, mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tp"))["data"])
+    fully_shard(model, mesh=mesh_of((2, 2), ("data", "tp"))["data"])
     try:
         optimized(model)
     except ValueError as error:
@@ -347,7 +345,6 @@ def test_an_optimizer_of_matrices_refuses_the_vector_of_zero(pair):
 
 def by_torchtitan(cut):
     """A step of torchtitan's Llama with other norms, sharded by its own function, for given gradients."""
-    from torch.distributed.tensor import init_device_mesh
     from torchtitan.distributed.fsdp import apply_fsdp_to_decoder
     from torchtitan.models.llama3 import model_registry
 
@@ -358,7 +355,7 @@ def by_torchtitan(cut):
             p.normal_(1.0 if p.dim() < 2 else 0.0, 0.02, generator=chance)
     nk.swap(model, {"rmsnorm": "layernorm"})
     if cut:
-        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("fsdp",))
+        mesh = mesh_of((2,), ("fsdp",))
         apply_fsdp_to_decoder(model, mesh, torch.float32, torch.float32, False)
     optimizer = nk.NorMuon(nk.param_groups(model, "normuon"), lr=0.01, ns_dtype=None)
     for p in model.parameters():
@@ -407,11 +404,10 @@ def titan_model(which, swap):
 def planned_titan(which, swap, sizes):
     """How far logits and gradients of a planned model are from those of one process, and how many weights are cut."""
     from torch.distributed.fsdp import fully_shard
-    from torch.distributed.tensor import init_device_mesh
     from torch.distributed.tensor.parallel import parallelize_module
 
     one, many = titan_model(which, swap), titan_model(which, swap)
-    mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("data", "tp"))
+    mesh = mesh_of(sizes, ("data", "tp"))
     parallelize_module(many, mesh["tp"], nk.parallel_plan(many, mesh["tp"]))
     if sizes[0] > 1:
         for part in (*many.layers.values(), many):

@@ -6,20 +6,19 @@ import torch
 from torch import nn
 
 import normkit as nk
-from processes import over_processes
+from processes import mesh_of, over_processes
 
 WHATS = ("gradient", "weight", "radial", "update")
 TOKENS = torch.arange(12).view(2, 6) * 5 % 17
 
 
 def watched(planned):
-    from torch.distributed.tensor import init_device_mesh
     from torch.distributed.tensor.parallel import parallelize_module
 
     torch.manual_seed(0)
     model = nk.Decoder(vocab=17, dim=16, depth=2, heads=4, norm="rmsnorm").double()
     if planned:
-        mesh = init_device_mesh("cpu", (2,))
+        mesh = mesh_of((2,))
         parallelize_module(model, mesh, nk.parallel_plan(model, mesh))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with nk.watch(model, optimizer, every=1) as seen:
