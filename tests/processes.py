@@ -28,6 +28,23 @@ def mesh_of(shape, names=None):
     return init_device_mesh("cpu", shape, mesh_dim_names=names)
 
 
+def laid(x, mesh, places):
+    """A tensor that each process has whole, as a DTensor: none sends its part to another."""
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(x, mesh, places, src_data_rank=None)
+
+
+def gap(got, want):
+    """The largest difference between this process' part of a DTensor and that of a tensor that each has whole."""
+    assert got.shape == want.shape
+    if any(place.is_partial() for place in got.placements):
+        off = got.full_tensor() - want
+    else:
+        off = got.to_local() - laid(want.detach(), got.device_mesh, got.placements).to_local()
+    return off.abs().nan_to_num(torch.inf, posinf=torch.inf).max().item() if off.numel() else 0.0
+
+
 def numbers(*shape, seed=0):
     """The same random numbers on each process."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

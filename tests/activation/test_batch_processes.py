@@ -9,7 +9,7 @@ from torch import nn
 import normkit as nk
 from normkit.contract.subject import build
 from normkit.contract.test_ranks import takes_sync
-from processes import group_of, mesh_of, numbers
+from processes import gap, group_of, laid, mesh_of, numbers
 
 COUNT = 2
 SHARES = (5, 2)  # samples of each process
@@ -103,7 +103,7 @@ PLACED = {  # by the mesh and what it shards: sums of the statistics, forward an
 
 def placed(name, mesh, axes, sync):
     """How far a norm of a DTensor is from one process', in training and evaluation, and what it sent."""
-    from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
+    from torch.distributed.tensor import Replicate, Shard, distribute_module
     from torch.distributed.tensor.debug import CommDebugMode
 
     mesh = mesh_of(mesh)
@@ -115,8 +115,8 @@ def placed(name, mesh, axes, sync):
     many = distribute_module(copy.deepcopy(one), mesh)
     one.sync = False
     x, grad = 3 + numbers(6, 5, 7), numbers(6, 5, 7, seed=9)
-    cut, whole = distribute_tensor(x, mesh, places).requires_grad_(), x.clone().requires_grad_()
-    spread = distribute_tensor(grad, mesh, places)
+    cut, whole = laid(x, mesh, places).requires_grad_(), x.clone().requires_grad_()
+    spread = laid(grad, mesh, places)
     with CommDebugMode() as forward:
         y = many(cut)
     with CommDebugMode() as backward:
@@ -128,7 +128,7 @@ def placed(name, mesh, axes, sync):
     pairs += list(zip(many.buffers(), one.buffers(), strict=True))
     pairs.append((many.eval()(cut), one.eval()(whole)))
     kept = [str(buffer.placements) for buffer in many.buffers() if buffer.ndim]
-    off = max((a.full_tensor() - b).abs().max().item() for a, b in pairs)
+    off = max(gap(a, b) for a, b in pairs)
     return off, [sent_by(forward), sent_by(backward)], [y.placements == cut.placements, *kept]
 
 
@@ -146,7 +146,7 @@ def test_samples_of_a_dtensor_are_normalized_together(case, sync, four):
 
 def by_samples(name, mesh, axes):
     """How far a norm of a DTensor's samples is from one process' after two steps, and whether it keeps its place."""
-    from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
+    from torch.distributed.tensor import Replicate, Shard, distribute_module
 
     samples = nk.card(name).shape.samples
     mesh = mesh_of(mesh)
@@ -155,14 +155,14 @@ def by_samples(name, mesh, axes):
     many, off = distribute_module(copy.deepcopy(one), mesh), []
     for seed in range(2):
         x = nk.card(name).draw(8, 6, trailing=(6, 4), dtype=torch.float64, seed=seed)[0]
-        cut, whole = distribute_tensor(x, mesh, places).requires_grad_(), x.clone().requires_grad_()
+        cut, whole = laid(x, mesh, places).requires_grad_(), x.clone().requires_grad_()
         y, want = many(cut), one(whole)
-        y.backward(distribute_tensor(want.detach().sin(), mesh, places))
+        y.backward(laid(want.detach().sin(), mesh, places))
         want.backward(want.detach().sin())
         off += [(y, want.detach()), (cut.grad, whole.grad)]
     off += [(a.grad, b.grad) for a, b in zip(many.parameters(), one.parameters(), strict=True) if b.grad is not None]
     off += list(zip(many.buffers(), one.buffers(), strict=True))
-    gaps = [((a.full_tensor() - b).abs().max() / b.abs().max().clamp(min=1)).item() for a, b in off]
+    gaps = [gap(a, b) / b.abs().max().clamp(min=1).item() for a, b in off]
     return max(gaps), y.placements == cut.placements == cut.grad.placements, bool(getattr(many, "sync", False))
 
 
@@ -177,7 +177,7 @@ def test_every_norm_over_samples_takes_those_of_a_dtensor(name, mesh, axes, four
 
 def beyond(named):
     """Each pair of processes has a mesh for its channels, and the pairs have other samples."""
-    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
+    from torch.distributed.tensor import Shard, distribute_module
 
     mesh = mesh_of((2, 2), ("samples", "channels"))
     line = mesh["channels"]
@@ -186,7 +186,7 @@ def beyond(named):
     x = numbers(6, 4, 3)
     own = slice(2) if mesh.get_local_rank(0) == 0 else slice(2, 6)
     try:
-        y = norm(distribute_tensor(x[own], line, [Shard(1)]))
+        y = norm(laid(x[own], line, [Shard(1)]))
     except ValueError as error:
         return str(error)
     want = nk.BatchNorm(4).double()
@@ -217,7 +217,7 @@ def test_an_offset_costs_the_joined_variance_few_digits(processes):
 
 def averaged():
     """Plain averages of the moments of DTensors, by two norms of one width."""
-    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
+    from torch.distributed.tensor import Shard, distribute_module
 
     from normkit.running import averaging
 
@@ -227,7 +227,7 @@ def averaged():
     with averaging():
         for batch in batches:
             for factor, norm in enumerate(norms, 1):
-                norm(distribute_tensor(factor * batch, mesh, [Shard(0)]))
+                norm(laid(factor * batch, mesh, [Shard(0)]))
     mean = torch.stack([batch.mean(0) for batch in batches]).mean(0)
     return [(norm.running_mean.full_tensor() - f * mean).abs().max().item() for f, norm in enumerate(norms, 1)]
 

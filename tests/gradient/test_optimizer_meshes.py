@@ -6,7 +6,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.contract.elsewhere import Elsewhere
-from processes import group_of, mesh_of, numbers
+from processes import gap, group_of, laid, mesh_of, numbers
 
 COUNT = 4
 STEPS = 2
@@ -36,17 +36,17 @@ SUMMED = {
 
 def summed(name):
     """How far a step is from one process', where each process has a term of the gradients of parameters it repeats."""
-    from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_tensor
+    from torch.distributed.tensor import DTensor, Partial, Replicate
 
     mesh = mesh_of((COUNT,))
     values, terms = numbers(6, 8), [numbers(6, 8, seed=1 + rank) for rank in range(COUNT)]
     one = nn.Parameter(values.clone())
-    many = nn.Parameter(distribute_tensor(values, mesh, [Replicate()]))
+    many = nn.Parameter(laid(values, mesh, [Replicate()]))
     one.grad = sum(terms)
     many.grad = DTensor.from_local(terms[torch.distributed.get_rank()], mesh, [Partial()])
     for p in (one, many):
         nk.create(name, [p], lr=0.1, **SUMMED[name]).step()
-    return (many.full_tensor() - one).abs().max().item(), (many.to_local() - one).abs().max().item()
+    return gap(many, one), (many.to_local() - one).abs().max().item()
 
 
 @pytest.mark.parametrize("name", SUMMED)
@@ -57,7 +57,7 @@ def test_terms_of_a_gradient_are_added_up_before_a_step(name, processes):
 
 def pieces(case):
     """How far a step of Muon is from one process', and what is sent, as a share of twice the numbers."""
-    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor import DTensor, Replicate, Shard
     from torch.distributed.tensor.placement_types import _StridedShard
 
     line, grid = mesh_of((COUNT,)), mesh_of((2, 1, 2))
@@ -70,21 +70,21 @@ def pieces(case):
     mesh, places = meshes[case]
     values, grad = numbers(16, 8), numbers(16, 8, seed=1)
 
-    def laid(x):
+    def spread(x):
         if case != "two halves":
-            return distribute_tensor(x, mesh, places)
+            return laid(x, mesh, places)
         rank = torch.distributed.get_rank()
         own = torch.cat([half.chunk(COUNT)[rank] for half in x.chunk(2)])
         return DTensor.from_local(own, mesh, places, run_check=False, shape=x.shape, stride=x.stride())
 
     sent, plain = [], torch.distributed.all_to_all_single
     torch.distributed.all_to_all_single = lambda out, own, *a, **k: (sent.append(own.numel()), plain(out, own, *a, **k))
-    one, many = nn.Parameter(values.clone()), nn.Parameter(laid(values))
-    one.grad, many.grad = grad, laid(grad)
+    one, many = nn.Parameter(values.clone()), nn.Parameter(spread(values))
+    one.grad, many.grad = grad, spread(grad)
     for p in (one, many):
         nk.Muon([p], lr=0.1, ns_dtype=None).step()
     torch.distributed.all_to_all_single = plain
-    return (laid(one.detach()).to_local() - many.to_local()).abs().max().item(), sum(sent)
+    return (spread(one.detach()).to_local() - many.to_local()).abs().max().item(), sum(sent)
 
 
 @pytest.mark.parametrize("case", ["two halves", "three axes", "three names"])
@@ -96,18 +96,18 @@ def test_matrices_in_pieces_are_made_whole_on_one_process(case, processes):
 
 def repeated():
     """A matrix of which some processes of the group hold the same part: one of them sends it, all get the result."""
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor import Replicate, Shard
 
     from normkit.gradient._sharded import Parted
 
     mesh = mesh_of((2, 2))
     x = numbers(6, 4)
-    cut = distribute_tensor(x, mesh, [Replicate(), Shard(0)])
+    cut = laid(x, mesh, [Replicate(), Shard(0)])
     sent, plain = [], torch.distributed.all_to_all_single
     torch.distributed.all_to_all_single = lambda out, own, *a, **k: (sent.append(own.numel()), plain(out, own, *a, **k))
     (y,) = Parted(mesh, (0, 1)).shared([cut], lambda own: [m @ m.T @ m for m in own], False, None)
     torch.distributed.all_to_all_single = plain
-    return (y.full_tensor() - x @ x.T @ x).abs().max().item(), sum(sent)
+    return gap(y, x @ x.T @ x), sum(sent)
 
 
 def test_the_first_process_that_holds_a_part_sends_it(processes):
@@ -118,7 +118,7 @@ def test_the_first_process_that_holds_a_part_sends_it(processes):
 
 def lengths(case):
     """How far NorMuon's lengths of rows and columns are from one process', as a state that lies on a mesh."""
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor import Replicate, Shard
 
     line, grid = mesh_of((COUNT,)), mesh_of((2, 2))
     layouts = {
@@ -132,11 +132,11 @@ def lengths(case):
     off, steps = [], []
     for shape in ((6, 10), (10, 6)):  # of a wide matrix the lengths of columns, of a tall one those of rows
         one = nn.Parameter(numbers(*shape))
-        many = nn.Parameter(distribute_tensor(one.detach(), mesh, places))
+        many = nn.Parameter(laid(one.detach(), mesh, places))
         optimizers = [nk.NorMuon([p], lr=0.1, ns_dtype=None) for p in (one, many)]
         for step in range(STEPS):
             one.grad = numbers(*shape, seed=1 + step)
-            many.grad = distribute_tensor(one.grad, mesh, places)
+            many.grad = laid(one.grad, mesh, places)
             for optimizer in optimizers:
                 optimizer.step()
         states = [optimizer.state[p] for optimizer, p in zip(optimizers, (one, many), strict=True)]

@@ -5,7 +5,7 @@ import torch
 from torch import distributed
 
 import normkit as nk
-from processes import mesh_of, over_processes
+from processes import laid, mesh_of, over_processes
 
 SHAPES = {"wide": (6, 9), "tall": (9, 4), "square": (8, 8), "stack": (2, 4, 6), "kernel": (4, 3, 2, 2), "bias": (5,)}
 STEPS = 3
@@ -74,21 +74,21 @@ def counting(sent):
 
 def layouts(world):
     """How tensors are laid out: by rows as fully_shard does, by columns as tensor parallelism does, on a grid."""
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor import Replicate, Shard
 
     line = mesh_of((world,))
     found = {
-        "rows": lambda x, key: distribute_tensor(x, line, [Shard(0)]),
-        "columns": lambda x, key: distribute_tensor(x, line, [Shard(x.dim() - 1 if x.dim() < 3 else 1)]),
-        "repeated": lambda x, key: distribute_tensor(x, line, [Replicate()]),
+        "rows": lambda x, key: laid(x, line, [Shard(0)]),
+        "columns": lambda x, key: laid(x, line, [Shard(x.dim() - 1 if x.dim() < 3 else 1)]),
+        "repeated": lambda x, key: laid(x, line, [Replicate()]),
     }
     if world == 4:
         grid = mesh_of((2, 2), ("replicas", "shards"))
         found = {
             "rows": found["rows"],
-            "hybrid": lambda x, key: distribute_tensor(x, grid, [Replicate(), Shard(0)]),
-            "grid": lambda x, key: distribute_tensor(x, grid, [Shard(0), Shard(1) if x.dim() > 1 else Replicate()]),
-            "strided": lambda x, key: distribute_tensor(x, grid, strided(x)),
+            "hybrid": lambda x, key: laid(x, grid, [Replicate(), Shard(0)]),
+            "grid": lambda x, key: laid(x, grid, [Shard(0), Shard(1) if x.dim() > 1 else Replicate()]),
+            "strided": lambda x, key: laid(x, grid, strided(x)),
         }
     return found
 

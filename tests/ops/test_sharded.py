@@ -7,7 +7,7 @@ import normkit as nk
 from normkit.contract.subject import build, outputs
 from normkit.kernels import status
 from normkit.ops import paths
-from processes import group_of, mesh_of
+from processes import gap, group_of, laid, mesh_of
 
 COUNT = 4
 TOKENS = (6, 5, 10)  # uneven over 2 and over 4
@@ -42,7 +42,7 @@ def placed(words):
 
 def measured(name, width, options, shape, words, sizes, dtype=torch.float32, add=False, offset=0.0):
     """How far a norm on a mesh is from one process', what it sent, how all is placed, and which paths ran."""
-    from torch.distributed.tensor import distribute_module, distribute_tensor
+    from torch.distributed.tensor import distribute_module
     from torch.distributed.tensor.debug import CommDebugMode
 
     mesh, places = mesh_of(shape), placed(words)
@@ -50,8 +50,8 @@ def measured(name, width, options, shape, words, sizes, dtype=torch.float32, add
     sent = numbers(*sizes, seed=20, dtype=dtype)
     want = run(norm_of(name, width, dtype, **options), [i.clone().requires_grad_() for i in inputs], sent)
     module = distribute_module(norm_of(name, width, dtype, **options), mesh)
-    cut = [distribute_tensor(i, mesh, places).requires_grad_() for i in inputs]
-    sent = distribute_tensor(sent, mesh, places)
+    cut = [laid(i, mesh, places).requires_grad_() for i in inputs]
+    sent = laid(sent, mesh, places)
     with torch.no_grad(), paths.watch() as taken:
         module(cut[0])
     with CommDebugMode() as forward:
@@ -61,11 +61,7 @@ def measured(name, width, options, shape, words, sizes, dtype=torch.float32, add
     placements = {"y": y.placements, "x": cut[0].grad.placements}
     placements |= {n: p.grad.placements for n, p in module.named_parameters()}
     got = [y, total, *(i.grad for i in cut), *(p.grad for p in module.parameters())]
-    off = [
-        (g.full_tensor().double() - w.double()).abs().max().item()
-        for g, w in zip(got, want, strict=True)
-        if g is not None
-    ]
+    off = [gap(g.double(), w.double()) for g, w in zip(got, want, strict=True) if g is not None]
     counts = [sent_by(forward), sent_by(backward)]
     return off, counts, {k: [str(p) for p in v] for k, v in placements.items()}, [path.why for path in taken]
 
@@ -114,7 +110,7 @@ def test_parts_give_the_numbers_of_the_whole_with_one_sum_at_most(name, add, dty
 
 def bits(dtype):
     """Norms by name, and whether the results and gradients of samples that processes share have one process' bits."""
-    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
+    from torch.distributed.tensor import Shard, distribute_module
 
     mesh, same = mesh_of((COUNT,)), {}
     for name in nk.methods(room="activation"):
@@ -124,11 +120,11 @@ def bits(dtype):
             continue
         x = card.draw(8, 5, leading=(5, 6), trailing=(6, 4), dtype=dtype)[0]
         one, many = build(name, dtype=dtype), distribute_module(build(name, dtype=dtype), mesh)
-        cut = distribute_tensor(x, mesh, [Shard(0)]).requires_grad_()
+        cut = laid(x, mesh, [Shard(0)]).requires_grad_()
         y, got = outputs(one(x.requires_grad_()))[0], outputs(many(cut))[0]
         y.sin().sum().backward()
-        got.backward(distribute_tensor(y.detach().cos(), mesh, [Shard(0)]))
-        same[name] = torch.equal(got.full_tensor(), y) and torch.equal(cut.grad.full_tensor(), x.grad)
+        got.backward(laid(y.detach().cos(), mesh, [Shard(0)]))
+        same[name] = gap(got, y) == gap(cut.grad, x.grad) == 0
     return same
 
 
@@ -166,14 +162,14 @@ def test_meshes_and_dialects(case, processes):
 
 def apart(name):
     """How far a norm on a mesh of half of the processes is from one process', the other half having other numbers."""
-    from torch.distributed.tensor import distribute_module, distribute_tensor
+    from torch.distributed.tensor import distribute_module
 
     whole = mesh_of((2, 2), ("halves", "entries"))
     mesh, x = whole["entries"], numbers(*TOKENS, seed=whole.get_local_rank("halves"))
     norm = norm_of(name, TOKENS[-1], torch.float32)
     want = norm(x)
-    got = distribute_module(norm, mesh)(distribute_tensor(x, mesh, placed([2])))
-    return (got.full_tensor() - want).abs().max().item()
+    got = distribute_module(norm, mesh)(laid(x, mesh, placed([2])))
+    return gap(got, want)
 
 
 def test_a_mesh_of_some_processes_adds_up_theirs_alone(processes):
@@ -275,7 +271,7 @@ def test_other_types_may_be_cut(name, dtype, limit, processes):
 
 def bounded():
     """GDN below its bounds, where gradients pass that would raise a parameter: which ones, all processes decide."""
-    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
+    from torch.distributed.tensor import Shard, distribute_module
 
     results = []
     for axis in (None, 0, 1, 2):
@@ -285,7 +281,7 @@ def bounded():
             norm.beta.mul_(1e-7)
         x = numbers(6, 8, 5, dtype=torch.float64)
         if axis is not None:
-            norm, x = distribute_module(norm, mesh_of((COUNT,))), distribute_tensor(x, mesh_of((COUNT,)), [Shard(axis)])
+            norm, x = distribute_module(norm, mesh_of((COUNT,))), laid(x, mesh_of((COUNT,)), [Shard(axis)])
         x.requires_grad_()
         norm(x).sin().sum().backward()
         full = [t.full_tensor() if axis is not None else t for t in (x.grad, norm.beta.grad, norm.gamma.grad)]
@@ -302,11 +298,11 @@ def test_bounded_parameters_get_the_gradients_of_one_process(processes):
 
 def ranges():
     """Lengths of vectors whose squares would leave the range, and of those that lie on one process alone."""
-    from torch.distributed.tensor import Shard, distribute_tensor
+    from torch.distributed.tensor import Shard
 
     x = torch.tensor([[1e200, 0, 0, 3e200, 1e-300], [1e-200, 2e-200, 0, 0, 0], [0, 0, 0, 0, 7.0]], dtype=torch.float64)
     norm = nk.create("l2-feature-norm")
-    return (norm(distribute_tensor(x, mesh_of((COUNT,)), [Shard(1)])).full_tensor() - norm(x)).abs().max().item()
+    return gap(norm(laid(x, mesh_of((COUNT,)), [Shard(1)])), norm(x))
 
 
 def test_lengths_of_cut_vectors_stay_in_range(processes):
@@ -334,13 +330,13 @@ def test_neighbours_are_exchanged_along_an_axis_that_is_cut_twice(case, processe
 
 def neighbours_on_some(shape):
     """How far a norm with neighbours is from one process', on a mesh of two axes that has half of the processes."""
-    from torch.distributed.tensor import distribute_module, distribute_tensor
+    from torch.distributed.tensor import distribute_module
 
     mesh = mesh_of((2, *shape), ("halves", "a", "b"))["a", "b"]
     norm, x = norm_of("divisive-norm", 8, torch.float64), numbers(*WIDE, dtype=torch.float64)
     want = norm(x)
-    got = distribute_module(norm, mesh)(distribute_tensor(x, mesh, placed([2, 2])))
-    return (got.full_tensor() - want).abs().max().item()
+    got = distribute_module(norm, mesh)(laid(x, mesh, placed([2, 2])))
+    return gap(got, want)
 
 
 @pytest.mark.parametrize("shape", [(2, 1), (1, 2)])
@@ -350,7 +346,7 @@ def test_a_mesh_of_some_processes_exchanges_among_them(shape, processes):
 
 def heads(shape, words):
     """Queries that are normalized and turned: how far off, and what was sent."""
-    from torch.distributed.tensor import distribute_module, distribute_tensor
+    from torch.distributed.tensor import distribute_module
     from torch.distributed.tensor.debug import CommDebugMode
 
     mesh, x, results = mesh_of(shape), numbers(3, 4, 5, 8), []
@@ -358,13 +354,13 @@ def heads(shape, words):
     for norm, q in ((norm_of("rmsnorm", 8, torch.float32), x.requires_grad_()), (None, None)):
         if norm is None:
             norm = distribute_module(norm_of("rmsnorm", 8, torch.float32), mesh)
-            q = distribute_tensor(x.detach(), mesh, placed(words)).requires_grad_()
+            q = laid(x.detach(), mesh, placed(words)).requires_grad_()
         with CommDebugMode() as mode:
             y = norm.norm_rotate(q, angles)
             z = nk.ops.rotate(q, angles)
             (y.square().sum() + (y * z).sum()).backward()
         results.append([y, z, q.grad, norm.weight.grad])
-    off = [(a.full_tensor() - b).abs().max().item() for a, b in zip(results[1], results[0], strict=True)]
+    off = [gap(a, b) for a, b in zip(results[1], results[0], strict=True)]
     return off, mode.get_total_counts(), [str(p) for p in y.placements]
 
 
@@ -377,14 +373,14 @@ def test_heads_are_normalized_and_turned_where_they_are(words, processes):
 
 def summed():
     """The norm of what each process has a share of, and the gradient of a gain that is cut as the entries are."""
-    from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+    from torch.distributed.tensor import DTensor, Shard
 
     mesh = mesh_of((COUNT,))
     norm, x = norm_of("rmsnorm", 10, torch.float64), numbers(3, 10, dtype=torch.float64)
     partial = DTensor.from_local(x / COUNT, mesh, placed(["sum"]))
-    weight = distribute_tensor(norm.weight.detach(), mesh, [Shard(0)]).requires_grad_()
-    y = nk.ops.row_norm(partial, distribute_tensor(norm.weight.detach(), mesh, placed([None])), None, norm.rule)
-    cut = nk.ops.row_norm(distribute_tensor(x, mesh, [Shard(1)]), weight, None, norm.rule)
+    weight = laid(norm.weight.detach(), mesh, [Shard(0)]).requires_grad_()
+    y = nk.ops.row_norm(partial, laid(norm.weight.detach(), mesh, placed([None])), None, norm.rule)
+    cut = nk.ops.row_norm(laid(x, mesh, [Shard(1)]), weight, None, norm.rule)
     cut.square().sum().backward()
     want = norm(x)
     want.square().sum().backward()
@@ -400,13 +396,13 @@ def test_shares_are_added_up_first_and_a_cut_gain_keeps_its_cut(processes):
 
 def again():
     """The second derivative of a norm whose vectors are cut, and that of one process."""
-    from torch.distributed.tensor import Shard, distribute_tensor
+    from torch.distributed.tensor import Shard
 
     mesh, rule = mesh_of((COUNT,)), nk.ops.Row(center=True, eps=1e-5)
     results = []
     for cut in (False, True):
         x = numbers(3, 10, dtype=torch.float64)
-        x = (distribute_tensor(x, mesh, [Shard(1)]) if cut else x).requires_grad_()
+        x = (laid(x, mesh, [Shard(1)]) if cut else x).requires_grad_()
         y = nk.ops.row_norm(x, None, None, rule)
         (dx,) = torch.autograd.grad(y.pow(3).sum(), x, create_graph=True)
         dx = dx.to_local() if cut else dx
@@ -422,10 +418,10 @@ def test_the_second_derivative_is_right(processes):
 
 def mistakes():
     """The errors of what does not fit."""
-    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
+    from torch.distributed.tensor import Shard, distribute_module
 
     mesh, other = mesh_of((4,)), mesh_of((2, 2))
-    x = distribute_tensor(numbers(3, 8), mesh, [Shard(0)])
+    x = laid(numbers(3, 8), mesh, [Shard(0)])
     errors = []
     for norm in (nk.RMSNorm(8), distribute_module(nk.RMSNorm(8), other)):
         try:
@@ -443,7 +439,7 @@ def test_what_does_not_fit_is_named(processes):
 
 def misfits():
     """Norms whose cut input lacks two channels, and what they say to it, where a whole one is refused otherwise."""
-    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
+    from torch.distributed.tensor import Shard, distribute_module
 
     mesh, missed, tried = mesh_of((COUNT,)), {}, 0
     for name in nk.methods(room="activation"):
@@ -456,7 +452,7 @@ def misfits():
         error = error_of(build(name), x)
         for cut in range(x.ndim) if error else ():
             tried += 1
-            got = error_of(distribute_module(build(name), mesh), distribute_tensor(x, mesh, [Shard(cut)]))
+            got = error_of(distribute_module(build(name), mesh), laid(x, mesh, [Shard(cut)]))
             if got != error and not card.spans_samples:
                 missed[name, cut] = got
     return missed, tried
@@ -479,11 +475,11 @@ def compiled(name, width, options, sizes, axis, count=COUNT):
     """A compiled norm of a DTensor: how far off, how it is placed, how many graphs, and what they send."""
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
-    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
+    from torch.distributed.tensor import Shard, distribute_module
 
     axes = axis if isinstance(axis, tuple) else (axis,)
     mesh, graphs, results = mesh_of((count,) if len(axes) == 1 else (2, 2)), [], []
-    x = distribute_tensor(numbers(*sizes, dtype=torch.float64), mesh, [Shard(a) for a in axes]).requires_grad_()
+    x = laid(numbers(*sizes, dtype=torch.float64), mesh, [Shard(a) for a in axes]).requires_grad_()
 
     def keep(graph, _):
         targets = [str(node.target) for node in graph.graph.nodes]
@@ -540,10 +536,9 @@ def test_a_compiled_exchange_with_a_process_that_has_nothing_is_refused_by_name(
 
 def starts(sizes, words, shape):
     """Where this process' part begins, by us and by torch."""
-    from torch.distributed.tensor import distribute_tensor
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-    x = distribute_tensor(numbers(*sizes), mesh_of(shape), placed(words))
+    x = laid(numbers(*sizes), mesh_of(shape), placed(words))
     return nk.ops.sharded.parts("test", x).begin, compute_local_shape_and_global_offset(
         sizes, x.device_mesh, x.placements
     )[1]

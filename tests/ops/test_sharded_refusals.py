@@ -3,18 +3,18 @@
 import pytest
 
 from normkit.contract.subject import build, draw, outputs
-from processes import group_of, mesh_of
+from processes import gap, group_of, laid, mesh_of
 
 
 def work(name, axis, all_distributed=False):
     """How far a norm of a DTensor is from that of the whole, or what it says."""
-    from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
+    from torch.distributed.tensor import Replicate, Shard, distribute_module
 
     mesh = mesh_of((2,))
     x, *others = draw(name)
-    beside = [distribute_tensor(other, mesh, [Replicate()]) if all_distributed else other for other in others]
+    beside = [laid(other, mesh, [Replicate()]) if all_distributed else other for other in others]
     module = distribute_module(build(name), mesh)
-    cut = distribute_tensor(x, mesh, [Shard(axis)]).requires_grad_()
+    cut = laid(x, mesh, [Shard(axis)]).requires_grad_()
     try:
         y = outputs(module(cut, *beside))[0]
     except Exception as error:
@@ -24,7 +24,7 @@ def work(name, axis, all_distributed=False):
     want.sin().sum().backward()
     y.sin().sum().backward()
     assert list(y.placements) == list(cut.placements)
-    return max((y.full_tensor() - want).abs().max().item(), (cut.grad.full_tensor() - whole.grad).abs().max().item())
+    return max(gap(y, want), gap(cut.grad, whole.grad))
 
 
 processes = group_of(2, work)
