@@ -7,7 +7,7 @@ Files that are not committed yet count as changed. Selected are
 - tests whose own text, with what it uses of its file, leads by imports to a changed file of the package; those of the
   room where the file serves no method; and those that `traced.py` saw run one of its functions;
 - the contract, the goldens and all other cases of the methods that lead to a changed file; of tests of other rooms that
-  only use such a method, one a file;
+  only use such a method, one a folder;
 - one case a kind and line of the contract and of the goldens for the other methods, and the tests of the whole house.
 
 What leads where is read off, as `mutate.py` does: this is for the one who works. Before a merge all tests run.
@@ -46,6 +46,7 @@ SHARED = (
 
 LISTS = re.compile(r'\b(?:methods|cards)\((?:(?:room|group)="(?P<place>[\w-]+)"\))?|\bMETHODS\b')
 
+EXAMPLES = ("test_changed.py", "test_mutate.py")  # the methods that these name are examples
 PROCESSES = (  # tests, and a file of them, that start several
     "test_the_contract_holds_a_method_of_a_users_package",
     "test_the_installed_command_answers",
@@ -184,6 +185,8 @@ class Selection:
 
     def reaches(self, item: pytest.Item, path: Path) -> bool:
         """Whether a test, or its case, leads to a file."""
+        if item.path.name in EXAMPLES and path in self.package:
+            return False
         if goes_over_methods(item) or "goldens" in path.relative_to(ROOT).parts[:2]:
             return self.of_case(item, path)
         pages = [value for value in _given(item) if isinstance(value, Path)]
@@ -219,7 +222,7 @@ class Selection:
         """Whether a test is not one of many that use a method by its name; the method has tests of its own.
 
         In its own room's folder and the house's a test's first case is taken, and those that name the file. Elsewhere
-        the first case that names it is, and of tests whose cases do not, the first of their file; none that starts
+        the first case that names it is, and of tests whose cases do not, the first of their folder; none that starts
         processes.
         """
         if path not in self.above or path in self.rooms:
@@ -231,7 +234,7 @@ class Selection:
             return True
         if not home and left_out(item):
             return False
-        key = function_of(item) if home or named else str(item.path)
+        key = function_of(item) if home or named else str(item.path.parent)
         return self.first.setdefault((key, path), item.nodeid) == item.nodeid
 
     @functools.cache  # noqa: B019  one instance lives as long as the process
@@ -307,8 +310,11 @@ def uses(file: Path, test: str | None) -> str:
 def _pieces(file: Path) -> dict[str, list[str]]:
     """The statements of a file, each by the names that it binds; by none what always runs."""
     pieces: dict[str, list[str]] = {}
-    for node in ast.parse(file.read_text()).body:
-        text = ast.unparse(node)
+    source = file.read_text()
+    lines = source.splitlines()
+    for node in ast.parse(source).body:
+        above = [decorator.lineno for decorator in getattr(node, "decorator_list", ())]
+        text = "\n".join(lines[min([node.lineno, *above]) - 1 : node.end_lineno])
         for name in [*_bound(node)] or [""]:
             pieces.setdefault("" if "autouse" in text.partition("def ")[0] else name, []).append(text)
     return pieces

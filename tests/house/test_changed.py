@@ -49,10 +49,10 @@ def test_other_methods_keep_one_case_a_kind():
     assert 2 <= len(others) <= 12
 
 
-def test_of_tests_elsewhere_that_use_a_method_one_a_file_is_kept():
-    elsewhere = ["tests/lab/test_growth.py", "tests/surgery/test_edits.py"]
+def test_of_tests_elsewhere_that_use_a_method_one_a_folder_is_kept():
+    elsewhere = ["tests/lab/test_few_bits.py", "tests/lab/test_growth.py", "tests/surgery/test_edits.py"]
     names, _ = selected("src/normkit/activation/token/dyt.py", *elsewhere)
-    assert sorted(name.partition("::")[0] for name in names if "[" not in name) == elsewhere
+    assert sorted(name.partition("::")[0] for name in names if "[" not in name) == elsewhere[::2]
     growing, _ = selected("src/normkit/lab/training/runs.py", "tests/lab/test_growth.py")
     assert len(growing) > 10, "of a file of the room all are"
 
@@ -115,3 +115,7 @@ def test_of_the_whole_house_what_is_quick_is_kept():
     )
     assert names
     assert not any("test_mutate" in name for name in names)
+    examples, _ = selected("src/normkit/activation/token/scalenorm.py", "tests/house/test_changed.py")
+    assert not examples
+    own, _ = selected("tools/changed.py", "tests/house/test_changed.py")
+    assert len(own) > 10
