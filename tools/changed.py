@@ -47,9 +47,10 @@ SHARED = (
 LISTS = re.compile(r'\b(?:methods|cards)\((?:(?:room|group)="(?P<place>[\w-]+)"\))?|\bMETHODS\b')
 
 EXAMPLES = ("test_changed.py", "test_mutate.py")  # the methods that these name are examples
-PROCESSES = (  # tests, and a file of them, that start several
+SLOW = (  # tests of the house, and a file of them, that start several processes or call every method
     "test_the_contract_holds_a_method_of_a_users_package",
     "test_the_installed_command_answers",
+    "test_the_site_has_a_table_of_all_methods_and_fills_in_the_marks_of_pages",
     "test_extension.py",
 )
 
@@ -254,7 +255,7 @@ class Selection:
             return False
         if not goes_over_methods(item):
             own = (ROOT / "tools" / item.path.name.removeprefix("test_")).exists()  # of a tool, which did not change
-            slow = left_out(item) or {item.name, item.path.name} & {*PROCESSES}
+            slow = left_out(item) or {item.name, item.path.name} & {*SLOW}
             return item.path.parent.name == "house" and not (own or slow or _given(item))
         key = (function_of(item), self.kind(_case(item)))
         return key not in seen and not seen.add(key)

@@ -86,6 +86,13 @@ def imported(tree, checks):
                 yield name
 
 
+def name_of(function):
+    """What is called, where that is a name or an attribute of one."""
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+        return f"{function.value.id}.{function.attr}"
+    return function.id if isinstance(function, ast.Name) else ""
+
+
 def calls_of_checks():
     """Every call of a check in the package, as its words: where, the owner, and all that stands behind."""
     trees = {path: ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
@@ -95,7 +102,7 @@ def calls_of_checks():
         names = {*checks[module], *imported(trees[path], checks)}
         for node in ast.walk(trees[path]):
             if isinstance(node, ast.Call) and len(node.args) > 1:
-                called = ast.unparse(node.func)
+                called = name_of(node.func)
                 if called.startswith("check.") or called in names:
                     owner, *others = map(ast.unparse, node.args)
                     yield f"{path.relative_to(SOURCE)}:{node.lineno}", owner, others
