@@ -70,15 +70,15 @@ def refusal_of(call, *inputs):
         return str(error)
 
 
-def of_owners(tree):
+def of_owners(nodes):
     """The functions of a file that are told first whose argument they check."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
     return {node.name for node in functions if node.args.args and node.args.args[0].arg == "owner"}
 
 
-def imported(tree, checks):
+def imported(nodes, checks):
     """The names under which a file imports such functions, or the files that have them."""
-    for node in ast.walk(tree):
+    for node in nodes:
         for alias in node.names if isinstance(node, ast.ImportFrom) else ():
             name = alias.asname or alias.name
             yield from (f"{name}.{check}" for check in checks.get(f"{node.module}.{alias.name}", ()))
@@ -95,12 +95,12 @@ def name_of(function):
 
 def calls_of_checks():
     """Every call of a check in the package, as its words: where, the owner, and all that stands behind."""
-    trees = {path: ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+    trees = {path: [*ast.walk(ast.parse(path.read_text()))] for path in sorted(SOURCE.rglob("*.py"))}
     modules = {".".join(("normkit", *path.relative_to(SOURCE).with_suffix("").parts)): path for path in trees}
     checks = {module: of_owners(trees[path]) for module, path in modules.items()}
     for module, path in modules.items():
         names = {*checks[module], *imported(trees[path], checks)}
-        for node in ast.walk(trees[path]):
+        for node in trees[path]:
             if isinstance(node, ast.Call) and len(node.args) > 1:
                 called = name_of(node.func)
                 if called.startswith("check.") or called in names:
