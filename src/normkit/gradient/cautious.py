@@ -38,7 +38,8 @@ class Cautious(StepMask):
         w <- w (1 - lr weight_decay) - lr u
 
     The decay is not masked, but for a base whose decay is part of the gradient, as that of ``"adam"`` and of ``"sgd"``
-    with momentum. Where nothing agrees nothing moves; where little does, it is enlarged up to 1000 times.
+    with momentum. Where nothing agrees nothing moves; where little does, it is enlarged up to 1000 times. Of weights in
+    half precision, the steps that rounding loses count as agreeing: nobody knows where they pointed.
 
     Args:
         params: parameters, or groups of them.
@@ -76,8 +77,9 @@ class Cautious(StepMask):
         assert p.grad is not None
         move = accurate(p) - accurate(before)
         along = move.sign() * p.grad.sign()
-        agrees = (along > 0 if group["maximize"] else along < 0).to(move.dtype)
-        count = whole(agrees.sum())
+        agrees = along > 0 if group["maximize"] else along < 0
+        counted = agrees if move.dtype == p.dtype else agrees | (move == 0) & (p.grad != 0)
+        count = whole(counted.to(move.dtype).sum())
         if group["rescale"] == "mean":
             scale = 1 / (count / max(1, p.numel())).clamp(min=LEAST)
         else:
