@@ -1,5 +1,6 @@
 """SOAP and its kin, Dion, Hyperball and the cautious wrappers, beyond their goldens and the contract."""
 
+import copy
 import pickle
 
 import pytest
@@ -214,15 +215,76 @@ def test_cautious_decay_around_muon_is_that_of_muon():
     torch.testing.assert_close(trained(mine, [p]), trained(nk.Muon([q], cautious_decay=True, **options), [q]))
 
 
+class Clip:
+    """What is called after a step: it keeps what the parameter is."""
+
+    def __init__(self, p):
+        self.p, self.calls = p, []
+
+    def __call__(self):
+        self.calls.append(self.p.detach().clone())
+
+
 @pytest.mark.parametrize("name", ["agc", "cautious"])
 def test_what_a_base_takes_beside_its_groups_is_kept(name):
-    p, calls = nn.Parameter(drawn(4, 4)), []
-    optimizer = nk.create(name, [p], base="muon", lr=0.1, sync=True, qk_clip=lambda: calls.append(p.detach().clone()))
-    assert calls == []
+    p = nn.Parameter(drawn(4, 4))
+    clip = Clip(p)
+    optimizer = nk.create(name, [p], base="muon", lr=0.1, sync=True, qk_clip=clip)
+    assert clip.calls == []
     (after,) = trained(optimizer, [p], 1)
-    assert len(calls) == 1, "once a step"
-    assert torch.equal(calls[0], after), "after it"
+    assert len(clip.calls) == 1, "once a step"
+    assert torch.equal(clip.calls[0], after), "after it"
     assert pickle.loads(pickle.dumps(optimizer)).inner().sync
+
+
+@pytest.mark.parametrize("name, options", [("muon", {}), ("agc", {"base": "muon"})])
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))], ids=["copied", "pickled"])
+def test_a_copy_is_clipped_after_its_steps_too(name, options, again):
+    p = nn.Parameter(drawn(4, 4))
+    clip = Clip(p)
+    optimizer = nk.create(name, [p], lr=0.1, qk_clip=clip, **options)
+    q, copied, other = again((p, optimizer, clip))
+    (after,) = trained(copied, [q], 1)
+    assert clip.calls == []
+    assert len(other.calls) == 1
+    assert torch.equal(other.calls[0], after)
+
+
+@pytest.mark.parametrize("base", ["lion", "muon", "adamp", "adam"])
+def test_lengths_that_are_held_are_read_from_a_file_whatever_the_base_is(base):
+    p, q = (nn.Parameter(drawn(4, 4)) for _ in range(2))
+    one, other = (nk.LAWN([x], base=base, lr=lr, free_steps=1) for x, lr in ((p, 0.1), (q, 0.5)))
+    trained(one, [p], 2)
+    q.data.copy_(p)
+    other.load_state_dict(copy.deepcopy(one.state_dict()))
+    assert "norm" in other.state[q]
+    assert torch.equal(trained(one, [p], 2)[0], trained(other, [q], 2)[0])
+
+
+def test_a_state_that_the_base_refuses_changes_nothing():
+    p, q = nn.Parameter(drawn(4, 4)), nn.Parameter(drawn(4, 4))
+    optimizer, adam = nk.LAWN([p], base="lion", lr=0.1, free_steps=1), torch.optim.AdamW([q])
+    trained(adam, [q], 1)
+    groups = copy.deepcopy(optimizer.state_dict()["param_groups"])
+    groups[0]["lr"] = 0.7
+    with pytest.raises(ValueError, match="Lion: the state that is loaded is of another optimizer: it has exp_avg_sq"):
+        optimizer.load_state_dict({"state": adam.state_dict()["state"], "param_groups": groups})
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    assert not optimizer.state
+
+
+def test_weights_in_bfloat16_take_no_longer_cautious_steps_than_in_float64():
+    """Where most steps are lost in rounding, the rest is not enlarged for them."""
+    longest = []
+    for dtype in (torch.float64, torch.bfloat16):
+        p = nn.Parameter(drawn(64, 64).bfloat16().to(dtype))
+        before = p.detach().clone()
+        optimizer = nk.Cautious([p], base="lion", lr=1e-4)
+        p.grad = (drawn(64, 64, seed=1) + 1).to(dtype)
+        optimizer.step()
+        longest.append((p.detach() - before).double().abs().max().item() / 1e-4)
+    assert longest[0] == pytest.approx(1, rel=1e-6)
+    assert longest[1] < 2
 
 
 def test_building_a_cautious_optimizer_calls_no_hook():

@@ -44,6 +44,7 @@ class Based(Optimizer):
     """
 
     apart: Mapping[str, Any] = MappingProxyType({})  # the base's arguments that are no settings of its groups
+    beside: frozenset[str] = frozenset()  # what is kept of a parameter that is no state of the base
     later = frozenset({"amsgrad", "capturable", "decoupled_weight_decay", "fused"})  # which torch's bases fill in, too
 
     def __init__(self, params: Groups, base: str, own: dict[str, Any], options: dict[str, Any]):
@@ -59,7 +60,11 @@ class Based(Optimizer):
         inner = build([torch.nn.Parameter(torch.zeros(2, 2, device="cpu"))], **options)
         self.apart = {name: value for name, value in options.items() if name in vars(inner)}
         super().__init__(params, **{**inner.defaults, **own})
-        for hook in inner._optimizer_step_post_hooks.values():  # the base's own, which come after this one's step
+        self._take_hooks(inner)
+
+    def _take_hooks(self, base: torch.optim.Optimizer) -> None:
+        """Call the base's own hooks after this one's step."""
+        for hook in base._optimizer_step_post_hooks.values():
             self.register_step_post_hook(hook)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -73,9 +78,16 @@ class Based(Optimizer):
         return {**super().__getstate__(), "base": self.base, "apart": self.apart}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if "defaults" not in state:  # the base reads a file its own way, as of older states
-            self.inner().__setstate__({"state": self.state, "param_groups": self.param_groups})
+        if "defaults" in state:  # of a copy
+            super().__setstate__(state)
+            self._take_hooks(self._build_base())
+            return
+        base = self.inner()  # it reads a file its own way, as of older states, and may refuse it
+        kept: Any = {p: {name: own[name] for name in own.keys() - self.beside} for p, own in state["state"].items()}
+        base.__setstate__({"state": kept, "param_groups": [dict(group) for group in state["param_groups"]]})
+        for p, own in state["state"].items():
+            own |= base.state[p]
+        super().__setstate__({"state": state["state"], "param_groups": base.param_groups})
 
     @property
     def exact(self) -> frozenset[str]:  # type: ignore[override]

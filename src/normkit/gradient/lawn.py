@@ -55,6 +55,8 @@ class LAWN(Based):
     Logit Attenuating Weight Normalization (Gupta et al., 2021), arXiv 2108.05839.
     """
 
+    beside = frozenset({"norm"})
+
     def __init__(
         self,
         params: Groups,

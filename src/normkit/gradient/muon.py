@@ -137,8 +137,20 @@ class Muon(Momentum):
         if qk_clip is not None and not callable(qk_clip):
             raise TypeError(f"Muon: qk_clip must be called after a step, as nk.ScoreClip(model) is, not {qk_clip!r}")
         super().__init__(**{name: value for name, value in settings(locals()).items() if name != "qk_clip"})
-        if qk_clip is not None:
-            self.register_step_post_hook(lambda *_: qk_clip())
+        self.qk_clip = qk_clip
+        self._clip_after_steps()
+
+    def _clip_after_steps(self) -> None:
+        if self.qk_clip is not None:
+            self.register_step_post_hook(lambda *_: self.qk_clip())
+
+    def __getstate__(self) -> dict:
+        return {**super().__getstate__(), "qk_clip": self.qk_clip}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "defaults" in state:  # of a copy, which torch leaves without hooks
+            self._clip_after_steps()
 
     @classmethod
     def like(cls, project: str, params: Groups, **changes: Any) -> Muon:
