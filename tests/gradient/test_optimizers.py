@@ -290,6 +290,17 @@ def test_a_number_is_a_parameter_too():
     assert scale.isfinite()
 
 
+def test_a_number_in_half_precision_steps_beside_matrices():
+    """As the scale of CLIP's logits does."""
+    params = [nn.Parameter(torch.full(shape, 2.0, dtype=torch.bfloat16)) for shape in ((4, 4), ())]
+    optimizer = nk.StableSPAM(params, lr=0.25)
+    for p in params:
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    assert [p.unique().tolist() for p in params] == [[1.75], [1.75]]
+    assert optimizer.state[params[1]]["exp_avg"].dtype is torch.bfloat16
+
+
 def test_examples_of_an_optimizer_are_the_same_numbers_whatever_the_default_device():
     want = OPTIMIZER.subject(nk.card("lion"))
     with torch.device("meta"):

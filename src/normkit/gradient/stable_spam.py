@@ -156,7 +156,7 @@ class StableSPAM(Optimizer):
 
 def without_spikes(g: Tensor, clip: Clip) -> Tensor:
     """Shrink the entries above the ceiling."""
-    return g if clip is None else torch.where(g.abs() > clip[0], g * clip[1], g)
+    return g if clip is None else torch.where(g.abs() > clip[0], g * clip[1], g).to(g.dtype)
 
 
 def length_without_spikes(g: Tensor, clip: Clip) -> Tensor:
@@ -171,7 +171,8 @@ def length_without_spikes(g: Tensor, clip: Clip) -> Tensor:
 def calm(grads: Sequence[Tensor], marks: Sequence[Mark]) -> list[Tensor]:
     """Gradients without their spikes, each of the length that its mark gives it."""
     calm = [without_spikes(g, clip) for g, (clip, _) in zip(grads, marks, strict=True)]
-    return list(torch._foreach_mul(calm, [scale for _, scale in marks]))
+    scaled = torch._foreach_mul(calm, [scale for _, scale in marks])
+    return [x.to(g.dtype) for x, g in zip(scaled, grads, strict=True)]  # a single number takes the scale's type
 
 
 def move(mean: Tensor, value: Tensor, rate: float) -> Tensor:
