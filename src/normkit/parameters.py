@@ -18,7 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import batchnorm, conv, instancenorm
+from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.parametrize import ParametrizationList
+from torch.nn.utils.weight_norm import WeightNorm
 
 from normkit.columns import aligned
 from normkit.threads import processor_by_default
@@ -40,6 +42,7 @@ DECAYING = (*MATRICES, "embedding", "head")
 
 BATCH_NORMS = (batchnorm._BatchNorm, instancenorm._InstanceNorm)  # which also take off what a bias adds
 NORMS = (*BATCH_NORMS, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+WEIGHTS = ("weight", "weight_v", "weight_orig")  # as torch's older weight and spectral norms call it, too
 Owner = tuple[nn.Module, str]
 
 
@@ -111,7 +114,7 @@ def roles(
     rows = [
         Row(name, p, *_role(p, owners[id(p)], norms), depthwise=_depthwise(owners[id(p)])) for name, p in names.items()
     ]
-    rows = _with_lora(rows, model)
+    rows = _with_lengths(_with_lora(rows, model), model)
     ran = _ran(model, inputs, [row.parameter for row in rows]) if inputs else None
     rows = _with_head(rows, model, owners, ran)
     rows = [replace(row, scale_invariant=_invariant(row, owners[id(row.parameter)], model, ran)) for row in rows]
@@ -244,6 +247,20 @@ def _with_lora(rows: list[Row], model: nn.Module) -> list[Row]:
     ]
 
 
+def _with_lengths(rows: list[Row], model: nn.Module) -> list[Row]:
+    """Call the lengths that torch's weight norms keep beside directions, a column for a linear, vectors."""
+    lengths: set[int] = set()
+    for module in model.modules():
+        older = [hook.name for hook in module._forward_pre_hooks.values() if isinstance(hook, WeightNorm)]
+        lengths |= {id(module._parameters[f"{name}_g"]) for name in older}
+        if isinstance(module, ParametrizationList) and isinstance(module[0], _WeightNorm):
+            lengths.add(id(module.original0))
+    return [
+        replace(row, role="vector", why="the lengths of a weight norm") if id(row.parameter) in lengths else row
+        for row in rows
+    ]
+
+
 def _pair(matrices: Sequence[Tensor], shape: torch.Size) -> set[int]:
     ids = set()
     for a in matrices:
@@ -269,7 +286,8 @@ def _last(model: nn.Module) -> nn.Parameter | None:
     """The last matrix, unless it is part of a layer that comes several times, or shared with an embedding."""
     candidate = None
     for path, module in model.named_modules():
-        weight = own_parameter(module, "weight")
+        named = (own_parameter(module, name) for name in WEIGHTS)
+        weight = next((own for own in named if own is not None), None)
         if weight is None and "weight" in getattr(module, "parametrizations", {}):
             weight = max(module.parametrizations["weight"].parameters(), key=Tensor.numel)
         if weight is not None and weight.dim() == 2 and weight.requires_grad and not isinstance(module, nn.Embedding):

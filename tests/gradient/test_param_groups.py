@@ -126,6 +126,21 @@ def test_stacks_thin_pairs_and_what_others_have_built():
     assert not is_norm(nn.PReLU(4))
 
 
+@pytest.mark.parametrize("weight_norm", [nn.utils.parametrizations.weight_norm, nn.utils.weight_norm])
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated:FutureWarning")
+def test_the_lengths_of_torchs_weight_norms_are_no_matrices(weight_norm):
+    """Of a linear they are a column, of a kernel they have as many axes as it."""
+    model = nn.Sequential(weight_norm(nn.Conv1d(3, 4, 2)), weight_norm(nn.Linear(4, 4)), weight_norm(nn.Linear(4, 9)))
+    groups = nk.param_groups(model, "muon", weight_decay=0.1)
+    roles = {row.name: row.role for row in groups.roles}
+    assert [roles[name] for name in roles if name.endswith(("original0", "_g"))] == ["vector"] * 3
+    assert [roles[name] for name in roles if name.endswith(("original1", "_v"))] == ["conv", "matrix", "head"]
+    resting = {id(p) for group in groups if not group["weight_decay"] for p in group["params"]}
+    assert sum(id(p) in resting for name, p in model.named_parameters() if name.endswith(("original0", "_g"))) == 3
+    matrices = [p.shape for group in groups if group["use_muon"] for p in group["params"]]
+    assert sorted(map(tuple, matrices)) == [(4, 3, 2), (4, 4)]
+
+
 def test_a_user_overrules_by_name_class_and_parameter():
     model = Language(False)
     given = {"blocks.*.up.weight": "head", nn.LayerNorm: "vector", model.places: "vector"}
