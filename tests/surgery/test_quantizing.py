@@ -11,6 +11,7 @@ from torch.nn import functional as F
 import normkit as nk
 from normkit.lab import tiny
 from normkit.optional import let_torchvision_load, library
+from normkit.surgery.quantizing.weights import perplexity
 
 pytest.importorskip("torchao")
 SIZES = {"steps": 150, "lr": 1e-2, "dim": 32, "depth": 2, "heads": 2, "length": 24, "tied": False}
@@ -39,6 +40,40 @@ def test_eight_bits_change_little_and_are_a_quarter_of_the_bytes(model, held):
     assert found.bytes[1] < 0.4 * found.bytes[0]
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])
+
+
+def test_perplexity_is_of_real_tokens_alone(model, held):
+    """Padding, and what labels leave out, count as little as in the loss that transformers takes."""
+    tokens, kept = held[0][:2], torch.ones_like(held[0][:2], dtype=torch.bool)
+    kept[0, 10:] = False
+    padded = tokens.where(kept, 0)
+
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = model
+
+        def forward(self, input_ids, attention_mask=None, labels=None):
+            return self.inner(input_ids)
+
+    losses = F.cross_entropy(model(padded)[:, :-1].transpose(1, 2), padded[:, 1:], reduction="none")
+    want = losses[kept[:, 1:]].mean().exp().item()
+    by_mask = {"input_ids": padded, "attention_mask": kept.long()}
+    by_labels = {"input_ids": padded, "labels": tokens.masked_fill(~kept, -100)}
+    assert perplexity(Named(), [by_mask]) == pytest.approx(want, rel=1e-5)
+    assert perplexity(Named(), [by_labels]) == pytest.approx(want, rel=1e-5)
+    assert perplexity(Named(), [{"input_ids": padded}]) > 1.5 * want
+    left = by_mask | {"attention_mask": kept.long().flip(1)}
+    assert perplexity(Named(), [left]) == pytest.approx(losses[kept.flip(1)[:, :-1]].mean().exp().item(), rel=1e-5)
+
+
+def test_an_attention_that_reads_its_own_weight_keeps_it():
+    model = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval()
+    x = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(0))
+    found = nk.quantize(model, bits=8)
+    assert found.layers == ["linear1", "linear2"]
+    assert found.notes == {"self_attn.out_proj": "left, its attention reads its weight itself"}
+    torch.testing.assert_close(found.model(x), model(x), rtol=0.05, atol=0.05)
 
 
 @pytest.mark.parametrize("held", [[], torch.empty(0, 8)], ids=["a list", "a tensor"])

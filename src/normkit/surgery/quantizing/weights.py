@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from normkit import check
 from normkit.columns import number_of
@@ -219,7 +220,7 @@ def perplexity(model: nn.Module, batches: Iterable[Any]) -> float:
     """Return a language model's perplexity: the exponential of the mean loss of the next token.
 
     ``batches`` are tokens (B, T), or mappings with ``input_ids``; a model returns logits (B, T, V), or has ``logits``
-    in what it returns.
+    in what it returns. A mapping's ``labels`` of -100, or else its ``attention_mask``, leave tokens out.
     """
     total, count = 0.0, 0
     with mode(model, False):
@@ -230,13 +231,23 @@ def perplexity(model: nn.Module, batches: Iterable[Any]) -> float:
             logits = getattr(output, "logits", output)
             if not isinstance(tokens, Tensor) or tokens.dtype is not torch.int64 or tokens.dim() != 2:
                 raise ValueError("perplexity: batches must be of tokens, int64 (B, T)")
-            total += float(
-                F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten(), reduction="sum")
-            )
-            count += tokens[:, 1:].numel()
+            counted = _counted(batch, tokens).to(logits.device)
+            targets = tokens[:, 1:].to(logits.device).masked_fill(~counted, -100)
+            total += float(F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), targets.flatten(), reduction="sum"))
+            count += int(counted.sum())
     if not count:
         raise ValueError("perplexity: batches must hold at least two tokens in a row, but they are empty")
     return math.exp(total / count)
+
+
+def _counted(batch: Any, tokens: Tensor) -> Tensor:
+    """Which tokens but the first of each row are to be predicted from the one before."""
+    named = batch if isinstance(batch, Mapping) else {}
+    if named.get("labels") is not None:
+        return named["labels"][:, 1:] != -100
+    mask = named.get("attention_mask")
+    real = torch.ones_like(tokens, dtype=torch.bool) if mask is None or mask.dim() != 2 else mask.bool()
+    return real[:, 1:] & real[:, :-1]
 
 
 def _as_list(name: str, batches: Iterable[Any]) -> list[Any]:
@@ -268,6 +279,8 @@ def _refusal(layer: Any, tables: Collection[int], group: int | None) -> str:
     inputs = as_linear(layer).weight.shape[1]  # type: ignore[index]
     if id(layer.weight) in tables:
         return "its weight is also an embedding's"
+    if isinstance(layer, NonDynamicallyQuantizableLinear):
+        return "its attention reads its weight itself"
     if type(layer.weight) is not nn.Parameter:
         return f"its weight is already of {type(layer.weight).__name__}"
     if layer.weight.dtype is torch.float64:
