@@ -78,16 +78,18 @@ class Based(Optimizer):
         return {**super().__getstate__(), "base": self.base, "apart": self.apart}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        if "defaults" in state:  # of a copy
-            super().__setstate__(state)
+        super().__setstate__(state)
+        if "defaults" in state:  # of a copy, which torch leaves without hooks
             self._take_hooks(self._build_base())
-            return
-        base = self.inner()  # it reads a file its own way, as of older states, and may refuse it
+
+    def read(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return the state of a file, which the base reads its own way, as of older states, and may refuse."""
+        state, base = super().read(state), self.inner()
         kept: Any = {p: {name: own[name] for name in own.keys() - self.beside} for p, own in state["state"].items()}
-        base.__setstate__({"state": kept, "param_groups": [dict(group) for group in state["param_groups"]]})
+        base.__setstate__({"state": kept, "param_groups": state["param_groups"]})
         for p, own in state["state"].items():
             own |= base.state[p]
-        super().__setstate__({"state": state["state"], "param_groups": base.param_groups})
+        return {"state": state["state"], "param_groups": base.param_groups}
 
     @property
     def exact(self) -> frozenset[str]:  # type: ignore[override]

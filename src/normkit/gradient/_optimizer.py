@@ -77,15 +77,17 @@ class Optimizer(torch.optim.Optimizer):
             below_one(self, "momentum", group["momentum"])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        if "defaults" not in state:  # of a file; a copy of an optimizer brings its defaults
-            groups = list(map(self.complete, state["param_groups"], self.param_groups))
-            self._refuse_dialect(groups)
-            for group in groups:
-                self.check({**self.defaults, **group})
-            for p, own in state["state"].items():
-                self._fit(p, own)
-            state = {"state": state["state"], "param_groups": groups}
-        super().__setstate__(state)
+        super().__setstate__(state if "defaults" in state else self.read(state))  # a copy brings its defaults
+
+    def read(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return the state of a file in this optimizer's words; that of another is refused, and nothing has changed."""
+        groups = list(map(self.complete, state["param_groups"], self.param_groups))
+        self._refuse_dialect(groups)
+        for group in groups:
+            self.check({**self.defaults, **group})
+        for p, own in state["state"].items():
+            self._fit(p, own)
+        return {"state": state["state"], "param_groups": groups}
 
     def complete(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         """Return a group that is loaded, with settings that may be missing as this optimizer's ``own`` group has them.

@@ -141,8 +141,9 @@ class Muon(Momentum):
         self._clip_after_steps()
 
     def _clip_after_steps(self) -> None:
-        if self.qk_clip is not None:
-            self.register_step_post_hook(lambda *_: self.qk_clip())
+        clip = self.qk_clip
+        if clip is not None:
+            self.register_step_post_hook(lambda *_: clip())
 
     def __getstate__(self) -> dict:
         return {**super().__getstate__(), "qk_clip": self.qk_clip}
