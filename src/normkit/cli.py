@@ -12,6 +12,7 @@ import json
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,7 @@ LIST = "List the methods, one line each."
 SHOW = "Describe one method."
 CHECK = "Hold methods, your own too, to what every method of the catalogue keeps. It needs pytest."
 RECOGNIZE = """Find the norms of a model by what they compute, whatever they are called, and tell each as a method of
-the catalogue with its arguments. Weights are read from safetensors only."""
+the catalogue with its arguments. Weights are read from safetensors only, and of timm by a name with a tag."""
 INSPECT = """Look at a model by a few passes forward and backward: a table of its blocks' health, and what is wrong with
 it, each with a remedy. The model's weights are read from safetensors only, and stay as they are. With --widths it is
 built anew at each width and trained for a few steps, to see whether activations change alike at all of them: with one
@@ -125,6 +126,8 @@ def answer(words: Sequence[str] | None) -> int:
     if options.command is None:
         top.print_help()
         return 0
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda text, *_, **__: f"normkit {options.command}: {text}\n"
     try:
         return options.run(options)
     except (ValueError, TypeError, Unwritable) as error:
@@ -132,6 +135,8 @@ def answer(words: Sequence[str] | None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    finally:
+        warnings.formatwarning = before
 
 
 def parser() -> Parser:
@@ -262,6 +267,12 @@ def describe_doctor(command: Parser) -> None:
         "model", nargs="?", metavar="MODEL", help="look at a model before a long training, named as for 'inspect'"
     )
     command.add_argument("--data", metavar="DATA", help=f"batches of the training: {BATCHES}")
+    command.add_argument(
+        "--loss",
+        metavar="LOSS",
+        help="package.module:function of what the model gives and the batch; else its own, or "
+        "that of the batch's classes, numbers or next tokens",
+    )
     command.add_argument("--rate", type=float, metavar="RATE", help="the learning rate that is planned")
     command.add_argument("--seconds", type=float, default=60.0, metavar="S", help="about how long it may take (60)")
     command.add_argument("--json", action="store_true", help="print the findings as JSON")
@@ -276,7 +287,7 @@ def describe_doctor(command: Parser) -> None:
 def describe_inspect(command: Parser) -> None:
     """Describe ``normkit inspect``."""
     command.add_argument(
-        "model", metavar="MODEL", help="a folder or hub name of transformers, timm:NAME, module:factory"
+        "model", metavar="MODEL", help="a folder or hub name of transformers, timm:NAME.TAG, module:factory"
     )
     command.add_argument("--data", metavar="DATA", help=f"what it is fed: {BATCHES} (random numbers)")
     command.add_argument("--passes", type=int, default=2, metavar="N", help="how many batches are taken (2)")
@@ -401,7 +412,8 @@ def run_checkup(options: argparse.Namespace) -> int:
     if options.data is None:
         raise ValueError("a model is looked at on the batches of its training: name them, --data module:loader")
     model, batches = models.load(options.model), batches_by_name(options.data)
-    report = checkup(model, batches, rate=options.rate, seconds=options.seconds)
+    loss = models.import_object(options.loss, "loss") if options.loss else None
+    report = checkup(model, batches, loss=loss, rate=options.rate, seconds=options.seconds)
     say(json.dumps(report.to_dict(), indent=2) if options.json else report)
     return 1 if report.mend else 0
 

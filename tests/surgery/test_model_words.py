@@ -59,6 +59,7 @@ def test_what_looks_like_a_norm_and_is_none_is_told_with_the_reason(tmp_path, mo
         ("nothing", "there is no model 'nothing': a model is a folder"),
         ("resnet18", "there is no model 'resnet18': did you mean timm:resnet18?"),
         ("hf:/nothing", "there is no model '/nothing': a model is a folder"),
+        (__file__, "it is a file; name a function that makes the model and loads it"),
         ("timm:resnet19", "timm has no model 'resnet19'; nearest: resnet"),
         ("no_such_module:f", "model 'no_such_module:f' cannot be imported: No module named 'no_such_module'; a "),
         ("json:dumps", "dumps"),
@@ -67,6 +68,37 @@ def test_what_looks_like_a_norm_and_is_none_is_told_with_the_reason(tmp_path, mo
 def test_a_word_that_is_no_model_is_refused(word, said):
     with pytest.raises((ValueError, TypeError), match=said):
         models.load(word)
+
+
+def test_weights_that_are_not_read_are_refused_and_fresh_ones_named(tmp_path):
+    """A model of random numbers in their stead would be folded, quantized and written."""
+    llama(tmp_path / "whole", weights=True)
+    folder = llama(tmp_path / "other", weights=False)
+    with pytest.warns(UserWarning, match="has fresh weights, which no training has seen"):
+        models.load(folder)
+    (tmp_path / "other" / "pytorch_model.bin").touch()
+    with pytest.raises(ValueError, match=r"are in pytorch_model\.bin, which is not read; save them as safetensors"):
+        models.load(folder)
+    whole = (tmp_path / "whole" / "model.safetensors").read_bytes()
+    (tmp_path / "other" / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="cannot be loaded: "):
+        models.load(folder)
+
+
+def test_a_tag_of_timm_is_that_of_weights(monkeypatch):
+    timm, asked = library("timm"), []
+    monkeypatch.setattr(timm, "create_model", lambda name, **given: asked.append((name, given)))
+    with pytest.warns(UserWarning, match=r"timm:resnet18 has fresh weights.*timm:resnet18\.TAG loads"):
+        models.load("timm:resnet18")
+    models.load("timm:resnet18.a1_in1k")
+    assert asked == [("resnet18", {}), ("resnet18.a1_in1k", {"pretrained": True})]
+
+
+def test_a_name_behind_hf_is_one_of_transformers(monkeypatch):
+    seen = []
+    monkeypatch.setattr(models, "_transformers", seen.append)
+    models.load("hf:gpt2")
+    assert seen == ["gpt2"]
 
 
 def test_a_folder_without_a_config_is_refused(tmp_path):

@@ -87,6 +87,52 @@ def test_the_parameters_without_a_gradient_are_named():
     assert "9.weight" not in found.without_gradient
 
 
+def numbers(shape):
+    torch.manual_seed(0)
+    x = torch.randn(64, 8)
+    return [(x, (3 * x[:, 0] + 100).view(shape))]
+
+
+@pytest.mark.parametrize("shape", [(64, 1), (64,)])
+def test_numbers_are_judged_by_their_squared_distance(shape):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+    found = checkup(model, numbers(shape))
+    assert found.losses[0] == pytest.approx(1e4, rel=0.05)
+    assert not found.mend.of("rate-too-low"), "nobody planned the rate"
+    slow = checkup(model, numbers(shape), rate=1e-7)
+    assert [finding.rule for finding in slow.mend.of("rate-too-low")] == ["rate-too-low"]
+
+
+class Words(nn.Module):
+    """Scores of 40 tokens, or their loss."""
+
+    def __init__(self, own=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.head, self.own = nn.Embedding(40, 16), nn.Linear(16, 40), own
+
+    def forward(self, input_ids):
+        scores = self.head(self.table(input_ids))
+        return nn.functional.cross_entropy(scores.flatten(0, 1), input_ids.flatten()) if self.own else scores
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["a tensor", "by name"])
+def test_tokens_alone_are_judged_by_the_next_one(named):
+    tokens = torch.randint(40, (8, 16), generator=torch.Generator().manual_seed(0))
+    found = checkup(Words(), [{"input_ids": tokens} if named else tokens])
+    assert found.losses[0] == pytest.approx(math.log(40), rel=0.1)
+
+
+def test_a_single_number_is_the_loss_and_what_tells_of_none_is_refused():
+    tokens = torch.randint(40, (8, 16), generator=torch.Generator().manual_seed(0))
+    assert checkup(Words(own=True), [tokens]).losses[0] == pytest.approx(math.log(40), rel=0.1)
+    with pytest.raises(ValueError, match="inputs and targets that fit what the model gives"):
+        checkup(norms(), [points(0)[0]])
+    square = lambda scores, batch: scores.square().mean()  # noqa: E731
+    assert checkup(norms(), [points(0)[0]], loss=square).losses[1] < 1
+
+
 def test_steps_and_rates_that_there_was_no_time_for_are_not_claimed():
     whole, short = (checkup(FAULTS["train-eval-gap"][0](), batches(), seconds=time) for time in (60.0, 1e-9))
     assert (whole.steps, short.steps) == (60, 1)
@@ -117,7 +163,13 @@ def test_the_command_prints_it_and_tells_by_its_status(capsys, tmp_path, monkeyp
         "def seeing():\n    torch.manual_seed(0)\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.LayerNorm(32), nn.ReLU(), nn.Linear(32, 10))\n"
         "def ill():\n    model = well()\n    model[1].bias.data -= 90\n    return model\n"
+        "def nine(scores, batch):\n    return scores.sum() * 0 + 9\n"
     )
+    assert cli.main(["doctor", "doctored:well", "--data", "doctored:data", "--loss", "doctored:nine", "--json"]) in (
+        0,
+        1,
+    )
+    assert json.loads(capsys.readouterr().out)["numbers"]["loss in training and evaluation"] == "9 and 9"
     assert cli.main(["doctor", "doctored:well", "--data", "doctored:data"]) == 0
     assert "Nothing to mend" in capsys.readouterr().out
     assert cli.main(["doctor", "doctored:ill", "--data", "doctored:data", "--json"]) == 1

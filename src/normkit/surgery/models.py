@@ -8,6 +8,7 @@ import importlib
 import inspect
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,25 @@ from torch import nn
 
 from normkit.optional import library
 
-FORMS = "a folder or hub name of transformers, timm:NAME, or package.module:factory"
+FORMS = "a folder or hub name of transformers (hf:NAME), timm:NAME, or package.module:factory"
+UNREAD = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")  # files of weights that are not read
 
 
 def load(word: str) -> nn.Module:
-    """Build a model; weights are loaded where a folder or the hub has them, from safetensors only, never unpickled."""
+    """Build a model; weights are loaded where a folder or the hub has them, from safetensors only, never unpickled.
+
+    Of timm a name with a tag, ``timm:resnet18.a1_in1k``, is that of weights. What has fresh ones says so in a warning.
+    """
     source, colon, rest = word.partition(":")
     if source == "timm" and rest:
-        return timm_with(rest).create_model(rest)
-    if source == "hf" and rest:
-        return load(rest)
-    if colon and not os.path.exists(word):
+        return _timm(rest)
+    hub = source == "hf" and rest
+    word = rest if hub else word
+    if colon and not hub and not os.path.exists(word):
         return _call_factory(word)
-    if Path(word).is_dir() or (word.count("/") == 1 and word[0] not in "/.~"):
+    if Path(word).is_dir() or ((hub or word.count("/") == 1) and word[0] not in "/.~"):
         return _transformers(word)
-    raise ValueError(f"there is no model {word!r}: {_of_timm(word) or f'a model is {FORMS}'}")
+    raise ValueError(f"there is no model {word!r}: {_of_timm(word) or _of_file(word) or f'a model is {FORMS}'}")
 
 
 def _of_timm(name: str) -> str:
@@ -38,6 +43,28 @@ def _of_timm(name: str) -> str:
         timm_with(name)
         return f"did you mean timm:{name}?"
     return ""
+
+
+def _of_file(word: str) -> str:
+    """What is wanted instead of a file, where there is one."""
+    if Path(word).is_file():
+        return "it is a file; name a function that makes the model and loads it, package.module:function"
+    return ""
+
+
+def _timm(name: str) -> nn.Module:
+    timm, tag = timm_with(name), name.partition(".")[2]
+    if not tag:
+        _warn_fresh(f"timm:{name}", f"timm:{name}.TAG loads those of a checkpoint, of timm.list_pretrained({name!r})")
+        return timm.create_model(name)
+    try:
+        return timm.create_model(name, pretrained=True)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ValueError(f"model 'timm:{name}' cannot be loaded: {error}") from error
+
+
+def _warn_fresh(word: str, instead: str) -> None:
+    warnings.warn(f"{word} has fresh weights, which no training has seen; {instead}", stacklevel=4)
 
 
 def timm_with(name: str) -> Any:
@@ -51,16 +78,22 @@ def timm_with(name: str) -> Any:
 
 
 def _transformers(word: str) -> nn.Module:
-    transformers = library("transformers")
-    if Path(word).is_dir() and not Path(word, "config.json").is_file():
+    transformers, folder = library("transformers"), Path(word)
+    damage = importlib.import_module("safetensors").SafetensorError
+    if folder.is_dir() and not (folder / "config.json").is_file():
         raise ValueError(f"{word} holds no config.json, so it is no model of transformers")
+    fresh = folder.is_dir() and not list(folder.glob("*.safetensors"))
+    unread = [path.name for pattern in UNREAD for path in sorted(folder.glob(pattern))] if fresh else []
+    if unread:
+        raise ValueError(f"the weights of {word} are in {unread[0]}, which is not read; save them as safetensors")
     try:
         config = transformers.AutoConfig.from_pretrained(word)
         named = getattr(transformers, (config.architectures or ["AutoModel"])[0], transformers.AutoModel)
-        if Path(word).is_dir() and not list(Path(word).glob("*.safetensors")):
+        if fresh:
+            _warn_fresh(word, "a folder with model.safetensors beside its config.json has its own")
             return named.from_config(config) if named is transformers.AutoModel else named(config)
         return named.from_pretrained(word, use_safetensors=True)
-    except (OSError, ValueError) as error:  # neither there nor at hand without a connection, or damaged
+    except (OSError, ValueError, damage) as error:  # neither there nor at hand without a connection, or damaged
         raise ValueError(f"model {word!r} cannot be loaded: {error}") from error
 
 

@@ -21,7 +21,7 @@ from normkit.watching.causes import by_cause
 from normkit.watching.diagnosis import Diagnosis
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
-from normkit.watching.inspecting import loss_of
+from normkit.watching.inspecting import known_loss
 from normkit.watching.rules import half_headroom
 from normkit.watching.watching import Watch
 
@@ -33,6 +33,7 @@ WORSE = 1.5  # times the first loss, from which on a rate is not borne
 USUAL = 3e-3  # the highest rate that is tried where none is planned
 APART = 10.0  # between the first rate that is not borne, and the one to train at
 STEPS = 60  # of the training on a copy
+TOO_LOW = "rate-too-low"  # of a rate that nobody planned
 GAP, LEAST = 0.5, 0.1  # of evaluation over training: the share of the loss, and the difference, that is too much
 
 
@@ -105,7 +106,8 @@ def checkup(
     Args:
         model: as it is to be trained.
         batches: what it is fed: tensors, tuples of inputs and classes, or keyword arguments.
-        loss: of what the model gives and the batch; else the model's own, or the cross entropy of the classes.
+        loss: of what the model gives and the batch; else the model's own, the cross entropy of the classes or of the
+            next token, or the squared distance to the numbers that a batch has.
         rate: the learning rate that is planned.
         seconds: about how long it may take.
 
@@ -121,7 +123,7 @@ def checkup(
     looked = list(itertools.islice(iter(batches), BATCHES))
     if not looked:
         raise ValueError("checkup: batches must hold at least one batch, and hold none")
-    measure = loss or loss_of
+    measure = loss or _loss_of
     end = time.monotonic() + check.number("checkup", "seconds", seconds, 0.0, open_low=True)
     with torch.random.fork_rng():
         limit, highest = _limit(copy.deepcopy(model).train(), looked, measure, end - seconds / 2)
@@ -134,10 +136,21 @@ def checkup(
     largest = max((float(s[0]) for s in history.of("largest").values() if len(s) and s[0] == s[0]), default=math.nan)
     extra = [*_gap(train, evaluation, history.steps[-1]), *_overflow(largest), *_rate(rate, limit)]
     diagnosis = watch.diagnosis()
-    mend = Diagnosis(tuple(by_cause([*diagnosis, *extra])), diagnosis.seen, diagnosis.notes)
+    named = [finding for finding in diagnosis if rate is not None or finding.rule != TOO_LOW]
+    mend = Diagnosis(tuple(by_cause([*named, *extra])), diagnosis.seen, diagnosis.notes)
     noise = str(watch.noise_scale()) if history.names("one_square") else ""
     steps = history.steps[-1]
     return Checkup(history, mend, limit, highest, own, steps, losses, train, evaluation, largest, without, noise)
+
+
+def _loss_of(output: Any, batch: Any) -> Tensor:
+    loss = known_loss(output, batch)
+    if loss is None:
+        raise ValueError(
+            "checkup: batches must be inputs and targets that fit what the model gives, or the model must give its "
+            "loss; for any other training hand in its loss, a function of what the model gives and the batch"
+        )
+    return loss
 
 
 def _limit(model: nn.Module, batches: list[Any], measure: Loss, end: float) -> tuple[float, float]:

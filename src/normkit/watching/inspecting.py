@@ -121,17 +121,42 @@ def batches_for(owner: str, batches: Iterable[Any]) -> list[Any]:
 
 
 def loss_of(output: Any, batch: Any) -> Tensor:
-    """Return the model's own loss, that of its classes where a batch has them, else the power of what it gives."""
+    """Return the loss of a training, where :func:`known_loss` has one, else the power of what the model gives."""
+    loss = known_loss(output, batch)
+    return _scores(output).float().square().mean() if loss is None else loss
+
+
+def known_loss(output: Any, batch: Any) -> Tensor | None:
+    """Return the loss that a batch tells of; None where it tells of none.
+
+    It is the model's own; the cross entropy of classes; the squared distance to numbers; of tokens alone, the cross
+    entropy of the next one.
+    """
     own = output.get("loss") if isinstance(output, Mapping) else None
+    scores = _scores(output)
+    if own is None and not scores.dim():
+        own = scores
     if isinstance(own, Tensor):
         return own
+    target = batch[1] if isinstance(batch, tuple | list) and len(batch) > 1 else None
+    tokens = batch.get("input_ids") if isinstance(batch, Mapping) else batch
+    if isinstance(target, Tensor) and target.is_floating_point():
+        fits = target.dim() and len(target) == len(scores) and target.numel() == scores.numel()
+        return F.mse_loss(scores.float(), target.float().view_as(scores)) if fits else None
+    if isinstance(target, Tensor) and target.numel() == scores[..., 0].numel():
+        return F.cross_entropy(scores.flatten(0, -2).float(), target.flatten())
+    if isinstance(tokens, Tensor) and not tokens.is_floating_point() and tokens.shape == scores.shape[:-1]:
+        words, following = tokens.dim() == 2 and tokens.shape[1] > 1, tokens.long()
+        if words and scores.dim() == 3 and following.max() < scores.shape[-1]:  # else they are no scores of words
+            return F.cross_entropy(scores[:, :-1].flatten(0, 1).float(), following[:, 1:].flatten())
+    return None
+
+
+def _scores(output: Any) -> Tensor:
     scores = first_tensor(output)
     if scores is None:
         raise ValueError(f"inspect: the model gives {type(output).__name__}, in which there is no floating tensor")
-    target = batch[1] if isinstance(batch, tuple | list) and len(batch) > 1 else None
-    if isinstance(target, Tensor) and not target.is_floating_point() and target.numel() == scores[..., 0].numel():
-        return F.cross_entropy(scores.flatten(0, -2).float(), target.flatten())
-    return scores.float().square().mean()
+    return scores
 
 
 def make_batches(model: nn.Module) -> Iterator[Any]:

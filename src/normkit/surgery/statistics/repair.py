@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -121,7 +122,7 @@ def average(
         models: networks of one architecture, already aligned by permutation; they stay as they are.
         data: training data, gone over once for each parent and once for the result; without, the states are averaged
             and nothing more.
-        weights: share of each network; all alike without.
+        weights: share of each network, of their sum; all alike without.
         repair: ``"repair"``, ``"rescale"``, ``"reshift"``, or None: only the network's own batch statistics are
             estimated anew, which with batch norms is what matters, by the paper.
         layers: names of the layers to treat; every convolution without. The paper treats, of a ResNet, the two
@@ -144,6 +145,10 @@ def average(
     if repair is not None:
         check.choice("average", "repair", repair, VARIANTS)
     weights = _weights("average", models, weights)
+    total = math.fsum(weights)
+    if not 0 < total < math.inf:
+        raise ValueError(f"average: weights must have a sum above 0, which shares are taken of; it is {total:g}")
+    weights = [weight / total for weight in weights]
     merged = interpolate(models, weights)
     rows: list[Change] = []
     modules: dict[str, nn.Module] = {}
