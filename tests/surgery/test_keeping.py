@@ -59,6 +59,18 @@ def test_a_changed_model_of_transformers_is_opened_as_what_it_is_or_not_at_all(t
     refused(tmp_path / "again")
 
 
+def test_a_checkpoint_of_experts_keeps_the_names_that_load_looks_for(tmp_path):
+    transformers = library("transformers")
+    config = transformers.MixtralConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=16, num_hidden_layers=1, num_attention_heads=4,
+        num_key_value_heads=2, num_local_experts=2,
+    )  # fmt: skip
+    model = transformers.MixtralForCausalLM(config).eval()
+    nk.swap(model, "dyt")
+    model.save_pretrained(tmp_path / "experts")
+    torch.testing.assert_close(logits(nk.load(tmp_path / "experts")), logits(model), rtol=0, atol=0)
+
+
 def test_what_fuse_makes_is_saved_as_before_and_what_was_not_changed_too(tmp_path):
     model = gpt2()
     wanted = logits(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,9 @@ def build_unloaded(model: Any) -> nn.Module:
 
 def save_pretrained(self: Any, save_directory: str, *args: Any, **kwargs: Any) -> Any:
     """Save as transformers does; the folder is opened by ``normkit.load``, and refused by transformers."""
+    options = inspect.signature(library("transformers").PreTrainedModel.save_pretrained).parameters
+    if "save_original_format" in options:  # the hub's names of tensors, by which nothing but transformers can load
+        kwargs.setdefault("save_original_format", False)
     answer = type(self).save_pretrained(self, save_directory, *args, **kwargs)
     if not kwargs.get("is_main_process", args[0] if args else True):
         return answer
