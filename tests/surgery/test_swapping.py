@@ -331,3 +331,50 @@ def test_a_norm_that_may_be_called_with_more_than_the_new_one_takes_is_refused()
         nk.swap(model, {"groupnorm": "rmsnorm2d"})
     assert isinstance(model[1], Masked)
     assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
+
+
+class ReadsItsNorm(nn.Module):
+    """As blocks with one kernel for a sum and the norm behind it: nothing calls the norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.mix = nn.LayerNorm(6), nn.Linear(6, 6)
+
+    def forward(self, x):
+        return x + self.mix(nn.functional.layer_norm(x, (6,), self.norm.weight, self.norm.bias, self.norm.eps))
+
+
+class ReadsElsewhere(ReadsItsNorm):
+    def forward(self, x):
+        return self.normalized(x)
+
+    def normalized(self, x):
+        return nn.functional.layer_norm(x, (6,), eps=self.norm.eps)
+
+
+@pytest.mark.parametrize(("block", "example"), [(ReadsItsNorm, False), (ReadsItsNorm, True), (ReadsElsewhere, True)])
+def test_a_norm_whose_numbers_the_block_reads_is_not_exchanged_without_effect(block, example):
+    model = nn.Sequential(nn.LayerNorm(6), block())
+    with pytest.raises(ValueError, match=r"swap: 1\.norm is never called: its block reads its numbers"):
+        nk.swap(model, "rmsnorm", example=torch.randn(2, 6) if example else None)
+    assert type(model[0]) is type(model[1].norm) is nn.LayerNorm
+    assert len(nk.swap(model, "rmsnorm", where="0")) == 1
+
+
+class RestsInEvaluation(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.auxiliary, self.loss = nn.LayerNorm(6), nn.LayerNorm(6), nn.LayerNorm(6)
+
+    def forward(self, x):
+        x = self.norm.forward(x)
+        return self.auxiliary(input=x) if not self.training else self.loss(x)
+
+
+@pytest.mark.parametrize("example", [None, torch.ones(2, 6)])
+def test_a_norm_that_rests_in_the_example_or_is_called_in_another_way_is_exchanged(example):
+    model = RestsInEvaluation()
+    assert len(nk.swap(model, "rmsnorm", example=example).done) == 3
+    encoder = nn.TransformerEncoderLayer(6, 2, 8, batch_first=True).eval()
+    report = nk.swap(nn.Sequential(encoder), "rmsnorm", example=None if example is None else torch.ones(1, 2, 6))
+    assert len(report.done) == 2

@@ -19,7 +19,7 @@ from normkit.surgery.edits.changes import Change, Report, name_others, norm_word
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.match import Followed, Match, Recognized, begun
 from normkit.surgery.recognition.recognize import sized_table
-from normkit.surgery.replacement import fits, matching
+from normkit.surgery.replacement import fits, matching, uncalled
 from normkit.threads import processor_by_default
 from normkit.where import Where, selects
 
@@ -49,7 +49,8 @@ def swap(
             catalogue or by classes, ``{nn.LayerNorm: nk.RMSNorm}``; one alone replaces all norms.
         where: only sites whose name fits a pattern (``"*.attn.*"``), is in a list, or is let by a function of name
             and module.
-        example: an input of the model, which tells the widths of norms without parameters.
+        example: an input of the model, which tells the widths of norms without parameters, and which norms are never
+            called. One that rests in it, as in a branch that another input takes, is replaced all the same.
         match: fit the new norms' parameters to what the old ones make of the example, so that a trained model goes on
             from near where it was; the report's difference is what is left, relative to the old results.
         inplace: change the model; else a copy, which is the report's ``model``.
@@ -65,6 +66,9 @@ def swap(
     model = model if inplace else copy.deepcopy(model)
     findings = sized_table(model, sizes)
     edits = edits_for(model, findings, norms, where)
+    read = uncalled.first_read(model, example, [edit.site for edit in edits if edit.site not in sizes])
+    if read is not None:
+        raise ValueError(f"swap: {read} is never called: its block reads its numbers instead; leave it out by where")
     new = {edit.site: edit.make(model.get_submodule(edit.site)) for edit in edits}
     far: dict[str, float] = {}
     for name, (x, y) in (matching.record_sites(model, example, new) if match else {}).items():

@@ -1,0 +1,56 @@
+"""Norms that a model does not call: the block that holds one reads its numbers, and normalizes by a function."""
+
+from __future__ import annotations
+
+import copy
+import dis
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from normkit.surgery.flow import arguments
+from normkit.surgery.recognition import functional
+from normkit.surgery.recognition.specimen import quiet
+
+
+def first_read(model: nn.Module, example: Any, sites: Sequence[str]) -> str | None:
+    """Return the first of some norms that is read and not called; one that rests in the example is neither.
+
+    Without an example the code of the block that holds it tells. Torch's own encoders call theirs once these change.
+    """
+    owners = {name: model.get_submodule(name.rpartition(".")[0]) for name in sites}
+    left = [name for name, owner in owners.items() if not isinstance(owner, nn.TransformerEncoderLayer)]
+    if example is None:
+        return next((name for name in left if _reads(owners[name], name.rpartition(".")[2])), None)
+    return next(iter(_read_in(model, example, left)), None) if left else None
+
+
+def _reads(owner: nn.Module, child: str) -> bool:
+    """Whether the forward of a block calls a function of torch that normalizes, and nothing of a child but numbers."""
+    if not functional.norms(owner):
+        return False
+    steps = [(step.opname in ("LOAD_ATTR", "LOAD_METHOD"), step.argval) for step in dis.get_instructions(owner.forward)]
+    behind = [steps[i + 1] for i, step in enumerate(steps) if step == (True, child)]
+    return bool(behind) and all(further and name != "forward" for further, name in behind)
+
+
+def _read_in(model: nn.Module, example: Any, sites: Iterable[str]) -> list[str]:
+    """Return those of which a copy of the model in evaluation reads numbers and not the forward."""
+    twin = copy.deepcopy(model).eval()
+    reads: dict[str, set[str]] = {name: set() for name in sites}
+    for name, names in reads.items():
+        part = twin.get_submodule(name)
+        kind, held = type(part), {*vars(part), *part._parameters, *part._buffers, "forward"} - {"training"}
+
+        def get(self: Any, key: str, kind: Any = kind, held: set[str] = held, names: set[str] = names) -> Any:
+            if key in held and not key.startswith("_"):
+                names.add(key)
+            return kind.__getattribute__(self, key)
+
+        part.__class__ = type(kind.__name__, (kind,), {"__getattribute__": get})
+    args, named = arguments(example)
+    with quiet(), torch.no_grad():
+        twin(*args, **named)
+    return [name for name, names in reads.items() if names and "forward" not in names]
