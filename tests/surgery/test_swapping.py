@@ -61,6 +61,43 @@ def test_a_swap_takes_gain_and_shift_over_and_keeps_shared_modules_shared(net):
     assert "2 of 2 sites changed" in str(report)
 
 
+@pytest.mark.parametrize("match", [False, True])
+def test_a_frozen_norm_stays_frozen_and_a_gain_goes_on_as_the_same_parameter(net, match):
+    net.requires_grad_(False)
+    net.two.weight.requires_grad_(True)
+    gain, shift, frozen = net.two.weight, net.two.bias, net.one.weight
+    nk.swap(net, {"layernorm": "dyt", "rmsnorm": "dyt"}, example=torch.randn(9, 6), match=match)
+    assert net.two.weight is gain
+    assert net.two.bias is shift
+    assert net.one.weight is frozen
+    assert [name for name, p in net.named_parameters() if p.requires_grad] == ["two.weight", "two.alpha"]
+
+
+def test_a_gain_of_another_shape_stays_frozen():
+    class Column(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(8, 1, 1), requires_grad=False)
+
+        def forward(self, x):
+            return nn.functional.group_norm(x, 2) * self.weight
+
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), Column())
+    nk.swap(model, "groupnorm:num_groups=4,bias=False")
+    assert model[1].weight.shape == (8,)
+    assert not model[1].weight.requires_grad
+
+
+def test_two_norms_with_one_gain_have_one_gain_afterwards():
+    model = nn.Sequential(nn.RMSNorm(4), nn.Linear(4, 4), nn.RMSNorm(4))
+    model[2].weight = model[0].weight
+    with pytest.raises(ValueError, match=r"swap: 0 shares a parameter with another module, and match=True would"):
+        nk.swap(model, "layernorm:bias=False", example=torch.randn(3, 4), match=True)
+    assert type(model[0]) is nn.RMSNorm
+    nk.swap(model, "layernorm:bias=False")
+    assert model[2].weight is model[0].weight
+
+
 def test_a_gain_that_means_something_else_begins_anew(net):
     nk.swap(net, {"layernorm": "rmsnorm:offset=1"})
     assert torch.equal(net.two.weight, torch.zeros(12))

@@ -113,9 +113,26 @@ def _norm(old: nn.Module, words: Words, state: State) -> nn.Module:
     if words.get("names"):
         rename(norm, words["names"])
     specimen.carry(specimen.tensors(norm), specimen.tensors(old), words.get("carried", {}))
+    _keep_parameters(norm, old, words.get("carried", {}))
     new = Laid(norm, words["way"]) if words.get("way") else norm
     layers = [old.get_submodule(name) for name in words.get("behind", ())]
     return Followed(new, layers) if layers else new
+
+
+def _keep_parameters(norm: nn.Module, old: nn.Module, carried: Mapping[str, str]) -> None:
+    """Let a norm hold the carried parameters themselves, which an optimizer or another norm may hold too.
+
+    One of another shape or type is frozen as the old one was; what has no old one is frozen where all of those are.
+    """
+    held = dict(old.named_parameters())
+    frozen = bool(held) and not any(parameter.requires_grad for parameter in held.values())
+    for name, own in list(norm.named_parameters()):
+        source = held.get(carried.get(name, ""))
+        if source is not None and (source.shape, source.dtype) == (own.shape, own.dtype):
+            path, _, last = name.rpartition(".")
+            setattr(norm.get_submodule(path), last, source)
+        elif frozen if source is None else not source.requires_grad:
+            own.requires_grad_(False)
 
 
 def _neuron_words(old: nn.Module, new: nn.Module) -> Words | None:

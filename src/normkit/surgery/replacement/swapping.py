@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from normkit import catalog
 from normkit.catalog import Card
 from normkit.norm import Norm
+from normkit.parameters import holders
 from normkit.surgery import proof
 from normkit.surgery.edits import Edit, forms, replace_parts
 from normkit.surgery.edits.changes import Change, Report, name_others, norm_words
@@ -40,8 +41,9 @@ def swap(
 ) -> Report:
     """Put other norms where a model's are, found by what they compute; all sites or, after an error, none.
 
-    A gain and a shift go over where the new norm has them as well. What a module did besides, such as the activation in
-    timm's norms, stays behind the new norm.
+    A gain and a shift go over where the new norm has them as well, as the same parameters where their shape is the
+    same; what is frozen stays so. A new norm's other parameters are new: build the optimizer afterwards. What a module
+    did besides, such as the activation in timm's norms, stays behind the new norm.
 
     Args:
         model: any model, on the meta device too.
@@ -71,8 +73,10 @@ def swap(
         raise ValueError(f"swap: {read} is never called: its block reads its numbers instead; leave it out by where")
     new = {edit.site: edit.make(model.get_submodule(edit.site)) for edit in edits}
     far: dict[str, float] = {}
-    for name, (x, y) in (matching.record_sites(model, example, new) if match else {}).items():
-        far[name] = matching.match(new[name], x, y)
+    fitted: dict[str, nn.Module] = {}  # copies: the model's own parameters change last
+    for name, (x, y) in (_record_sites(model, example, new) if match else {}).items():
+        fitted[name] = copy.deepcopy(new[name])
+        far[name] = matching.match(fitted[name], x, y)
     changes = [
         Change(
             edit.site,
@@ -83,7 +87,22 @@ def swap(
         )
         for edit in edits
     ]
-    return Report(replace_parts("swap", model, new, inplace, edits=edits), changes)
+    changed = replace_parts("swap", model, new, inplace, edits=edits)
+    for name, norm in fitted.items():
+        new[name].load_state_dict(norm.state_dict())
+    return Report(changed, changes)
+
+
+def _record_sites(model: nn.Module, example: Any, sites: Collection[str]) -> dict[str, tuple[Tensor, Tensor]]:
+    """What norms are given and make of it; refuse one whose numbers are another's too, and so cannot be fitted."""
+    owners = holders(model)
+    for name in sites:
+        if any(len(owners[id(p)]) > 1 for p in model.get_submodule(name).parameters()):
+            raise ValueError(
+                f"swap: {name} shares a parameter with another module, and match=True would change both; leave it out "
+                "by where"
+            )
+    return matching.record_sites(model, example, sites)
 
 
 def edits_for(
