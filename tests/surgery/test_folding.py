@@ -340,6 +340,20 @@ def test_meta_and_hooked_and_half_models():
     torch.testing.assert_close(half(image().bfloat16()).double(), wanted, rtol=0.1, atol=0.1)
 
 
+@pytest.mark.parametrize("inplace", [True, False])
+def test_a_norm_and_a_layer_that_are_compiled_on_their_own_are_called_as_folded(inplace):
+    parts = (nn.Linear(4, 4), nn.BatchNorm1d(4), nn.LayerNorm(4), nn.Linear(4, 2))
+    model = settled(nn.Sequential(*(torch.compile(part, backend="eager") for part in parts)))
+    x = image(3, 4)
+    made = {"1._orig_mod": "into 0._orig_mod", "2._orig_mod": "without gain and shift, which are in 3._orig_mod"}
+    wanted, report = model(x), nk.fold(model, x, inplace=inplace)
+    model = report.model
+    assert {change.site: change.became for change in report} == made
+    torch.testing.assert_close(model(x), wanted)
+    model(x).sum().backward()
+    assert all(model[at]._orig_mod.weight.grad is not None for at in (0, 3))
+
+
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
 def test_weight_norms_before_parametrizations_become_plain_weights():
     torch.manual_seed(0)

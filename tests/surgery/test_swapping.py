@@ -158,6 +158,18 @@ def test_a_copy_is_changed_where_that_is_asked_for(net):
     assert isinstance(report.model.two, nk.Derf)
 
 
+def test_a_norm_that_is_compiled_on_its_own_is_called_as_it_was_replaced():
+    torch.manual_seed(0)
+    plain, x = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)), torch.randn(3, 4)
+    model = nn.Sequential(plain[0], torch.compile(copy.deepcopy(plain[1]), backend="eager"))
+    model(x)
+    for part in (plain, model):
+        nk.swap(part, "dyt")
+    torch.testing.assert_close(model(x), plain(x))
+    model(x).square().sum().backward()
+    assert all(p.grad.any() for p in model[1].parameters())
+
+
 def test_an_activation_behind_a_norm_stays():
     timm = library("timm")
     model = nn.Sequential(nn.Conv2d(3, 8, 3), timm.layers.BatchNormAct2d(8))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import importlib
 import json
+import sys
 import types
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -98,7 +99,15 @@ def put(model: nn.Module, spots: Iterable[str], new: nn.Module) -> nn.Module:
         if not place:
             return new
         model.set_submodule(place, new)
+        _bind(model.get_submodule(place.rpartition(".")[0]))
     return model
+
+
+def _bind(holder: Any) -> None:
+    """Let what ``torch.compile`` gave call the module that it holds now, and not the one that it was made of."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")  # without it nothing was compiled
+    if frames is not None and isinstance(holder, frames.OptimizedModule):
+        holder._initialize()
 
 
 def note(model: nn.Module, edits: Iterable[Edit]) -> None:
