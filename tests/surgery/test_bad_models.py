@@ -9,6 +9,8 @@ from torch import distributed, nn
 from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 
 import normkit as nk
+from normkit.surgery.exact import fusing
+from normkit.surgery.exact.racing import Outcome
 
 TOKENS = torch.arange(10).view(2, 5) % 9
 
@@ -199,3 +201,38 @@ def test_a_block_without_one_of_its_class_s_norms_is_fused_elsewhere():
     report = nk.fuse(model, x)
     assert {change.site for change in report} == {"0.first", "0.second", "1.first"}
     torch.testing.assert_close(model(x), before)
+
+
+class Gated(nn.Module):
+    """Qwen3-Next's norm, which cannot be called without a gate."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8))
+
+    def forward(self, x, gate):
+        return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * nn.functional.silu(gate)
+
+
+class Mixes(Block):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.gated, self.out = nn.Linear(8, 8), Gated(), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return x + self.out(self.gated(x, self.gate(self.norm(x))))
+
+
+@pytest.mark.parametrize("call", ["fuse", "fold"])
+def test_a_norm_that_is_called_with_a_gate_is_left_and_the_others_are_changed(call, monkeypatch):
+    for race in ("race", "race_models"):
+        monkeypatch.setattr(fusing, race, lambda *_: Outcome(1.0, 0.5, True))
+    made = model(block=Mixes)
+    wanted = made(TOKENS)
+    report = CALLS[call](made, TOKENS)
+    assert {c.site: c.why_not for c in report} == {
+        "1.norm": None,
+        "1.gated": "it is called with more than one tensor",
+        "2": None,
+    }
+    torch.testing.assert_close(made(TOKENS), wanted)

@@ -266,6 +266,8 @@ def _gain(name: str, match: Match, norm: nn.Module, axis: int, axes: int) -> Fol
         theirs[source].copy_(start[ours].reshape(theirs[source].shape))
     if all(torch.equal(t, specimen.tensors(norm)[n]) for n, t in theirs.items()):
         return None
+    if specimen.further(norm)[0]:
+        raise Stays("it is called with more than one tensor")
     with specimen.quiet():
         scale, offset = _between(bare, norm, theirs[next(iter(learned.values()))].numel(), axis, axes)
     return Foldable(name, norm_words(match), axis, scale, offset, bare, True, "without gain and shift")

@@ -19,7 +19,7 @@ from normkit.surgery.edits.source import Source
 from normkit.surgery.exact.racing import SURE, Outcome, race, race_addition, race_models, race_turn, takes
 from normkit.surgery.recognition.match import Match
 from normkit.surgery.recognition.recognize import sized_table
-from normkit.surgery.recognition.specimen import quiet
+from normkit.surgery.recognition.specimen import further, quiet
 from normkit.where import Where, selects
 
 __all__ = ["fuse"]
@@ -266,6 +266,8 @@ def _replacement(old: nn.Module, match: Match) -> tuple[str, nn.Module | None]:
         return "it is the library's already", None
     if match.behind:
         return f"it has its {match.behind[0]} behind the norm", None
+    if further(old)[0]:
+        return "it is called with more than one tensor", None
     new = match.module
     if new is None:
         return "it holds no numbers", None
