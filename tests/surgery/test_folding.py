@@ -264,6 +264,24 @@ def test_gain_and_shift_of_a_norm_go_into_all_its_readers():
     assert not nk.fold(model, x).done
 
 
+class Clip(nn.LayerNorm):
+    """CLIP's norm, which computes in float32 whatever the model's type."""
+
+    def forward(self, x):
+        return super().forward(x.type(torch.float32)).type(x.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gain_and_shift_of_a_norm_that_knows_no_float64_are_folded(dtype):
+    model = settled(nn.Sequential(nn.Linear(5, 6), Clip(6), nn.Linear(6, 4))).to(dtype)
+    model[1].float()
+    x = torch.randn(30, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
+    wanted = model(x)
+    assert nk.fold(model, x)[0].became == "without gain and shift, which are in 2"
+    assert model[1].weight.tolist() == [1.0] * 6
+    assert (model(x) - wanted).norm() < 2 * torch.finfo(dtype).eps * wanted.norm()
+
+
 def test_a_tied_reader_keeps_them():
     model = settled(Gains(tied=True))
     told = folded(model, torch.arange(9).view(3, 3))

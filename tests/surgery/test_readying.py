@@ -76,6 +76,20 @@ def test_gains_that_are_lost_on_the_way_to_a_rotation_are_no_yes(monkeypatch):
     )
 
 
+class Clip(nn.LayerNorm):
+    """CLIP's norm, which computes in float32 whatever the model's type."""
+
+    def forward(self, x):
+        return super().forward(x.type(torch.float32)).type(x.dtype)
+
+
+def test_a_norm_that_knows_no_float64_is_no_obstacle():
+    found = nk.ready(stirred(nn.Sequential(nn.Embedding(17, 6), Clip(6), nn.Linear(6, 4))), "rotation", TOKENS)
+    assert found
+    assert [need.site for need in found] == ["1", "1", ""]
+    assert all(need.difference <= 1e-9 for need in found)
+
+
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gpt2 untied"])
 def test_models_of_transformers_are_rotated(transformers, name):
     marks = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))

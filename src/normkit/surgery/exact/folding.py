@@ -228,7 +228,7 @@ def _batch(name: str, norm: nn.Module, axes: int) -> Foldable | None:
         if rest or not isinstance(norm, Norm) or getattr(norm, "weight", None) is None:
             raise
         carried = {own: own for own in ("weight", "bias") if getattr(norm, own, None) is not None}
-        match = Match(type(norm).__name__, norm.card.name, dict(norm.arguments), carried=carried)
+        match = Match(type(norm).__name__, norm.card.name, dict(norm.arguments), norm, carried=carried)
         return _gain(name, match, norm, _axis(norm), axes)
     layers = [norm.get_submodule(layer) for layer in rest]
     left = nn.Identity() if not layers else layers[0] if len(layers) == 1 else nn.Sequential(*layers)
@@ -260,21 +260,26 @@ def _gain(name: str, match: Match, norm: nn.Module, axis: int, axes: int) -> Fol
     """Gain and shift of a norm, and the norm without; None where there is nothing to fold."""
     start = specimen.tensors(begun(match))
     learned = {ours: theirs for ours, theirs in match.carried.items() if ours in ("weight", "bias")}
-    bare = copy.deepcopy(norm)
-    theirs = specimen.tensors(bare)
+    whole: Any = match.module
+    bare, plain = copy.deepcopy((norm, whole))
+    theirs, mine = specimen.tensors(bare), specimen.tensors(plain)
     for ours, source in learned.items():
         theirs[source].copy_(start[ours].reshape(theirs[source].shape))
+        mine[ours].copy_(start[ours])
     if all(torch.equal(t, specimen.tensors(norm)[n]) for n, t in theirs.items()):
         return None
     if specimen.further(norm)[0]:
         raise Stays("it is called with more than one tensor")
     with specimen.quiet():
-        scale, offset = _between(bare, norm, theirs[next(iter(learned.values()))].numel(), axis, axes)
+        scale, offset = _between(plain, whole, theirs[next(iter(learned.values()))].numel(), axis, axes)
     return Foldable(name, norm_words(match), axis, scale, offset, bare, True, "without gain and shift")
 
 
 def _between(bare: nn.Module, norm: nn.Module, count: int, axis: int, axes: int) -> tuple[Tensor, Tensor]:
-    """The scale and the shift of each channel that make of one norm's result the other's, of inputs with ``axes``."""
+    """The scale and the shift of each channel that make of one norm's result the other's, of inputs with ``axes``.
+
+    Both are the library's, which compute in float64; a model's own may not.
+    """
     first = next(iter(specimen.tensors(norm).values()))
     space = (4,) * ((axes or 4) - 2)
     shape = (64, *space, count) if axis == -1 else (64, count, *space)

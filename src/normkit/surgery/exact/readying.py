@@ -28,7 +28,7 @@ from normkit.surgery.exact.pairs import fold_scale, is_plain, width
 from normkit.surgery.flow import Graph, Stays, Untraced, channels, mark_channels
 from normkit.surgery.recognition.match import Recognized
 from normkit.surgery.recognition.recognize import sized_table
-from normkit.surgery.recognition.specimen import inputs_of
+from normkit.surgery.recognition.specimen import inputs_of, quiet
 
 __all__ = ["Need", "Readiness", "ready"]
 
@@ -117,7 +117,8 @@ def ready(model: nn.Module, purpose: str, example: Any = None) -> Readiness:
             raise ValueError("ready: example must be given: the configuration does not tell its input") from None
     proof.ready("ready", model, example)
     work, doubles = proof.in_double(model, example)
-    case = _Case(_plainly(work), doubles, model, example)
+    case = _Case(work, doubles, model, example)
+    case.model = _plainly(case)
     try:
         return Readiness(purpose, list(PURPOSES[purpose](case)))
     except Untraced as error:
@@ -146,18 +147,34 @@ class _Called(nn.Module):
         super().__init__()
         self.norm = norm
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.norm(x)
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.norm(*inputs)
 
 
-def _plainly(model: nn.Module) -> nn.Module:
-    """Write a copy in float64 with torch's own layers, norms that are called by themselves, and no kernels."""
-    new: dict[str, nn.Module] = {}
-    for name, part in model.named_modules():
+def _runs(model: nn.Module, example: Any) -> bool:
+    try:
+        with quiet():
+            proof.call_model(copy.deepcopy(model), example)
+    except Exception:
+        return False
+    return True
+
+
+def _plainly(case: _Case) -> nn.Module:
+    """Write a copy in float64 with torch's own layers, norms that are called by themselves, and no kernels.
+
+    Where it does not take the example, its norms are the library's: those that make float32 of their input may not.
+    """
+    model, new = case.model, dict[str, nn.Module]()
+    for part in model.modules():
         config: Any = getattr(part, "config", None)
         if hasattr(config, "_experts_implementation"):  # its kernels know no float64
             config._experts_implementation = "eager"
-        if name and hasattr(part, "add_norm"):
+    if not _runs(model, case.example):
+        twins = {name: match.module for name, match in case.table.found.items()}
+        new |= {name: _Called(twin.double()).eval() for name, twin in twins.items() if twin is not None}
+    for name, part in model.named_modules():
+        if name and name not in new and hasattr(part, "add_norm"):
             new[name] = _Called(part).eval()
         elif type(part) is Linear and not ties_of(model, name):
             new[name] = _torchs(part)
