@@ -106,6 +106,16 @@ class OneMoreOfTheScale(Updates):
         return corrected * (1 + self.correct_output_scale)
 
 
+@near
+class NormOfTheRoutes(Updates):
+    def __init__(self):
+        super().__init__()
+        self.router_norm = Rms(STREAMS)
+
+    def routed(self, x):
+        return torch.tanh(self.router_norm(self.modality_router(x)))
+
+
 @true("laurel", dim=DIM, rank=RANK, norm="rmsnorm:cast=native")
 class LowRank(nn.Module):
     def __init__(self):
@@ -167,3 +177,24 @@ class EpsOfTheRoot(LowRank):
 class LateTokensUnmapped(LowRank):
     def forward(self, x):
         return torch.cat([super().forward(x[:, :9]), x[:, 9:]], 1)
+
+
+@near
+class NormOfTheRank(LowRank):
+    def __init__(self):
+        super().__init__()
+        self.post_laurel_norm = Rms(RANK)
+
+    def forward(self, x):
+        return x + self.linear_right(self.post_laurel_norm(self.linear_left(x)))
+
+
+@near
+class FeedforwardBehindANorm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = Rms(DIM)
+        self.up, self.down = nn.Linear(DIM, 4 * DIM, bias=False), nn.Linear(4 * DIM, DIM, bias=False)
+
+    def forward(self, x):
+        return x + self.down(self.up(self.norm(x)).relu())

@@ -55,6 +55,17 @@ class OneMoreByTheMap(Spatial):
 
 
 @near
+class NormOfTheMap(Spatial):
+    def __init__(self):
+        super().__init__()
+        self.norm_layer = nn.GroupNorm(1, CHANNELS)
+
+    def forward(self, f, zq):
+        zq = self.norm_layer(self.resized(f, zq))
+        return f * self.conv_y(zq) + self.conv_b(zq)
+
+
+@near
 class BilinearMap(Spatial):
     mode = "bilinear"
 

@@ -175,3 +175,15 @@ def test_a_router_that_cannot_be_copied_is_left_alone():
     router = made(next(cls for cls, method, _ in TRUE.values() if method == "router"))
     router.lock = threading.Lock()
     assert not nk.recognize(nn.Sequential(router)).found
+
+
+def test_a_router_that_raises_when_its_settings_are_read_is_left_alone():
+    cls = next(cls for cls, method, _ in TRUE.values() if method == "router")
+
+    class Broken(cls):
+        @property
+        def config(self):
+            raise RuntimeError("read before it was set")
+
+    model = nn.Sequential(made(Broken), nn.LayerNorm(8))
+    assert [*nk.recognize(model).found] == ["1"]

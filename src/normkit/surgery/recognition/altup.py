@@ -32,13 +32,11 @@ def may_be(module: nn.Module) -> bool:
 
 def find(module: nn.Module, work: nn.Module) -> Match | None:
     """Return which of both a module is; ``work`` is a copy in float64 with drawn numbers."""
-    norm, tensors = _norm(module), specimen.tensors(module)
-    if norm is None:
-        return None
+    tensors = specimen.tensors(module)
     if (thin := _thin(tensors)) is not None:
-        return _laurel(module, work, norm, *thin)
+        return _laurel(module, work, *thin)
     updates = _updates(tensors)
-    return None if updates is None else _altup(module, work, norm, updates)
+    return None if updates is None else _altup(module, work, updates)
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
@@ -67,9 +65,9 @@ def _updates(tensors: Mapping[str, Tensor]) -> dict[str, str] | None:
     return {"router": names[n, dim], "prediction": names[n * n, n], "correction": names[n, n]}
 
 
-def _norm(module: nn.Module) -> Within | None:
-    """The one norm within, if it fits a stream."""
-    norm = only_norm(module)
+def _norm(module: nn.Module, dim: int) -> Within | None:
+    """The one norm within, if it fits a stream of a width."""
+    norm = only_norm(module, dim)
     return norm if norm is not None and fits_a_stream(norm.card, [*norm.match.kwargs]) else None
 
 
@@ -81,8 +79,10 @@ def _build_part(kwargs: Mapping[str, Any], part: str, carried: Mapping[str, str]
     return carry(placement.to(own.dtype), carried, theirs)
 
 
-def _laurel(module: nn.Module, work: nn.Module, norm: Within, down: str, up: str) -> Match | None:
+def _laurel(module: nn.Module, work: nn.Module, down: str, up: str) -> Match | None:
     rank, dim = specimen.tensors(module)[down].shape
+    if (norm := _norm(module, dim)) is None:
+        return None
     carried = {"down": down, "up": up, **norm.carried("norm")}
     if len(carried) != len(specimen.tensors(module)):
         return None
@@ -118,9 +118,11 @@ def sublayer(streams: Tensor) -> Tensor:
     return streams[..., 0, :].flip(-1) - 0.3 * streams[..., -1, :]
 
 
-def _altup(module: nn.Module, work: nn.Module, norm: Within, matrices: Mapping[str, str]) -> Match | None:
+def _altup(module: nn.Module, work: nn.Module, matrices: Mapping[str, str]) -> Match | None:
     tensors = specimen.tensors(module)
     n, dim = tensors[matrices["router"]].shape
+    if (norm := _norm(module, dim)) is None:
+        return None
     carried = {**matrices, **norm.carried("norm")}
     work, left = _with_constants(work, module), tensors.keys() - {*carried.values(), *_constants(module)}
     if len(left) > 1 or any(tensors[name].shape != (dim,) for name in left):

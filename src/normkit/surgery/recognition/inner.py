@@ -25,6 +25,12 @@ class Within(NamedTuple):
         return catalog.card(str(self.match.name))
 
     @property
+    def width(self) -> int | None:
+        """What it is made for; None where nothing tells."""
+        argument = self.card.width
+        return None if argument is None else self.match.kwargs.get(argument.name)
+
+    @property
     def words(self) -> str:
         """The norm as another method takes it, with the arguments that are not its defaults."""
         parameters = self.card.signature.parameters
@@ -45,8 +51,8 @@ def norms_within(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield place, part
 
 
-def only_norm(module: nn.Module) -> Within | None:
-    """The norm within, where there is one alone."""
+def only_norm(module: nn.Module, width: int) -> Within | None:
+    """The norm within, where there is one alone and it is of a width."""
     matches = [(place, examine(part)) for place, part in norms_within(module)]
     norms = [Within(place, match) for place, match in matches if match]
-    return norms[0] if len(norms) == 1 else None
+    return norms[0] if len(norms) == 1 and norms[0].width == width else None

@@ -37,10 +37,11 @@ def _kernels(module: nn.Module) -> dict[str, Tensor]:
 
 def find(module: nn.Module, work: nn.Module) -> Match | None:
     """Return what norm a module is; ``work`` is a copy in float64 with drawn numbers."""
-    norm, kernels = only_norm(module), _kernels(module)
+    kernels = _kernels(module)
+    features, channels = next(iter(kernels.values())).shape[:2]
+    norm = only_norm(module, features)
     if norm is None or not norm.card.shape.image:
         return None
-    features, channels = next(iter(kernels.values())).shape[:2]
     kwargs = {"num_features": features, "map_channels": channels, "norm": norm.words}
     for gain, shift in itertools.permutations(kernels):
         carried = _carry(norm, gain, shift)

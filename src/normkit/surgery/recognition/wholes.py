@@ -46,10 +46,10 @@ def examine_whole(module: nn.Module) -> Match | None:
         try:
             here = specimen.on_processor(module)
             work = redraw(here)
-        except Exception:  # it cannot be copied
+            matches = (find(here, work) for may_be, find in WAYS if may_be(module))
+            match = next((match for match in matches if match is not None), None)
+        except Exception:  # it cannot be copied, or its own properties raise
             return None
-        matches = (find(here, work) for may_be, find in WAYS if may_be(module))
-        match = next((match for match in matches if match is not None), None)
     if match is not None and here is not module:
         match.module.to(next(module.parameters()).device)
     return match
