@@ -194,3 +194,34 @@ def test_a_feedforward_is_not_copied(monkeypatch):
     monkeypatch.setattr(wholes, "redraw", looks.append)
     assert not nk.recognize(nn.Sequential(Feedforward(), Feedforward())).found
     assert not looks
+
+
+class Experts(nn.Module):
+    """The matrices of all experts in two tensors, as transformers has them."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Parameter(torch.ones(4, 12, 6)), nn.Parameter(torch.ones(4, 6, 12))
+
+    def forward(self, x, index, weights):
+        rows = x[:, None] @ self.up[index].mT @ self.down[index].mT
+        return (rows * weights).sum(1)
+
+
+class InOneRow(nn.Module):
+    """All matrices of a layer in one row, as those that are sharded have them."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = nn.Parameter(torch.ones(2**17 + 1))
+
+    def forward(self, x, condition):
+        return x * condition
+
+
+@pytest.mark.parametrize("cls", [Experts, InOneRow])
+def test_the_matrices_of_experts_are_no_vector_of_a_norm(cls, monkeypatch):
+    looks = []
+    monkeypatch.setattr(wholes, "redraw", looks.append)
+    assert not nk.recognize(nn.Sequential(cls())).found
+    assert not looks

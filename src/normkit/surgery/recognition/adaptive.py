@@ -47,7 +47,7 @@ from normkit.surgery.recognition.conditions import (
 )
 from normkit.surgery.recognition.match import Match
 
-PARTS, MOST = 7, 2**24  # modules, and numbers
+PARTS, MOST, WIDEST = 7, 2**24, 2**17  # modules, and numbers of a matrix and of a vector
 EPSILONS = (1e-6, 1e-5)
 Way = Callable[..., Any]
 
@@ -124,6 +124,8 @@ def may_be(module: nn.Module) -> bool:
     matrices = [t for t in tensors if _is_matrix(t)]
     if not matrices and next(module.buffers(), None) is not None:  # as rotary angles
         return False
+    if any(_long_axes(t) > 2 for t in tensors):  # as the matrices of all experts
+        return False
     if any(t.is_meta or t.numel() > MOST for t in matrices):
         return False
     rows = max(map(len, map(_flat, matrices)), default=MOST)
@@ -140,8 +142,12 @@ def _matrices(tensors: Mapping[str, Tensor]) -> list[str]:
 
 
 def _is_matrix(tensor: Tensor) -> bool:
-    """Whether two of a tensor's axes have more than one number, and no more than two."""
-    return sum(n > 1 for n in tensor.shape) == 2
+    return _long_axes(tensor) == 2
+
+
+def _long_axes(tensor: Tensor) -> int:
+    """How many of a tensor's axes have more than one number."""
+    return sum(n > 1 for n in tensor.shape)
 
 
 def _flat(matrix: Tensor) -> Tensor:
@@ -156,7 +162,7 @@ def _sizes(kind: Kind, module: nn.Module) -> Sizes | None:
         return None
     if not matrices:
         width = next(_widths(module), 0)
-        return Sizes(width, width) if width > 1 else None
+        return Sizes(width, width) if 1 < width <= WIDEST else None
     return (_of_table if kind.table else _of_matrices)(kind, matrices)
 
 
