@@ -146,6 +146,23 @@ def test_a_table_keeps_the_digits_of_its_numbers(desk, capsys):
     assert rows(desk / "mine-clean.csv") == [{"x": "0.123456789"}, {"x": "1200.50"}]
 
 
+def test_a_comma_before_decimals_is_not_lost(desk, capsys):
+    (desk / "mine.csv").write_text("price;weight;n\n0,126;1,126;1\n-0,132;2,143;2\n")
+    out = run(capsys, "table mine.csv")
+    assert "weight: numbers may be read in 2 ways, and stay text" in out, "semicolons go with decimal commas"
+    assert rows(desk / "mine-clean.csv") == [
+        {"price": "0.126", "weight": "1,126", "n": "1"},
+        {"price": "-0.132", "weight": "2,143", "n": "2"},
+    ]
+    for decimal, number in ((",", "1.126"), (".", "1126")):
+        (desk / "mine.csv").write_text("weight;n\n1,126;1\n")
+        run(capsys, f"table mine.csv --decimal {decimal}")
+        assert rows(desk / "mine-clean.csv")[0]["weight"] == number
+    (desk / "mine.csv").write_text('weight,people\n"0,126","1,340"\n')
+    run(capsys, "table mine.csv")
+    assert rows(desk / "mine-clean.csv") == [{"weight": "0.126", "people": "1340"}]
+
+
 def test_a_normalizer_that_is_damaged_names_its_file(desk):
     text.Normalizer().fit(desk / "names.csv").save(desk / "swiss")
     mentions = ["Geneve", "zurich", "Lauzanne", "x"]

@@ -57,15 +57,15 @@ def _read_file(path: Path, id: str, name: str, encoding: str) -> Names:
 
 def read_table(path: Path, encoding: str = UTF8) -> dict[str, list[str]]:
     """Return the columns of a file with a header; see :func:`read_rows`."""
-    header, *rows = read_rows(path, encoding)
+    header, *rows = read_rows(path, encoding)[0]
     repeated = sorted({one for one in header if header.count(one) > 1})
     if repeated:
         raise ValueError(f"{path} has more than one column {', '.join(map(repr, repeated))}")
     return {title: [row[at] for row in rows] for at, title in enumerate(header)}
 
 
-def read_rows(path: Path, encoding: str = UTF8) -> list[list[str]]:
-    """Return the rows of a file, the header first, all of its length; what parts cells is what its header has most of.
+def read_rows(path: Path, encoding: str = UTF8) -> tuple[list[list[str]], str]:
+    """Return the rows of a file, the header first, all of its length, and what parts cells: what it has most of.
 
     Rows that are empty are left out, and cells that are missing at the end are empty.
     """
@@ -79,7 +79,7 @@ def read_rows(path: Path, encoding: str = UTF8) -> list[list[str]]:
     wide = next((at for at, row in enumerate(rows, 1) if len(row) > width), None)
     if wide:
         raise ValueError(f"{path}, row {wide}: there are more cells than the {width} columns of the header")
-    return [row + [""] * (width - len(row)) for row in rows]
+    return [row + [""] * (width - len(row)) for row in rows], delimiter
 
 
 def _decode(path: Path, encoding: str) -> str:

@@ -61,9 +61,10 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
         model: a language model, from text to text, which is asked which columns to mend, and then to mend these. What
             it says is read as JSON or literals, and refused where it does not fit the table. Columns keep their places,
             where the authors of NormTab put mended ones last.
-        decimal: the sign before decimals, ``"."`` or ``","``, where 1.200 is to be read as it is meant.
+        decimal: the sign before decimals, ``"."`` or ``","``, where 1.200 is to be read as it is meant; ``".,"`` where
+            both are usual, so that 1,200 stays text too.
     """
-    check.choice("normalize_table", "decimal", decimal, (None, ".", ","))
+    check.choice("normalize_table", "decimal", decimal, (None, ".", ",", ".,"))
     if model is not None and not callable(model):
         raise TypeError(f"normalize_table: model must be a function from text to text, not {model!r}")
     names, columns = _take(table)

@@ -12,8 +12,8 @@ from normkit.text.vocabulary import NOTHING
 
 LARGEST = 2**63  # of whole numbers in SQL
 SIGNS = re.compile(r"[$€£¥%\s\u00a0\u202f']")
-ENGLISH = re.compile(r"[-+]?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
-CONTINENTAL = re.compile(r"[-+]?(\d{1,3}(\.\d{3})+|\d+)?(,\d+)?")
+ENGLISH = re.compile(r"[-+]?([1-9]\d{0,2}(,\d{3})+|\d+)?(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
+CONTINENTAL = re.compile(r"[-+]?([1-9]\d{0,2}(\.\d{3})+|\d+)?(,\d+)?")
 RANGE = re.compile(r"(.*[^\s-])\s*(?:-|\bto\b|\.\.)\s*(\S.*)")
 FORMATS = [*["%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y"]]
 FORMATS += ["%d %B %Y", "%d %b %Y", "%B %d, %Y", "%b %d, %Y", "%B %d %Y", "%b %d %Y"]
@@ -34,7 +34,7 @@ def read(cells: Sequence[str], decimal: str | None = None) -> Reading:
     """Return a column's cells as numbers, dates or ranges of numbers if all of them are; else as they are.
 
     Cells that say that there is nothing, such as N/A, are None. Where two readings differ it stays text; ``decimal``
-    says which sign stands before decimals, if it is known.
+    says which sign stands before decimals, if it is known, or ``".,"`` that both are usual: 1,200 is then unclear too.
 
     >>> read(["1,200", "n/a", "$ 7.5"]).columns
     [('', [1200.0, None, 7.5])]
@@ -83,9 +83,9 @@ def numerals(cells: Sequence[str], decimal: str | None = None) -> list[list[str]
         return []
     readings: list[list[str]] = []
     for style, drop, point in ((ENGLISH, ",", "."), (CONTINENTAL, ".", ",")):
-        if readings and any("," in one for one in plain):
+        if readings and decimal is None and any("," in one for one in plain):
             break  # 1,200 is rarely meant to have three decimals; 1.200 may be
-        if decimal in (None, point) and all(style.fullmatch(one) for one in plain):
+        if point in (decimal or ".,") and all(style.fullmatch(one) for one in plain):
             readings.append([one.replace(drop, "").replace(point, ".") for one in plain])
     values = [_values(own) for own in readings]
     return [own for at, own in enumerate(readings) if values[at] not in values[:at] and all(map(_fits, values[at]))]
