@@ -326,8 +326,14 @@ def run_inspect(options: argparse.Namespace) -> int:
 
 def run_widths(options: argparse.Namespace, batches: Any) -> int:
     """Print how far activations change at several widths; 1 where it depends on the width."""
-    from normkit.watching import widths
+    from normkit.lab.files import require_writable
+    from normkit.watching import drawn, widths
 
+    if options.plot:
+        path = Path(options.plot)
+        if path.suffix not in ("", ".html", ".htm", *drawn.STATIC):
+            raise ValueError(f"--plot must end in .html, {', '.join(drawn.STATIC)}, not {path.name!r}")
+        require_writable(path.parent, path)
     report = widths.coordinate_check(
         widths.builder(options.model),
         widths.widths_of(options.widths),

@@ -338,6 +338,19 @@ def test_what_compare_is_not_given_right_is_named_at_once(words, message, tmp_pa
     assert error.count("normkit compare: ") == 1
 
 
+@pytest.mark.parametrize(
+    "place, why", [("x.foo", "--plot must end in .html"), ("no/x.svg", "no/x.svg cannot be written: No such file")]
+)
+def test_a_plot_that_cannot_be_drawn_is_refused_before_the_trainings(place, why, tmp_path, monkeypatch, capsys):
+    from normkit.watching import widths
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(widths, "coordinate_check", lambda *_, **how: pytest.fail("it was trained"))
+    assert cli.main(["inspect", "torch.nn:Identity", "--widths", "2,4", "--plot", place]) == 2
+    assert why in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("model, norm", [("decoder", "layernorm"), ("vit", "layernorm"), ("resnet", "batchnorm")])
 def test_the_original_norm_of_a_built_in_model_is_the_one_that_it_is_known_with(model, norm):
     from normkit.lab.plan import tasks

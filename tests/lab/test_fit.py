@@ -356,6 +356,27 @@ def test_a_saved_flow_scores_new_rows_as_it_did_when_it_was_fitted(tmp_path, cap
         assert said in capsys.readouterr().err
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path, capsys):
+    path = written(tmp_path / "t.csv", rows(30))
+    words = ["fit", str(path), "--steps", "2", "--hidden", "4", "--flow", "affine-coupling", "-o"]
+    for place, why in ((path, "File exists"), (path / "out", "Not a directory"), ("/proc/no", "No such file")):
+        assert cli.main([*words, str(place)]) == 2
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert f"{place} cannot be written: {why}" in err
+
+
+def test_a_fit_into_the_folder_of_another_names_what_stays_of_that(tmp_path, capsys):
+    path, out = written(tmp_path / "t.csv", rows(30)), tmp_path / "out"
+    words = ["fit", str(path), "--steps", "2", "--hidden", "4", "-o", str(out), "--flow"]
+    assert cli.main([*words, "affine-coupling", "affine-coupling:depth=1", "--score", str(path)]) == 0
+    (out / "notes.txt").write_text("mine")
+    assert "earlier" not in capsys.readouterr().out
+    assert cli.main([*words, "affine-coupling:depth=1"]) == 0
+    told = f"{out} holds an earlier fit, which is written over; affine-coupling.pt, scores.csv of it stay"
+    assert capsys.readouterr().out.startswith(f"{told}\n")
+
+
 def test_a_flow_of_before_it_knew_its_columns_loads_and_does_not_score(tmp_path, capsys):
     made = nk.density.flow("affine-coupling", 2)
     recipe = {"name": "affine-coupling", "event": (2,)}

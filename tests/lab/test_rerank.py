@@ -81,6 +81,12 @@ def test_what_cannot_be_read_is_named(tables, words, why, capsys):
     assert why in capsys.readouterr().err
 
 
+def test_a_file_that_cannot_be_written_is_named_before_the_retrieval(tables, capsys, monkeypatch):
+    monkeypatch.setattr("normkit.lab.rerank.retrieve", lambda *tables, **how: pytest.fail("it was retrieved"))
+    assert cli.main(["rerank", "q.npy", "g.npy", "--bank", "b.npy", "-o", "no/out.npz"]) == 2
+    assert "no/out.npz cannot be written: No such file" in capsys.readouterr().err
+
+
 def test_items_that_are_counted_must_be_there():
     with pytest.raises(ValueError, match=r"best must lie in 0 .. 2"):
         counted(torch.tensor([[3]]), 3)

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,12 @@ class Folder:
         with writing(self.root):
             for path in written:
                 path.unlink(missing_ok=True)
+
+
+def require_writable(folder: Path, path: Path | None = None) -> None:
+    """Refuse a folder that takes no file, before long work; ``path`` is what is to stand in it, if one file."""
+    with writing(path or folder), tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def set_aside(path: Path, why: str = "damaged") -> Path:

@@ -11,6 +11,7 @@ import importlib
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +89,11 @@ def run_rerank(options: argparse.Namespace) -> int:
     if options.cosine:
         tables = [torch.nn.functional.normalize(x, dim=1) for x in tables]
     truth = None if options.truth is None else right_items(options.truth, *map(len, tables[:2]))
-    before = retrieve(*tables[:2], count=options.count)
-    after = retrieve(*tables, method=method, count=options.count, **choice.arguments)
-    if options.output:
-        write(options.output, after.scores, after.index)
+    with beside(Path(options.output)) if options.output else nullcontext() as place:  # refused before the work
+        before = retrieve(*tables[:2], count=options.count)
+        after = retrieve(*tables, method=method, count=options.count, **choice.arguments)
+        if place:
+            write(place, after.scores, after.index)
     moved = float((before.index[:, 0] != after.index[:, 0]).double().mean())
     measures = [counted(retrieval.index, len(tables[1])) for retrieval in (before, after)]
     recalls = {} if truth is None else recall(truth, before.index, after.index)
@@ -181,7 +183,7 @@ def _is_list(arrow: Any, kind: Any) -> bool:
     return arrow.types.is_list(kind) or arrow.types.is_large_list(kind) or arrow.types.is_fixed_size_list(kind)
 
 
-def write(name: str, scores: Tensor, index: Tensor) -> None:
-    """Write beside, and rename."""
-    with beside(Path(name)) as place, place.open("wb") as file:
+def write(path: Path, scores: Tensor, index: Tensor) -> None:
+    """Write an .npz of whatever name."""
+    with path.open("wb") as file:
         np.savez(file, scores=scores.numpy(), index=index.numpy())

@@ -13,7 +13,7 @@ import json
 import math
 import shlex
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,14 @@ from normkit.choice import parsed
 from normkit.columns import aligned, number_of
 from normkit.density._saved import read as load_flow
 from normkit.density._saved import save as save_flow
-from normkit.files import beside, replace_file
+from normkit.files import beside, replace_file, writing
+from normkit.lab.files import require_writable
 from normkit.lab.fit.table import Choice, Data, few, numbering, read, read_more
 from normkit.lab.fit.training import Fitted, bits_of, fit, normal_bits, numbers_of, split
 from normkit.optional import require_group
 from normkit.safe import say
 
-OUT, SAVED = "normkit-fit", ".pt"
+OUT, SAVED, SCORES, RESULTS = "normkit-fit", ".pt", "scores.csv", "results.json"
 SHOWN = 5  # categories that are named
 EXAMPLES = """examples:
   normkit fit measurements.csv
@@ -99,6 +100,9 @@ def run(options: argparse.Namespace) -> int:
     for text in named:  # a flow that does not fit is named before hours of others
         name, own = parsed(text)
         density.flow(name, event, **{**asked, **own})
+    folder = writable(options.out)
+    if (folder / RESULTS).exists():
+        say(_replaced(folder, {_saved_as(name) for name in named} | ({SCORES} if new else set())))
     warn(data)
     fits = []
     for name in dict.fromkeys(named):
@@ -110,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
                 f"best at step {best} of {last}",
                 flush=True,
             )
-    folder = write(Path(options.out), Path(options.data).name, data, fits, options.samples)
+    write(folder, Path(options.data).name, data, fits, options.samples)
     say()
     say("\n".join(aligned(rows(data, fits))))
     say(f"\n{folder / 'index.html'}")
@@ -156,10 +160,29 @@ def score_by_saved(options: argparse.Namespace) -> int:
         raise ValueError(f"{options.data} does not say of which columns it is; fit it again with this normkit")
     shape = tuple(more["data"].pop("shape"))
     data = Data(np.empty((0, *shape), np.uint8 if more["data"]["bytes"] else np.float64), **more["data"])
-    folder = Path(options.out)
-    folder.mkdir(parents=True, exist_ok=True)
-    say(score(folder, read_more(options.score, data, separator_of(options.sep)), model, more["held"]))
+    new = read_more(options.score, data, separator_of(options.sep))
+    say(score(writable(options.out), new, model, more["held"]))
     return 0
+
+
+def writable(out: str) -> Path:
+    """Make the folder, or refuse it before the work."""
+    folder = Path(out)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    require_writable(folder)
+    return folder
+
+
+def _replaced(folder: Path, names: Collection[str]) -> str:
+    """Say what a fit to the folder of another one does to that."""
+    kept = sorted({path.name for pattern in (f"*{SAVED}", SCORES) for path in folder.glob(pattern)} - {*names})
+    stays = f"; {', '.join(kept)} of it stay" if kept else ""
+    return f"{folder} holds an earlier fit, which is written over{stays}"
+
+
+def _saved_as(name: str) -> str:
+    return f"{name.replace(':', '_')}{SAVED}"
 
 
 def warn(data: Data) -> None:
@@ -188,7 +211,7 @@ def score(folder: Path, new: Data, flow: density.Flow, held: Tensor) -> str:
     head = ("row", "bits_per_dimension", "share_less_likely")
     lines = zip(range(1, len(bits) + 1), bits.tolist(), share.tolist(), strict=True)
     csv.writer(text, lineterminator="\n").writerows([head, *lines])
-    replace_file(folder / "scores.csv", text.getvalue())
+    replace_file(folder / SCORES, text.getvalue())
     beyond = int((bits > held[-1]).sum())
     return (
         f"{folder / 'scores.csv'}: {number_of(len(bits), 'new sample')}, {beyond} of them less likely than all of the "
@@ -218,28 +241,25 @@ def rows(data: Data, fits: Sequence[Fitted]) -> list[list[str]]:
     ]
 
 
-def write(folder: Path, title: str, data: Data, fits: Sequence[Fitted], samples: int) -> Path:
+def write(folder: Path, title: str, data: Data, fits: Sequence[Fitted], samples: int) -> None:
     """Write the report, the best flow of each name, and samples of the best of all."""
     from normkit.lab.fit import page
 
-    folder.mkdir(parents=True, exist_ok=True)
     ordered = sorted(fits, key=lambda one: one.bits.mean().item())
     best: dict[str, Fitted] = {}
     for one in ordered:
         best.setdefault(one.name, one)
     for name, one in best.items():
-        path = folder / f"{name.replace(':', '_')}{SAVED}"
-        save_flow(path, one.flow, one.built, data=_describe(data), held=one.bits)
+        save_flow(folder / _saved_as(name), one.flow, one.built, data=_describe(data), held=one.bits)
     _write_samples(folder, data, ordered[0], samples)
     results = [
         {"flow": one.name, "seed": one.seed, "bits": one.bits.mean().item(), "seconds": one.seconds, "curve": one.curve}
         for one in fits
     ]
-    replace_file(folder / "results.json", json.dumps(results, indent=2))
+    replace_file(folder / RESULTS, json.dumps(results, indent=2))
     replace_file(
         folder / "index.html", page.page(f"Densities of {title}", data, split(data), ordered, rows(data, fits))
     )
-    return folder
 
 
 def _write_samples(folder: Path, data: Data, best: Fitted, count: int) -> None:
