@@ -62,6 +62,7 @@ def test_what_looks_like_a_norm_and_is_none_is_told_with_the_reason(tmp_path, mo
         (__file__, "it is a file; name a function that makes the model and loads it"),
         ("timm:resnet19", "timm has no model 'resnet19'; nearest: resnet"),
         ("no_such_module:f", "model 'no_such_module:f' cannot be imported: No module named 'no_such_module'; a "),
+        ("nets/mine.py:Net", "model 'nets/mine.py:Net' must be a module and a name in it: nets.mine:Net"),
         ("json:dumps", "dumps"),
     ],
 )

@@ -100,6 +100,9 @@ def _transformers(word: str) -> nn.Module:
 def import_object(source: str, role: str, hint: str = "") -> Any:
     """Import ``module:name``, with modules of the current folder."""
     module, _, name = source.partition(":")
+    if module.endswith(".py"):
+        dotted = module.removesuffix(".py").replace("/", ".")
+        raise ValueError(f"{role} {source!r} must be a module and a name in it: {dotted}:{name or 'NAME'}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
