@@ -38,6 +38,16 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {plain(name): p for name, p in model.named_parameters() if p.requires_grad}
 
 
+def shares(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[dict[str, nn.Parameter]]:
+    """Return the parameters that each optimizer moves; those that none holds are with the first."""
+    held = [{id(p) for group in optimizer.param_groups for p in group["params"]} for optimizer in optimizers]
+    owner = {key: number for number, keys in reversed([*enumerate(held)]) for key in keys}
+    parts: list[dict[str, nn.Parameter]] = [{} for _ in optimizers]
+    for name, p in trainable(model).items():
+        parts[owner.get(id(p), 0)][name] = p
+    return parts
+
+
 def optimizers(owner: str, model: nn.Module, several: Any) -> list[Optimizer]:
     """Return the optimizers handed in, unwrapped; each must hold some parameter of the model."""
     if not isinstance(model, nn.Module):

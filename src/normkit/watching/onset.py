@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -34,6 +34,8 @@ class Onset:
         self.kept: list[tuple[int, str, Tensor]] = []
         self.calls: list[tuple[str, Tensor]] = []
         self.watched: nn.Parameter | None = None
+        self.owner = 0  # the number of its optimizer
+        self.looked = 0  # the step of the last look at it
         self.last: tuple[Tensor | None, int] = None, 0  # its gradient at the last step, and how often that was written
         self.kept_gradients = 0  # steps in a row
         self.sums = 0  # of batches so far
@@ -58,19 +60,34 @@ class Onset:
             dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
             self.calls.append((place, x.detach().sum(dtype=dtype)))
 
-    def step(self, step: int, optimizers: Iterable[Optimizer]) -> None:
-        """Look at one gradient, a small one of those that are stepped on: what is lost in the loss reaches all."""
-        if self.watched is None or self.watched.grad is None:
-            stepped = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
-            having = [p for p in stepped if p.grad is not None and not p.grad.is_sparse]
-            self.watched = min(having, key=Tensor.numel) if having else None
-        if self.watched is not None:
+    def step(self, step: int, optimizers: Sequence[Optimizer], number: int) -> None:
+        """Look at one gradient, a small one of those that are stepped on: what is lost in the loss reaches all.
+
+        It is looked at where its own optimizer steps, ``optimizers[number]``: elsewhere it is not yet what it will be.
+        """
+        if number == self.owner or step > self.looked + 1:
+            self._choose(optimizers, step)
+        if number == self.owner and self.watched is not None:
             self._add("gradient", self.watched.grad)
             self._compare(self.watched.grad)
+            self.looked = step
         self.kept += [(step, place, total) for place, total in self.calls]
         self.calls = []
         if len(self.kept) > WAITING:
             self.look()
+
+    def _choose(self, optimizers: Sequence[Optimizer], step: int) -> None:
+        """Take the smallest parameter that has a gradient, if the one so far has none or is stepped on no longer."""
+        if self.watched is None or self.watched.grad is None or step > self.looked + 1:
+            stepped = [
+                (p, number)
+                for number, optimizer in enumerate(optimizers)
+                for group in optimizer.param_groups
+                for p in group["params"]
+            ]
+            having = [pair for pair in stepped if pair[0].grad is not None and not pair[0].grad.is_sparse]
+            self.watched, self.owner = min(having, key=lambda pair: pair[0].numel()) if having else (None, self.owner)
+            self.looked = step
 
     def look(self) -> Tensor:
         """Return :data:`NUMBERS`, of each place the first bad step, 0 where there is none; the device is waited for."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from normkit.watching import taps
 from normkit.watching.batch import Batch, copy_call
-from normkit.watching.facts import plain, trainable
+from normkit.watching.facts import plain, shares, trainable
 from normkit.watching.history import DATA, LOSS, NOISE
 from normkit.watching.hook import Hook
 from normkit.watching.signals import attention, data, mode, noise, parameters, routing
@@ -50,11 +51,19 @@ class Row:
 class Sample:
     """Reads a model for one step. ``failed`` is called with what could not be read: nothing is raised in training."""
 
-    def __init__(self, model: nn.Module, families: Iterable[str], failed: Callable[[str], None]):
-        self.model, self.families, self.failed = model, set(families), failed
+    def __init__(
+        self,
+        model: nn.Module,
+        families: Iterable[str],
+        failed: Callable[[str], None],
+        optimizers: Sequence[Optimizer] = (),
+    ):
+        self.model, self.families, self.failed, self.optimizers = model, set(families), failed, optimizers
+        self.shares: list[dict[str, nn.Parameter]] = []  # what each optimizer moves, from the first step on
         self.handles: list[Any] = []
         self.calls: dict[tuple[str, str], tuple[Tensor, Mapping[str, str], int]] = {}
-        self.tensors: dict[str, parameters.Read] = {}
+        self.reads: list[parameters.Read] = []
+        self.sloped: set[str] = set()  # the parameters whose gradient was read
         self.caught: dict[str, Tensor] = {}
         self.dtypes: dict[str, str] = {}
         self.listeners: list[Listener] = []
@@ -65,7 +74,6 @@ class Sample:
         self.outputs = Outputs()
         self.output: Tensor | None = None
         self.noise = Noise()
-        self.noises: Tensor | None = None
         self.taps: dict[tuple[int, str], taps.Read] = {}
         self.tapped = self.called = False
         self.attach()
@@ -216,11 +224,13 @@ class Sample:
         else:
             self.calls[key] = (mine, numbers, 1)
 
-    def gradients(self) -> None:
-        """Read the gradients, unless they were."""
-        if "gradients" in self.families and "gradient" not in self.tensors:
-            for read in parameters.gradients(trainable(self.model)):
-                self.tensors[read[1]] = read
+    def gradients(self, some: parameters.Named | None = None) -> None:
+        """Read the gradients, or those of some parameters, unless they were."""
+        if "gradients" in self.families:
+            named = trainable(self.model) if some is None else some
+            reads = parameters.gradients({name: p for name, p in named.items() if name not in self.sloped})
+            self.reads += reads
+            self.sloped.update(name for names, what, _ in reads if what == "gradient" for name in names)
 
     def last_batch(self) -> Batch | None:
         """Return the last batch with the target that the loss had, where that was read."""
@@ -228,13 +238,20 @@ class Sample:
             self.batch.target = self.outputs.target
         return self.batch
 
-    def before_step(self) -> None:
-        """Read what is there before the optimizer's step."""
-        self.gradients()
-        self.output = self.outputs.values(trainable(self.model))
-        self.noises = self.noise.values()
+    def before_step(self, number: int) -> None:
+        """Read what is there before the step of an optimizer, of what it moves."""
+        self.shares = self.shares or shares(self.model, self.optimizers)
+        own = self.shares[number]
+        self.gradients(own)
+        self.output = self.outputs.values(own)
+        self.noise.end()
         if "updates" in self.families:
-            self.updates.keep(trainable(self.model))
+            self.updates.keep(own)
+
+    def after_step(self, number: int) -> None:
+        """Read how far an optimizer has gone: by its first step, where it makes several."""
+        if "updates" in self.families and self.shares:
+            self.reads += self.updates.read(self.shares[number])
 
     def row(self, spectra: parameters.Spectra, rates: list[Tensor]) -> Row:
         """Return all that was read, with what is read after the step."""
@@ -243,13 +260,13 @@ class Sample:
             row.add([(where, what) for what in numbers], numbers.values(), values)
         if self.output is not None:
             row.add([(LOSS, what) for what in NUMBERS], NUMBERS.values(), self.output)
-        if self.noises is not None:
-            row.add([(NOISE, what) for what in noise.NUMBERS], noise.NUMBERS.values(), self.noises)
-        reads = list(self.tensors.values())
+        noises = self.noise.values() if self.noise.ended else None
+        if noises is not None:
+            row.add([(NOISE, what) for what in noise.NUMBERS], noise.NUMBERS.values(), noises)
+        updates = self.updates.read(model) if "updates" in self.families else []
+        reads = parameters.joined(self.reads + updates, model)
         if self.caught:
             reads.append((list(self.caught), "gradient", torch.stack(list(self.caught.values()))))
-        if "updates" in self.families:
-            reads += self.updates.read(model)
         if "spectra" in self.families:
             reads += spectra.read(model)
         if rates:
@@ -261,7 +278,7 @@ class Sample:
     @property
     def empty(self) -> bool:
         """Whether nothing was read so far."""
-        return not (self.calls or self.tensors or self.caught)
+        return not (self.calls or self.reads or self.caught)
 
 
 HEARD = {

@@ -17,6 +17,7 @@ from normkit.watching.batch import Batch
 from normkit.watching.diagnosis import Diagnosis, all_signs
 from normkit.watching.history import BAD, LOSS, PEAK, History
 from normkit.watching.onset import Onset
+from normkit.watching.rounds import Rounds
 from normkit.watching.sample import FAMILIES, Row, Sample, is_skipped
 from normkit.watching.seen import Seen
 from normkit.watching.signals.parameters import Spectra, carried, unseen_rows
@@ -58,7 +59,7 @@ class Watch(Seen):
         self.began = self.took = 0.0  # when the last sampled step was armed, and the seconds until it ended
         self.pending: tuple[int, Row] | None = None
         self.losses: tuple[Tensor, int, Tensor] | None = None  # sum, count and largest since the last sample
-        self.onset = Onset()
+        self.onset, self.rounds = Onset(), Rounds(len(self.optimizers))
         self.handles: list[Any] = []
 
     def __enter__(self) -> Watch:
@@ -73,12 +74,8 @@ class Watch(Seen):
             return self
         self.handles = sample.taps_on(self.model, self.families)
         if self.optimizers:
-            first, last = self.optimizers[0], self.optimizers[-1]
-            self.handles += [
-                first.register_step_pre_hook(lambda *_: self._safely(self._before_step)),
-                last.register_step_post_hook(lambda *_: self._safely(self._after_step)),
-                self.onset.listen(self.model),
-            ]
+            self.rounds = Rounds(len(self.optimizers))
+            self.handles += [*self._hooks(self._begin_step, self._after_step), self.onset.listen(self.model)]
             self._safely(self._arm, self.step + 1)
         else:
             self.handles.append(taps.hook_before(self.model, lambda m, _: self._safely(self._count_call, m)))
@@ -133,7 +130,7 @@ class Watch(Seen):
         """
         self.step = step
         self._safely(self._look)
-        hooks = [one.register_step_pre_hook(lambda *_: self._safely(self._before_step)) for one in self.optimizers]
+        hooks = [*self._hooks(self._before_step)]
         try:
             yield
             self.gradients()
@@ -186,15 +183,34 @@ class Watch(Seen):
         except Exception as error:
             self.note(f"at step {self.step}: {type(error).__name__}: {error}")
 
-    def _before_step(self) -> None:
-        self.onset.step(self.step + 1, self.optimizers)
-        if self.sample is not None:
-            self.sample.before_step()
+    def _hooks(self, before: Callable[[int], None], after: Callable[[int], None] | None = None) -> Iterator[Any]:
+        """Have something done before each step of an optimizer, and after it, by the optimizer's number."""
+        for number, one in enumerate(self.optimizers):
+            yield one.register_step_pre_hook(lambda *_, number=number: self._safely(before, number))
+            if after is not None:
+                yield one.register_step_post_hook(lambda *_, number=number: self._safely(after, number))
 
-    def _after_step(self) -> None:
-        self.step += 1
+    def _begin_step(self, number: int) -> None:
+        if steps := self.rounds.before(number):
+            self._end_step(steps)
+        self._before_step(number)
+
+    def _before_step(self, number: int) -> None:
+        self.onset.step(self.step + 1, self.optimizers, number)
         if self.sample is not None:
-            self._close_sample()
+            self.sample.before_step(number)
+
+    def _after_step(self, number: int) -> None:
+        if self.sample is not None:
+            self._safely(self.sample.after_step, number)
+        if self.rounds.after(number):
+            self._end_step(1)
+
+    def _end_step(self, steps: int) -> None:
+        """Count, and close the sample of what has ended; the next step may be due."""
+        self.step += steps
+        if self.sample is not None:
+            self._safely(self._close_sample)
         self._arm(self.step + 1)
 
     def _count_call(self, module: nn.Module) -> None:
@@ -215,7 +231,7 @@ class Watch(Seen):
 
     def _look(self) -> None:
         self.began = time.monotonic()
-        self.sample = Sample(self.model, self.families, self.note)
+        self.sample = Sample(self.model, self.families, self.note, self.optimizers)
 
     def _close_sample(self) -> None:
         """Make a row of the sampled step. The one before it, long worked out, is brought to the CPU."""
@@ -302,8 +318,8 @@ def watch(
 
     Args:
         model: as it is trained; within DDP or Accelerate the model itself or what wraps it.
-        optimizer: whose steps are counted, or several, of which the last ends a step. Without one each call of the
-            model in training counts as a step, and updates are not seen.
+        optimizer: whose steps are counted, or several, as of a critic and an actor: then a step ends when each has
+            made one. Without one each call of the model in training counts as a step, and updates are not seen.
         every: how often a step is looked at; the first one is as well, and until then every fifth, from the hundredth
             on every tenth, and so on. So a beginning is known to a tenth of its step.
         signals: of ``activations``, ``attention``, ``gradients``, ``updates``, ``spectra``.

@@ -27,7 +27,7 @@ def find(history: History) -> Iterator[Finding]:
     whole = np.sqrt(np.nansum(np.square(series), axis=0))
     usual = np.array([np.sort(whole[i - BEFORE : i])[-2] for i in range(BEFORE, len(whole))])
     with np.errstate(invalid="ignore"):  # infinite over infinite, of a run that has diverged, is another rule's
-        ratio = whole[BEFORE:] / np.maximum(usual, 1e-30)
+        ratio = np.where(usual > 0, whole[BEFORE:] / np.maximum(usual, 1e-30), 0.0)  # 0: none was read before
     peaks, little = history.series(LOSS, PEAK)[BEFORE:], loss_stands.little(history)
     high = [i for i in range(len(ratio)) if np.isfinite(ratio[i]) and ratio[i] > RATIO and not peaks[i] < little]
     if not high:

@@ -48,11 +48,15 @@ class Noise:
 
     def __init__(self) -> None:
         self.gathered: dict[tuple[int, int, str], Tensor] = {}  # of a call of the model, a module and a parameter
-        self.call, self.examples = 0, 0
+        self.call, self.examples, self.ended = 0, 0, False
 
     def called(self, examples: int) -> None:
         """Note that the model was called on so many examples."""
-        self.call, self.examples = self.call + 1, examples
+        self.call, self.examples = self.call + 1, 0 if self.ended else examples
+
+    def end(self) -> None:
+        """Leave out further calls: an optimizer has stepped, and theirs are other gradients."""
+        self.ended = self.call > 0
 
     def listens(self, module: nn.Module, y: Tensor, axis: int) -> Callable[[Tensor], None]:
         """Return a hook for the gradient of what a norm gives."""

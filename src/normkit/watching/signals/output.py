@@ -18,6 +18,7 @@ from normkit.watching.store import MEAN, MISSING
 
 CLASSES = ("cross_entropy", "accuracy", "classes", "loss_scale", "softmax_twice", "rescaled")
 SQUARES = ("square_error", "target_mean", "target_deviation")  # if the loss is a mean of squares
+SCALE, RESCALED = CLASSES.index("loss_scale"), CLASSES.index("rescaled")
 NUMBERS = dict.fromkeys((*CLASSES, *SQUARES), MEAN)
 FITS = 0.2  # of the gradient's length that may be left over: smoothed labels leave a tenth
 BALANCED = 0.05  # of the length of a gradient, the sum over classes: that of a softmax has none, of sigmoids it has
@@ -72,6 +73,8 @@ class Outputs:
         self.read: list[Tensor] = []
         self.squares: list[Tensor] = []
         self.sums: list[Tensor] = []  # over all rows of a gradient: what it is of a bias
+        self.numbers: Tensor | None = None  # of the gradients up to an optimizer's step, and how many those were
+        self.passes = 0
 
     def listen(self, scores: Tensor) -> Any:
         """Wait for the gradient of some scores; returns the handle of the hook."""
@@ -89,26 +92,34 @@ class Outputs:
         return scores.register_hook(take)
 
     def values(self, parameters: Mapping[str, nn.Parameter]) -> Tensor | None:
-        """Return :data:`NUMBERS`, those of classes missing where the loss is no cross entropy; None where none came."""
-        if not self.read:
-            return None
+        """Return :data:`NUMBERS`, those of classes missing where the loss is no cross entropy; None where none came.
+
+        They are of the gradients before the first step of an optimizer; all that step on these say what they got.
+        """
+        if self.numbers is None and self.read:
+            self.passes, self.numbers = len(self.read), self._numbers()
+        if self.numbers is not None and len(self.read) == self.passes:
+            self._rescale(self.numbers, parameters)
+        return self.numbers
+
+    def _numbers(self) -> Tensor:
         read = torch.stack(self.read)
         mean = read.mean(0)
-        numbers = torch.cat([mean[:3], vector(read[:, 3].sum(), mean[4], self._rescaling(parameters))])
+        unknown = torch.full_like(mean[4], MISSING)
+        numbers = torch.cat([mean[:3], vector(read[:, 3].sum(), mean[4], unknown)])
         known = torch.where((read == MISSING).any(), MISSING, numbers)
         return torch.cat([known, torch.stack(self.squares).mean(0)])
 
-    def _rescaling(self, parameters: Mapping[str, nn.Parameter]) -> Tensor:
-        """Return by what the gradient was multiplied before the optimizer got it, by the output's bias."""
-        total = torch.stack(self.sums).sum(0)
-        best = torch.tensor(MISSING, device=total.device)
+    def _rescale(self, numbers: Tensor, parameters: Mapping[str, nn.Parameter]) -> None:
+        """Write by what the gradient was multiplied before the optimizer got it, by the output's bias."""
+        shape = self.sums[0].shape
         for p in parameters.values():
-            if p.shape == total.shape and p.grad is not None and not hasattr(p, "full_tensor"):
+            if p.shape == shape and p.grad is not None and not hasattr(p, "full_tensor"):
+                total = torch.stack(self.sums).sum(0)
                 slope = p.grad.detach().float().to(total.device)
                 sizes = slope.norm() * total.norm()
-                same = (slope.dot(total) > ALONG * sizes) & (sizes > 0)
-                best = torch.where(same, slope.norm() / total.norm().clamp(min=TINY), best)
-        return best
+                same = (slope.dot(total) > ALONG * sizes) & (sizes > 0) & (numbers[SCALE] != MISSING)
+                numbers[RESCALED] = torch.where(same, slope.norm() / total.norm().clamp(min=TINY), numbers[RESCALED])
 
 
 def rows_of_scores(x: Tensor) -> Tensor:

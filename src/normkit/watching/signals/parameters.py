@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -61,6 +61,24 @@ def gradients(parameters: Named) -> list[Read]:
     return readings
 
 
+def joined(reads: Iterable[Read], order: Iterable[str]) -> list[Read]:
+    """Make one reading of those that were taken optimizer by optimizer, with the parameters in the model's order.
+
+    >>> joined([(["b"], "update", torch.ones(1)), (["a"], "update", torch.zeros(1))], ["a", "b"])
+    [(['a', 'b'], 'update', tensor([0., 1.]))]
+    """
+    kinds: dict[str, list[Read]] = {}
+    for read in reads:
+        kinds.setdefault(read[1], []).append(read)
+    return [alike[0] if len(alike) == 1 else _one_of(alike, order) for alike in kinds.values()]
+
+
+def _one_of(reads: list[Read], order: Iterable[str]) -> Read:
+    values = {name: value for names, _, several in reads for name, value in zip(names, several.unbind(), strict=True)}
+    names = [name for name in order if name in values]
+    return names, reads[0][1], torch.stack([values[name] for name in names])
+
+
 def unseen_rows(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Read]:
     """Return the share of each embedding's rows that never had a gradient, by the moments that an optimizer keeps."""
     shares = {}
@@ -101,15 +119,17 @@ class Updates:
 
     def __init__(self) -> None:
         self.before: dict[str, Tensor] = {}
+        self.seen: set[str] = set()
 
     def keep(self, parameters: Named) -> None:
-        """Remember before the step."""
-        self.before = {name: entries(p).clone() for name, p in parameters.items() if p.requires_grad}
+        """Remember before the first step."""
+        new = {name: p for name, p in parameters.items() if p.requires_grad and name not in self.seen}
+        self.before |= {name: entries(p).clone() for name, p in new.items()}
+        self.seen.update(new)
 
     def read(self, parameters: Named) -> list[Read]:
         """Return the length of each step over that of the weight, which is 0 of a weight that nothing moves."""
-        kept = {name: old for name, old in self.before.items() if name in parameters}
-        self.before = {}
+        kept = {name: self.before.pop(name) for name in [*self.before] if name in parameters}
         if not kept:
             return []
         now = [entries(parameters[name]) for name in kept]
