@@ -335,6 +335,44 @@ def test_micro_batches_whose_losses_are_not_divided_are_found():
     assert steps(False).diagnosis()[0].rule == "scaled-loss"
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+def test_a_gradient_scaler_without_float16_is_neither_clipping_nor_a_scaled_loss(kind, bias, smoothing):
+    if smoothing and not bias:
+        pytest.skip("smoothed labels move the scale, and without a bias nothing tells that it was taken back")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 2, bias=bias))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu")
+    with nk.watch(model, optimizer, every=5) as seen:
+        for step in range(30):
+            x, y = points(step)
+            with torch.autocast("cpu", kind, enabled=kind is torch.bfloat16):
+                loss = F.cross_entropy(model(x), y, label_smoothing=smoothing)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    assert series(seen, "loss_scale")[0] > 2**15
+    assert not {"always-clipped", "scaled-loss"} & {finding.rule for finding in seen.diagnosis()}
+
+
+def test_a_loss_summed_over_a_batch_of_a_power_of_two_is_clipped_all_the_same():
+    clip = lambda m: nn.utils.clip_grad_norm_(m.parameters(), 5.0)  # noqa: E731
+    seen, _ = run(mlp(), sgd(0.1), loss=lambda z, y: 256 * F.cross_entropy(z, y), after=clip, steps=40)
+    assert seen.diagnosis().of("always-clipped")
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_scaled_loss_is_said_to_reach_the_optimizer_only_where_that_was_read(bias):
+    model = mlp()
+    model[-1] = nn.Linear(32, 2, bias=bias)
+    seen, _ = run(model, sgd(1e-4), loss=lambda z, y: 100 * F.cross_entropy(z, y), steps=10)
+    [finding] = seen.diagnosis().of("scaled-loss")
+    assert ("the optimizer's step" in finding.evidence) is bias
+
+
 def test_a_frozen_trunk_is_meant():
     model = mlp(5)
     for p in model[:8].parameters():

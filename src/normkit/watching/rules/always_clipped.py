@@ -9,6 +9,7 @@ import numpy as np
 from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import LOSS, History
+from normkit.watching.rules.scaled_loss import by_scaler
 
 SHARE = 0.9  # of the samples
 LEFT = 0.1
@@ -23,7 +24,10 @@ def find(history: History) -> Iterator[Finding]:
     """Compare what arrives at the optimizer with what the output got."""
     rescaled, scale = (history.series(LOSS, what) for what in ("rescaled", "loss_scale"))
     half = "float16" in history.facts.get("dtypes", {}).values()
-    left = (rescaled * scale if half else rescaled)[~np.isnan(rescaled)]
+    unscaled = rescaled * scale  # of a gradient that a GradScaler has scaled back, what clipping has left
+    with np.errstate(divide="ignore"):
+        scaled = half | by_scaler(1 / rescaled) | (by_scaler(scale) & (unscaled < 1 + LEFT))
+    left = np.where(scaled, unscaled, rescaled)[~np.isnan(rescaled)]
     names = history.names("gradient")
     if not names:
         return
