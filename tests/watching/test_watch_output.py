@@ -373,6 +373,41 @@ def test_a_scaled_loss_is_said_to_reach_the_optimizer_only_where_that_was_read(b
     assert ("the optimizer's step" in finding.evidence) is bias
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize("added", [True, False])
+def test_layers_that_are_trained_from_a_later_step_on_are_neither_frozen_nor_left_out(frozen, added, tmp_path):
+    model = mlp()
+    model[0].requires_grad_(not frozen)
+    optimizer = torch.optim.AdamW(model[2:].parameters(), lr=1e-3)
+    with nk.watch(model, optimizer, every=5, to=tmp_path) as seen:
+        for step in range(30):
+            if step == 12:
+                model[0].requires_grad_(True)
+                if added:
+                    optimizer.add_param_group({"params": list(model[0].parameters())})
+            x, y = points(step)
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    for one in (seen, load(tmp_path / "watch.jsonl")):
+        assert one.history().steps == [1, 5, 10, 15, 20, 25, 30]
+        rules = {finding.rule for finding in one.diagnosis()}
+        assert {"frozen-layers", "left-out"} & rules == (set() if added else {"left-out"})
+    assert seen.notes == []
+
+
+def test_layers_that_are_frozen_in_the_course_of_a_training_are_meant():
+    model = mlp(4)
+
+    def feed(step, x):
+        model[2].requires_grad_(step < 12)
+        return x
+
+    seen, _ = run(model, feed=feed, steps=30)
+    assert not seen.diagnosis()
+    assert seen.notes == []
+
+
 def test_a_frozen_trunk_is_meant():
     model = mlp(5)
     for p in model[:8].parameters():

@@ -17,6 +17,7 @@ from normkit.watching.sites import BLOCK, attends, blocks, has_matrix, is_norm, 
 
 EVEN = 1.8  # the kurtosis of an even distribution, as torch draws its layers; no training leaves one
 FEWEST_DRAWN, MOST_DRAWN = 256, 2**16  # entries of which it is taken
+BY_PARAMETER = ("shapes", "group_of", "orthogonalized", "step_lengths", "dtypes_of")  # of the facts
 WRAPPERS = ("_orig_mod.", "module.")
 INNER = "._orig_mod"  # of a part that was compiled on its own
 
@@ -100,6 +101,27 @@ def of(model: nn.Module, optimizers: Sequence[Optimizer], every: int) -> dict[st
         "dtypes_of": {name: str(p.dtype).removeprefix("torch.") for name, p in trainable(model).items()},
         "frozen": list(_frozen(model)),
         "left_out": [name for name, p in trainable(model).items() if groups and id(p) not in place],
+    }
+
+
+def trained(model: nn.Module, optimizers: Sequence[Optimizer]) -> tuple[Any, ...]:
+    """Return what changes where parameters are frozen, unfrozen or added to an optimizer."""
+    sizes = [len(group["params"]) for optimizer in optimizers for group in optimizer.param_groups]
+    return tuple(p.requires_grad for p in model.parameters()), tuple(sizes)
+
+
+def again(known: dict[str, Any], model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Any]:
+    """Return the facts after such a change: what was trained stays known, and a layer frozen later is so on purpose."""
+    new = of(model, optimizers, known["every"])
+    now_frozen = dict(new["frozen"])
+    both = {key: {**new[key], **{k: v for k, v in known[key].items() if k not in new[key]}} for key in BY_PARAMETER}
+    both["group_of"] = {name: place for name, place in both["group_of"].items() if place < len(new["groups"])}
+    return {
+        **known,
+        **both,
+        "groups": new["groups"],
+        "frozen": [(name, even) for name, even in known["frozen"] if name in now_frozen],
+        "left_out": new["left_out"],
     }
 
 

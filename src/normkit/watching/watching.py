@@ -50,6 +50,7 @@ class Watch(Seen):
         self.room = None if keep is not None else SHARE * sum(p.numel() * p.element_size() for p in model.parameters())
         self.step = self.before = check.size("watch", "start", start, 0)
         self.facts = facts.of(model, self.optimizers, every)
+        self.trained = facts.trained(model, self.optimizers)
         self.notes: list[str] = []
         self.writers = writers.writers_of(to)
         self.spectra = Spectra()
@@ -168,6 +169,7 @@ class Watch(Seen):
 
     def history(self) -> History:
         """Return what was seen so far; here the device is waited for."""
+        self._safely(self._look_again)
         self.flush()
         return History(self.store, self.facts, self.notes)
 
@@ -239,6 +241,7 @@ class Watch(Seen):
         if sample is not None:
             sample.detach()
             self._flush()
+            self._look_again()
             self.facts["dtypes"] = {**self.facts.get("dtypes", {}), **sample.dtypes}
             self.facts["widths"] = {**self.facts.get("widths", {}), **sample.widths}
             self.batch, self.took = sample.last_batch() or self.batch, time.monotonic() - self.began
@@ -247,6 +250,12 @@ class Watch(Seen):
                 row.add([(facts.plain(name), read[1]) for name in read[0]], [MEAN] * len(read[0]), read[2])
             row.add(*self._mean_loss(sample))
             self.pending = self.step, row
+
+    def _look_again(self) -> None:
+        """Bring the facts up to date where other parameters are trained than before."""
+        trained = facts.trained(self.model, self.optimizers)
+        if trained != self.trained:
+            self.trained, self.facts = trained, facts.again(self.facts, self.model, self.optimizers)
 
     def _mean_loss(self, sample: Sample) -> tuple[list[Column], list[str], Tensor]:
         """Return the mean and the largest loss since the last sample, else the one that the model gave."""

@@ -46,6 +46,8 @@ class Lines:
         self.samples = 0
         self.written = 0
         self.sealed: Sealed | None = None
+        self.facts: dict[str, Any] | None = None  # as they were last written
+        self.last = 0  # the step of the last sample
         self.begin = self.size = 0  # of this run, and of the file, in bytes
         with contextlib.suppress(OSError):
             if self._content()[: len(FIRST)] not in (b"", FIRST):
@@ -62,17 +64,19 @@ class Lines:
             self._open(watch)
         if self.samples >= TWICE * watch.store.keep:
             self._thin(watch)
+        self._facts(watch)
         if row.columns != self.columns:
             self.columns = row.columns
             columns = [[*column, word] for column, word in zip(row.columns, row.words, strict=True)]
             self._append(COLUMNS, columns=columns)
         self._append(SAMPLE, step=step, values=plain(values))
         self._notes(watch)
-        self.samples += 1
+        self.samples, self.last = self.samples + 1, step
 
     def close(self, watch: Any) -> None:
         """Append the last line."""
         if self.samples:
+            self._facts(watch)
             self._notes(watch)
             self._append(END, step=watch.step)
 
@@ -98,6 +102,7 @@ class Lines:
         if self.samples and not reading.sealed:
             self._replace(whole[: self.begin], reading, watch)
         self._append(WATCH, facts=watch.facts, **({"after": watch.before} if self.samples else {}))
+        self.facts = watch.facts
 
     def _content(self) -> bytes:
         return self.path.read_bytes() if self.path.is_file() else b""
@@ -117,6 +122,12 @@ class Lines:
         with beside(self.path) as temp_path:
             temp_path.write_bytes(content)
         self.size = len(content)
+
+    def _facts(self, watch: Any) -> None:
+        """Append the facts where others are trained than before, as of a run that goes on."""
+        if watch.facts is not self.facts and self.last:
+            self._append(WATCH, facts=watch.facts, after=self.last)
+            self.facts = watch.facts
 
     def _notes(self, watch: Any) -> None:
         for note in watch.notes[self.written :]:
