@@ -474,6 +474,30 @@ def test_a_copy_of_a_model_that_is_looked_at_is_not_watched(take, optimizer, tmp
     assert seen.notes == []
 
 
+@pytest.mark.parametrize(
+    "begins, steps, start, reason",
+    [
+        (False, 3, 0, "the watch never began"),
+        (True, 0, 0, "the optimizer made none"),
+        (True, 3, 1001, "none of 3 steps was due"),
+    ],
+)
+def test_a_watch_that_looked_at_nothing_gives_no_good_news(begins, steps, start, reason):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = nk.watch(model, optimizer, every=1000, start=start)
+    if begins:
+        seen.start()
+    for step in range(steps):
+        x, y = points(step)
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    seen.stop()
+    assert "Nothing found" not in str(seen.diagnosis())
+    assert reason in str(seen.diagnosis())
+    assert "nothing found" not in seen.heading()[0]
+
+
 def test_two_watches_see_the_same():
     model = decoder()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

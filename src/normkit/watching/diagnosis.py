@@ -17,6 +17,7 @@ from normkit.watching.history import History
 from normkit.watching.store import Sign
 
 WIDTH = 110
+NO_SAMPLE = "no sample"
 INNER = ("weight", "margin")  # of a finding: what it is ranked by
 Rule = Callable[[History], Iterator[Finding]]
 
@@ -74,7 +75,8 @@ class Diagnosis(Sequence[Finding]):
         """Return the findings in words, in lines of so many characters at most."""
         width = min(width, WIDTH)
         count = len(self.findings)
-        head = f"{count} finding{'s' * (count != 1)} in {self.seen}" if count else f"Nothing found in {self.seen}"
+        nothing = "Nothing was looked at" if self.seen == NO_SAMPLE else f"Nothing found in {self.seen}"
+        head = f"{count} finding{'s' * (count != 1)} in {self.seen}" if count else nothing
         titles = {finding.rule: finding.title for finding in self.findings}
         pairs = enumerate(self.findings, 1)
         parts = [
@@ -129,7 +131,7 @@ def span(history: History) -> str:
     'no sample'
     """
     if not history.steps:
-        return "no sample"
+        return NO_SAMPLE
     layers = number_of(len(history.names("rms")), "layer")
     if len(history.steps) == 1:
         return f"one sample of {layers}, at step {history.steps[0]}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from normkit.watching.diagnosis import Diagnosis, diagnose
+from normkit.watching.diagnosis import NO_SAMPLE, Diagnosis, diagnose
 from normkit.watching.drawn import Drawn
 from normkit.watching.finding import Finding
 from normkit.watching.history import NOISE, History, plain
@@ -49,7 +49,8 @@ class Seen(Drawn):
     def heading(self) -> tuple[str, str]:
         """Return the title of the page, and a line below it."""
         history, diagnosis = self.history(), self.diagnosis()
-        title = f"{len(diagnosis)} finding{'s' * (len(diagnosis) != 1)}" if diagnosis else "nothing found"
+        nothing = "nothing looked at" if diagnosis.seen == NO_SAMPLE else "nothing found"
+        title = f"{len(diagnosis)} finding{'s' * (len(diagnosis) != 1)}" if diagnosis else nothing
         return title, f"{history.facts['model']}, {history.facts['parameters']:,} parameters, {diagnosis.seen}"
 
     def findings(self) -> tuple[list[Finding], list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,9 +13,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from normkit import check
+from normkit.columns import number_of
 from normkit.watching import facts, onset, sample, taps, trials, writers
 from normkit.watching.batch import Batch
-from normkit.watching.diagnosis import Diagnosis, all_signs
+from normkit.watching.diagnosis import NO_SAMPLE, Diagnosis, all_signs
 from normkit.watching.history import BAD, LOSS, PEAK, History
 from normkit.watching.onset import Onset
 from normkit.watching.rounds import Rounds
@@ -57,6 +59,7 @@ class Watch(Seen):
         self.sample: Sample | None = None
         self.batch: Batch | None = None  # the last one that was looked at
         self.tries = True  # whether remedies are tried on copies
+        self.started = False
         self.began = self.took = 0.0  # when the last sampled step was armed, and the seconds until it ended
         self.pending: tuple[int, Row] | None = None
         self.losses: tuple[Tensor, int, Tensor] | None = None  # sum, count and largest since the last sample
@@ -73,6 +76,7 @@ class Watch(Seen):
         """Begin to watch; :meth:`stop` ends it, as leaving a ``with`` does."""
         if self.handles:
             return self
+        self.started = True
         self.handles = sample.taps_on(self.model, self.families)
         if self.optimizers:
             self.rounds = Rounds(len(self.optimizers))
@@ -175,7 +179,19 @@ class Watch(Seen):
 
     def diagnosis(self) -> Diagnosis:
         """Return what goes wrong, what shows it, and what would help, tried on a copy where that costs little."""
-        return trials.try_remedies(super().diagnosis(), self)
+        diagnosis = super().diagnosis()
+        if diagnosis.seen == NO_SAMPLE:
+            return replace(diagnosis, notes=(*diagnosis.notes, self._why_nothing()))
+        return trials.try_remedies(diagnosis, self)
+
+    def _why_nothing(self) -> str:
+        """Say why there is no sample."""
+        if not self.started:
+            return "any step: the watch never began; write `with nk.watch(model, optimizer) as seen:` or `seen.start()`"
+        steps = self.step - self.before
+        if steps:
+            return f"any step: none of {number_of(steps, 'step')} was due; a smaller `every` looks at more"
+        return f"any step: {'the optimizer made none' if self.optimizers else 'the model was not called in training'}"
 
     def _safely(self, act: Callable[..., Any], *given: Any) -> None:
         """Do something for the watch's own sake: what goes wrong is noted, and the training goes on."""
