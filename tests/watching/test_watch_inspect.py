@@ -130,6 +130,28 @@ def test_within_the_trainer_of_transformers(tmp_path):
     assert history.late("update")["transformer.wte.weight"] > 0
 
 
+def test_a_training_of_transformers_that_was_broken_off_is_not_watched_in_the_next(tmp_path):
+    transformers = library("transformers")
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watching = trainer_callback(every=1, to=tmp_path)
+    watches = []
+    for steps, ends in ((3, False), (2, True), (1, True)):
+        state, control = transformers.TrainerState(), transformers.TrainerControl()
+        watching.on_train_begin(None, state, control, model=model, optimizer=optimizer)
+        watches.append(watching.seen)
+        for step in range(steps):
+            x, y = points(step)
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        if ends:  # else it is broken off without a word, as by ctrl-C
+            watching.on_train_end(None, state, control)
+    assert [watch.step for watch in watches] == [3, 2, 1]
+    assert [watch.handles for watch in watches] == [watch.notes for watch in watches] == [[], [], []]
+    lines = (tmp_path / "watch.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines if '"event": "end"' in line] == [3, 2, 1]
+
+
 def test_with_accelerate(tmp_path):
     accelerate = library("accelerate")
     accelerator = accelerate.Accelerator(cpu=True)

@@ -16,6 +16,9 @@ def trainer_callback(**options: Any) -> Any:
         watching = trainer_callback(every=50)
         Trainer(model, arguments, train_dataset=data, callbacks=[watching]).train()
         say(watching.seen.diagnosis())
+
+    A training that ctrl-C or an error breaks off does not end it: call ``watching.seen.stop()`` then. The next training
+    does so as well.
     """
     transformers = library("transformers")
 
@@ -26,6 +29,8 @@ def trainer_callback(**options: Any) -> Any:
 
         def on_train_begin(self, args, state, control, model=None, optimizer=None, **_):
             """Begin."""
+            if self.seen is not None and self.seen.handles:  # of a training that was broken off
+                self.seen.stop()
             self.seen = Watch(model, optimizer, start=state.global_step, **options).start()
 
         def on_train_end(self, args, state, control, **_):
