@@ -76,6 +76,33 @@ def enclosed():
 READS_A_CELL = enclosed()
 
 
+def times(factor):
+    def scaled(x):
+        return x * factor
+
+    return scaled
+
+
+once = times(1.0)
+
+
+class ReadsAFunctionsCell(Rms):
+    def forward(self, x):
+        return once(self.unit(x) * self.weight)
+
+
+class HasAMethodOfUnknown(Rms):
+    """As timm's blocks have, whose branches are joined before a model is used."""
+
+    def joined(self):
+        return globals()["FACTOR"]
+
+
+class ReadsUnknown(HasAMethodOfUnknown):
+    def forward(self, x):
+        return self.unit(x) * self.weight * self.joined()
+
+
 class Clamped(nn.BatchNorm2d):
     def forward(self, x):
         return super().forward(x).clamp(-1, 1)
@@ -173,6 +200,11 @@ MISSES = {
         lambda m, p: p.setattr(ReadsADefault.forward, "__kwdefaults__", {"factor": 3.0}),
     ),
     "another cell": (READS_A_CELL, lambda m, p: p.setattr(READS_A_CELL.forward.__closure__[0], "cell_contents", 3.0)),
+    "another cell of a function that it calls": (
+        ReadsAFunctionsCell,
+        lambda m, p: p.setitem(globals(), "once", times(3.0)),
+    ),
+    "a method that reads what cannot be named": (ReadsUnknown, lambda m, p: p.setitem(globals(), "FACTOR", 3.0)),
     "another code": (ReadsItsClass, lambda m, p: p.setattr(ReadsItsClass.forward, "__code__", far.__code__)),
     "another function that it holds": (Holds, lambda m, p: put(m, "inner", functools.partial(torch.mul, other=3.0))),
     "a method put on the instance": (Rms, lambda m, p: put(m, "unit", lambda x: x)),
@@ -230,9 +262,10 @@ def test_one_change_to_what_was_recognized_is_seen(name):
     assert examine(make())
 
 
-def test_what_was_probed_is_remembered_with_the_numbers_of_each_until_a_proof_is_asked_for():
+@pytest.mark.parametrize("cls", [ReadsAGlobal, READS_A_CELL, ReadsAFunctionsCell, HasAMethodOfUnknown])
+def test_what_was_probed_is_remembered_with_the_numbers_of_each_until_a_proof_is_asked_for(cls):
     memory._verdicts.clear()
-    first, other = examine(ReadsAGlobal()), ReadsAGlobal()
+    first, other = examine(cls()), cls()
     nn.init.normal_(other.weight)
     again, proven = examine(other), nk.recognize(other, prove=True)
     assert [match.how for match in (first, again, proven)] == ["probed", "remembered", "probed"]
@@ -240,7 +273,7 @@ def test_what_was_probed_is_remembered_with_the_numbers_of_each_until_a_proof_is
     assert torch.equal(again.module.weight, other.weight)
     assert not torch.equal(first.module.weight, other.weight)
     again.kwargs["eps"] = 9.0
-    assert examine(ReadsAGlobal()).kwargs == first.kwargs
+    assert examine(cls()).kwargs == first.kwargs
 
 
 def test_what_is_no_norm_is_remembered_as_such():

@@ -16,7 +16,7 @@ import inspect
 import sys
 import textwrap
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -45,6 +45,8 @@ BLIND = {
     "__import__",
     "environ",
     "getenv",
+    "attrgetter",
+    "methodcaller",
 }
 NAMING = {  # by which a function may come to know what its class is called; so do texts that are put together
     *("__class__", "__name__", "__qualname__", "__mro__", "__bases__", "_get_name", "__str__"),
@@ -88,6 +90,8 @@ def fingerprint(module: nn.Module) -> str:
         walk.read_class(type(part))
     for name in OPERATORS:
         walk.note_method(name)
+    if named := walk.left_out & walk.names:
+        raise Unknown(f"{min(named)} of a class")
     if walk.naming:
         walk.lines += [_name(type(part)) for part in module.modules()]
     return hashlib.sha256("\n".join(walk.lines).encode()).hexdigest()
@@ -147,6 +151,8 @@ class _Walk:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.met: dict[int, tuple[int, Any]] = {}
+        self.names: set[str] = set()  # that functions read
+        self.left_out: set[str] = set()
         self.naming = False
 
     def note(self, name: str, value: Any) -> None:
@@ -175,7 +181,19 @@ class _Walk:
             self.lines.append(f"class {_name(base) if _of_others(base) else ''}")
             for name, value in {} if base in BASES else vars(base).items():
                 if name not in UNASKED:
-                    self.note(name, value)
+                    self._note_member(cls, name, value)
+
+    def _note_member(self, cls: type, name: str, value: Any) -> None:
+        """Enter what a class has; what cannot be named is left out where no call comes to it unless code names it."""
+        lines, met, names, naming = len(self.lines), dict(self.met), set(self.names), self.naming
+        try:
+            self.note(name, value)
+        except Unknown:
+            if not issubclass(cls, nn.Module) or hasattr(nn.Module, name) or name.startswith("__"):
+                raise
+            self.lines[lines:] = [f"{name} is left out"]
+            self.met, self.names, self.naming = met, names, naming
+            self.left_out.add(name)
 
     def _description(self, name: str, value: Any) -> str:
         if isinstance(value, staticmethod | classmethod):
@@ -211,6 +229,7 @@ class _Walk:
         source = _source(function.__code__, function.__qualname__, _imports_of(function, names))
         if blind := names & (UNASKED | BLIND):
             raise Unknown(f"{min(blind)} in {_name(function)}")
+        self.names |= names
         self.naming = self.naming or bool(names & NAMING) or _joins(function.__code__)
         for name, value in [*_read(function, names), *_closure_of(function)]:
             self.note(name, value)
@@ -270,7 +289,7 @@ def _source(code: types.CodeType, qualname: str, imported: tuple[str, ...]) -> s
     try:
         source = inspect.getsource(code)
         before = "".join(f"import {name}\n" for name in imported)
-        around = f"class {owners[-1]}:\n" if source[0].isspace() and owners else ""
+        around = _around(owners, code.co_freevars) if source[0].isspace() else ""
         todo = [compile(before + around + source, "", "exec", dont_inherit=True)]
     except (OSError, TypeError, SyntaxError):
         raise Unknown(f"{qualname} has no source") from None
@@ -280,6 +299,12 @@ def _source(code: types.CodeType, qualname: str, imported: tuple[str, ...]) -> s
             return _bare(source)
         todo += _inner(inner)
     raise Unknown(f"{qualname} is not what its source says")
+
+
+def _around(owners: Sequence[str], free: Sequence[str]) -> str:
+    """The function and the class that stand around an indented function: its names are compiled by what they are."""
+    function = f"def around({', '.join(free)})" if "<locals>" in owners else "if True"
+    return f"{function}:\n" + "".join(f" class {name}:\n" for name in owners[-1:] if name != "<locals>")
 
 
 def _same(one: types.CodeType, other: types.CodeType) -> bool:
