@@ -115,6 +115,55 @@ def test_models_of_timm_and_of_ones_own(tmp_path):
     assert (edit["site"], edit["kind"], edit["words"]["norm"]) == ("1", "norm", "rmsnorm")
 
 
+@pytest.mark.parametrize("how", ["save", "save_pretrained"])
+def test_a_model_that_needs_the_type_of_its_configuration_is_opened(tmp_path, how):
+    transformers = library("transformers")
+    config = transformers.ApertusConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=16, num_hidden_layers=1, num_attention_heads=4,
+        num_key_value_heads=2, dtype="float32",
+    )  # fmt: skip
+    model = transformers.ApertusForCausalLM._from_config(config).eval()
+    nk.swap(model, "dyt")
+    model.config.dtype = "float32"  # as transformers leaves it when it saves a model
+    nk.save(model, tmp_path / "typed") if how == "save" else model.save_pretrained(tmp_path / "typed")
+    torch.testing.assert_close(logits(nk.load(tmp_path / "typed")), logits(model), rtol=0, atol=0)
+
+
+def test_a_model_of_timm_inside_one_of_transformers_is_opened_as_the_latter(tmp_path):
+    transformers = library("transformers")
+    config = transformers.TimmWrapperConfig(architecture="test_vit", num_labels=5)
+    model = transformers.TimmWrapperForImageClassification(config).eval()
+    nk.swap(model, "dyt")
+    nk.save(model, tmp_path / "wrapped")
+    x = torch.randn(1, 3, 160, 160)
+    torch.testing.assert_close(nk.load(tmp_path / "wrapped")(x).logits, model(x).logits, rtol=0, atol=0)
+
+
+def test_a_model_of_timm_is_opened_with_the_arguments_that_it_was_built_with(tmp_path):
+    timm = library("timm")
+    model = timm.create_model("test_vit", class_token=False, global_pool="avg", num_classes=0).eval()
+    nk.swap(model, "dyt")
+    nk.save(model, tmp_path / "tokens")
+    x = torch.randn(1, 3, 160, 160)
+    torch.testing.assert_close(nk.load(tmp_path / "tokens")(x), model(x), rtol=0, atol=0)
+
+
+def test_features_of_a_model_of_timm_are_saved_as_a_model_of_ones_own(tmp_path):
+    model = features()
+    before = copy.deepcopy(model)
+    nk.swap(model, "dyt")
+    with pytest.raises(ValueError, match="original must be the model before its change; FeatureListNet names none"):
+        nk.save(model, tmp_path / "features")
+    nk.save(model, tmp_path / "features", original=before)
+    x = torch.randn(1, 3, 64, 64)
+    again = nk.load(f"{__name__}:features@{tmp_path / 'features'}")
+    torch.testing.assert_close(again(x)[-1], model(x)[-1], rtol=0, atol=0)
+
+
+def features():
+    return library("timm").create_model("test_convnext", features_only=True).eval()
+
+
 def make():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2)).eval()

@@ -45,15 +45,16 @@ def load(folder: str | Path) -> nn.Module:
 def build_unloaded(model: Any) -> nn.Module:
     """Build what a model of transformers or timm was by its own configuration, without memory for its weights."""
     with torch.device("meta"):
-        if hasattr(model, "pretrained_cfg"):
-            named = model.pretrained_cfg["architecture"]
-            return library("timm").create_model(named, num_classes=model.num_classes)
+        if saving.is_timm(model):
+            read = getattr(library("timm").models, "get_model_args", None)
+            arguments = read(model) if read else {"num_classes": model.num_classes}
+            return library("timm").create_model(model.pretrained_cfg["architecture"], **arguments)
         if not hasattr(getattr(model, "config", None), "save_pretrained"):
             raise ValueError(f"save: original must be the model before its change; {type(model).__name__} names none")
         kind = type(model)
         while rewriting.words_of(kind):
             kind = kind.__bases__[0]
-        return kind(copy.deepcopy(model.config))
+        return saving.of_config(kind, copy.deepcopy(model.config))
 
 
 def save_pretrained(self: Any, save_directory: str, *args: Any, **kwargs: Any) -> Any:

@@ -98,9 +98,19 @@ def _state(model: nn.Module) -> dict[str, Tensor]:
     return state
 
 
+def is_timm(model: nn.Module) -> bool:
+    """Whether timm can write a model's configuration: not that of one which returns features."""
+    return hasattr(model, "pretrained_cfg") and hasattr(model, "num_classes")
+
+
+def of_config(kind: type[nn.Module], config: Any) -> nn.Module:
+    """Build a model of transformers, with its type, which a configuration that was saved names by a word."""
+    return getattr(kind, "_from_config", kind)(config)
+
+
 def _config(model: nn.Module, folder: Path) -> bool:
     """Write the configuration in the form of the library that a model is of; whether there is one."""
-    if hasattr(model, "pretrained_cfg"):
+    if is_timm(model):
         library("timm").models.save_for_hf(model, str(folder), safe_serialization=True)
         return True
     config = getattr(model, "config", None)
@@ -148,7 +158,8 @@ def _config_path(folder: str) -> Path:
 
 def _of_timm(folder: str) -> bool:
     config = _config_path(folder) / "config.json"
-    return config.is_file() and "architecture" in json.loads(config.read_text())
+    named = json.loads(config.read_text()) if config.is_file() else {}
+    return "architecture" in named and "model_type" not in named  # transformers wraps models of timm
 
 
 def _build_from_config(folder: str) -> nn.Module:
@@ -160,7 +171,7 @@ def _build_from_config(folder: str) -> nn.Module:
         return library("timm").create_model(f"local-dir:{place}", pretrained=False)
     transformers = library("transformers")
     config = transformers.AutoConfig.from_pretrained(place)
-    return getattr(transformers, config.architectures[0])(config)
+    return of_config(getattr(transformers, config.architectures[0]), config)
 
 
 def edits_of(folder: str) -> list[Edit]:
