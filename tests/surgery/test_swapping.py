@@ -274,6 +274,16 @@ def test_a_norm_without_a_width_asks_for_an_example():
     assert model[1].weight.numel() == 6
 
 
+def test_a_norm_without_parameters_is_as_wide_as_its_input_in_the_example_whatever_it_says():
+    library("transformers")
+    weightless = library("transformers.models.falcon_mamba.modeling_falcon_mamba").FalconMambaWeightlessRMSNorm
+    model, x = nn.Sequential(nn.Linear(4, 6), weightless(12), nn.Linear(6, 2)), torch.randn(3, 4)
+    wanted = model(x)
+    nk.swap(model, "rmsnorm", example=x)
+    assert model[1].weight.numel() == 6
+    torch.testing.assert_close(model(x), wanted)
+
+
 def test_a_fused_model_of_transformers_gives_its_numbers_and_loads_its_checkpoint(monkeypatch):
     monkeypatch.setattr(fusing, "race", always)
     monkeypatch.setattr(fusing, "race_models", always)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -67,7 +68,7 @@ def swap(
     sizes = proof.sizes_of("swap", model, example, with_numbers=False)
     model = model if inplace else copy.deepcopy(model)
     findings = sized_table(model, sizes)
-    edits = edits_for(model, findings, norms, where)
+    edits = edits_for(model, findings, norms, where, sizes)
     read = uncalled.first_read(model, example, [edit.site for edit in edits if edit.site not in sizes])
     if read is not None:
         raise ValueError(f"swap: {read} is never called: its block reads its numbers instead; leave it out by where")
@@ -106,9 +107,15 @@ def _record_sites(model: nn.Module, example: Any, sites: Collection[str]) -> dic
 
 
 def edits_for(
-    model: nn.Module, sites: Recognized, norms: Name | Mapping[Name, Name], where: Where = None
+    model: nn.Module,
+    sites: Recognized,
+    norms: Name | Mapping[Name, Name],
+    where: Where = None,
+    sizes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> list[Edit]:
     """Return the edits that put other norms where a model's are, of those that were recognized in it.
+
+    sizes: the shapes of the modules' inputs, as far as they are known.
 
     >>> model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8))
     >>> [edit.words["norm"] for edit in edits_for(model, sized_table(model, {}), "rmsnorm")]
@@ -126,7 +133,10 @@ def edits_for(
     if not matches:
         asked = " or ".join(map(str, replacements)) or "norm"
         raise ValueError(f"swap: the model has no {asked} to replace{_list_layers(model, sites)}")
-    return [_edit(model, name, match, replacements.get(match.name, elsewhere)) for name, match in matches.items()]
+    return [
+        _edit(model, name, match, replacements.get(match.name, elsewhere), sizes.get(name))
+        for name, match in matches.items()
+    ]
 
 
 def _text(norm: object) -> str:
@@ -153,7 +163,7 @@ def _describe(module: nn.Module) -> str:
     return str(module.norm if isinstance(module, Followed | fits.Laid) else module).split("\n")[0]
 
 
-def _edit(model: nn.Module, name: str, match: Match, text: str) -> Edit:
+def _edit(model: nn.Module, name: str, match: Match, text: str, size: tuple[int, ...] | None) -> Edit:
     """What puts a norm into one place, with the old one's gain and shift and the layers that stand behind it."""
     old = model.get_submodule(name)
     card = catalog.card(match.name)  # type: ignore[arg-type]
@@ -162,8 +172,11 @@ def _edit(model: nn.Module, name: str, match: Match, text: str) -> Edit:
         raise ValueError(f"swap: the width of {name} is not known; hand in an example")
     if not isinstance(width, int):
         raise ValueError(f"swap: {name} normalizes {width!r}, and only norms of one axis are replaced")
+    first = _channels_first(card, match.kwargs)
+    if size and not first and not match.carried:
+        width = size[-1]  # without a gain or a shift, what the module holds may be of another size
     with processor_by_default():
-        new: Any = fits.maker(text, _channels_first(card, match.kwargs))(width)
+        new: Any = fits.maker(text, first)(width)
     spare = specimen.further(old)[1] - specimen.further(new)[1]
     if spare > 0:
         takes = ", ".join(list(inspect.signature(old.forward).parameters)[-spare:])
