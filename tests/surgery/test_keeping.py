@@ -214,6 +214,16 @@ def test_no_flip_or_cut_of_a_model_folder_is_read_as_another_model(made, tmp_pat
         path.write_bytes(whole)
 
 
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated", "ignore::UserWarning")
+def test_a_value_that_is_no_tensor_is_named_and_nothing_is_written(tmp_path):
+    model = torch.ao.quantization.quantize_dynamic(make(), {nn.Linear})
+    before = copy.deepcopy(model)
+    nk.swap(model, "rmsnorm")
+    with pytest.raises(ValueError, match=r"0\._packed_params\.dtype is a dtype, and a folder holds tensors alone"):
+        nk.save(model, tmp_path / "few", original=before)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_missing_file_is_named_and_a_folder_of_before_there_were_checksums_loads(tmp_path):
     word, numbers = own_model(tmp_path / "saved")
     right = numbers(nk.load(word))

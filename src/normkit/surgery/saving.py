@@ -93,6 +93,11 @@ def _state(model: nn.Module) -> dict[str, Tensor]:
     """All tensors by name, none sharing memory with another; those of few bits in the parts that they are made of."""
     state: dict[str, Tensor] = {}
     for name, tensor in model.state_dict().items():
+        if not isinstance(tensor, Tensor):  # as in the quantized layers of torch.ao
+            raise ValueError(
+                f"{name} is a {type(tensor).__name__}, and a folder holds tensors alone: save the model before it is "
+                "quantized, or without that layer"
+            )
         parts = {f"{name}.{part}": own for part, own in bits.parts(tensor).items()} or {name: tensor}
         state |= {part: own.detach().clone().contiguous() for part, own in parts.items()}
     return state
