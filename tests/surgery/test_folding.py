@@ -282,6 +282,30 @@ def test_gain_and_shift_of_a_norm_that_knows_no_float64_are_folded(dtype):
     assert (model(x) - wanted).norm() < 2 * torch.finfo(dtype).eps * wanted.norm()
 
 
+class Kept(nn.Module):
+    """A model that drops half of its rows, as SmolVLM drops images that are padding."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.first, self.norm, self.head = nn.Linear(3, 6), nn.LayerNorm(6), nn.Linear(rows[1], 4)
+        self.batch, self.rows = nn.BatchNorm1d(6), rows
+
+    def forward(self, x):
+        x = self.batch(self.first(x))
+        return self.head(self.norm(x[x[:, 0] > x[:, 0].median()]).reshape(self.rows))
+
+
+def test_norms_of_a_model_whose_shapes_depend_on_the_data_are_folded_where_that_can_be_followed():
+    x = image(10, 3)
+    assert folded(settled(Kept((-1, 6))), x) == {
+        "batch": "into first",
+        "norm": "without gain and shift, which are in head",
+    }
+    told = folded(settled(Kept((-1, 5 * 6))), x)
+    assert told["batch"] == "into first"
+    assert told["norm"].startswith("RuntimeError: shape")
+
+
 def test_a_tied_reader_keeps_them():
     model = settled(Gains(tied=True))
     told = folded(model, torch.arange(9).view(3, 3))

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_map
 
 from normkit.surgery.recognition.specimen import quiet
 
@@ -33,6 +34,7 @@ LAYERS: dict[type[nn.Module], str] = {
     nn.Flatten: "flatten",
     nn.Unflatten: "unflatten",
 }
+SOME = 12  # what a size that depends on the data is taken for, as whoever splits it mostly can with this one
 DEPTH = 6  # how deep results are looked into for tensors
 
 
@@ -249,6 +251,8 @@ def _graph(
         program = torch.export.export(_Flat(model), args, named, strict=False)
     except Exception as error:
         return _by_fx(model, example, flow, error)
+    for node in program.graph.nodes:
+        node.meta["val"] = tree_map(_with_sizes, node.meta.get("val"))
     _simplify(program.graph)
     owner: dict[fx.Node, tuple[str, Any]] = {}
     for node in program.graph.nodes:
@@ -261,6 +265,16 @@ def _graph(
     held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     nodes = {node.name: node for node in program.graph.nodes}
     return program.graph, owner, {nodes[name]: full.removeprefix("model.") for name, full in held.items()}
+
+
+def _with_sizes(value: Any) -> Any:
+    """A number in the place of a size that depends on the data, and a tensor of such sizes without numbers."""
+    if isinstance(value, torch.SymInt):
+        size = value.node.expr
+        return int(size.subs(dict.fromkeys(size.free_symbols, SOME)))
+    if torch.is_tensor(value) and any(type(n) is not int for n in value.shape):
+        return torch.empty([_with_sizes(n) for n in value.shape], dtype=value.dtype, device="meta")
+    return value
 
 
 def _simplify(graph: fx.Graph) -> None:

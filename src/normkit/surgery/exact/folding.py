@@ -107,7 +107,7 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
             for site in tried:
                 try:
                     done = _fold_one(flow, site, new)
-                except (Stays, ValueError) as error:
+                except Exception as error:  # the others may be folded
                     changes[site.name] = Change(site.name, site.was, why_not=_plainly(error))
                     todo.append(site)
                     continue
@@ -209,7 +209,7 @@ def _enter(
 ) -> None:
     try:
         site = find(name, *given)
-    except (ValueError, Stays) as error:
+    except Exception as error:  # the others may be folded
         left[name] = Change(name, was, why_not=_plainly(error))
         return
     if site is not None:
@@ -325,7 +325,8 @@ def _fold_one(flow: Graph, site: Foldable, new: Mapping[str, nn.Module]) -> Fold
 
 
 def _plainly(error: Exception) -> str:
-    return re.sub(r"^\w+: ", "", str(error))
+    expected = isinstance(error, Stays | ValueError)
+    return re.sub(r"^\w+: ", "", str(error)) if expected else proof.describe_error(error)
 
 
 def _into_source(flow: Graph, site: Foldable, call: Call, new: Mapping[str, nn.Module]) -> Folding:
