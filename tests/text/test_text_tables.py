@@ -86,7 +86,23 @@ def test_a_model_mends_the_columns_that_it_names_in_their_places():
     assert done.table == [["born", "name"], [1815, "ada"], [1912, "alan"]]
     assert "born | name\nin the year 1815 | Ada" in model.asked[0]
     assert "Ada" not in model.asked[1], "what needs no mending is not sent"
-    assert text.normalize_table(TABLE, Model("[]")).notes == ()
+    assert not [note for note in text.normalize_table(TABLE, Model("[]")).notes if "mended" in note]
+
+
+def test_how_texts_are_rewritten_is_noted_by_column():
+    table = {
+        "City": ["Köln", "Émile ZOLA ", "ulm", None],
+        "Firm": ["Acme (old)", "bell*", '"ibm"', "a  b"],
+        "Size": ["1 (EST.)", "2*", "3", "4"],
+        "Land": ["a", "b", " c", "서울"],
+    }
+    assert text.normalize_table(table).notes == (
+        "Size: numbers",
+        "City: 2 cells in lower case",
+        "City: 2 cells without accents, notes, brackets or other signs",
+        "Firm: 1 cell in lower case",
+        "Firm: 3 cells without accents, notes, brackets or other signs",
+    )
 
 
 @pytest.mark.parametrize(

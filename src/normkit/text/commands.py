@@ -288,7 +288,10 @@ def run_evaluate(options: argparse.Namespace) -> int:
 
 
 def run_table(options: argparse.Namespace) -> int:
-    """Write a table again with names of columns, cells and types that SQL can use, and tell what was done."""
+    """Write a table again with names of columns, cells and types that SQL can use, and tell what was done.
+
+    Texts are then in lower case, without accents, notes, brackets at the end and quotes.
+    """
     from normkit.text.tables.cleaning import normalize_table
     from normkit.text.vocabulary import read_rows
 

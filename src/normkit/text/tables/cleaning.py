@@ -7,11 +7,13 @@ import contextlib
 import itertools
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from normkit import check
+from normkit.columns import number_of
 from normkit.text import frames
 from normkit.text.tables import typed
 from normkit.text.tables.table_normalization import TableNormalization
@@ -47,10 +49,10 @@ class CleanTable:
 def normalize_table(table: Any, model: Model | None = None, decimal: str | None = None) -> CleanTable:
     """Bring a table into a form that SQL can ask.
 
-    Columns get names without signs and spaces, cells lose notes, brackets and quotes as :class:`TableNormalization`
-    says, and are lower case; what says "nothing" becomes None, and columns of numbers, dates or ranges get that type.
-    A last row that sums up the others goes, and so do empty rows. What may be read in two ways stays text; a note
-    tells.
+    Columns get names without signs and spaces, cells lose accents, notes, brackets and quotes as
+    :class:`TableNormalization` says, and are lower case, which a note counts; what says "nothing" becomes None, and
+    columns of numbers, dates or ranges get that type. A last row that sums up the others goes, and so do empty rows.
+    What may be read in two ways stays text; a note tells.
 
         >>> done = normalize_table({"City (2024)": ["Bern[1]", "Basel*"], "Pop. %": ["1,340", "n/a"]})
         >>> done.table
@@ -74,9 +76,10 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
     method = TableNormalization()
     renamed = apart(method.column_names([name or f"column {at}" for at, name in enumerate(names, 1)]))
     notes += [f"{old!r} is now {new}" for old, new in zip(names, renamed, strict=True) if old != new]
-    cells = [[method.cell(_string(cell)) for cell in own] for own in columns]
-    readings = {name: typed.read(own, decimal) for name, own in zip(renamed, cells, strict=True)}
+    given = {name: list(map(_string, own)) for name, own in zip(renamed, columns, strict=True)}
+    readings = {name: typed.read(list(map(method.cell, own)), decimal) for name, own in given.items()}
     notes += [f"{name}: {reading.note}" for name, reading in readings.items() if reading.note]
+    notes += [f"{name}: {note}" for name, own in given.items() for note in _rewritten(own, readings[name])]
     made = {f"{name}{ending}": own for name, outcome in readings.items() for ending, own in outcome.columns}
     texts = [own for outcome in readings.values() for own in outcome.written]
     kept = [any(cell is not None for cell in row) for row in zip(*made.values(), strict=True)]
@@ -87,6 +90,19 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
         notes.append("the last row, which sums up the others, is gone")
     written = _rows(dict(zip(made, texts, strict=True)), kept)
     return CleanTable(_in_type_of(_rows(made, kept), table), tuple(notes), written)
+
+
+def _rewritten(given: Sequence[str], reading: typed.Reading) -> list[str]:
+    """Say how many cells that stay text are not written as they came; spaces do not count."""
+    cells = [
+        (unicodedata.normalize("NFKC", " ".join(cell.split())), text)
+        for cell, text in zip(given, reading.columns[0][1], strict=True)
+        if isinstance(text, str)
+    ]
+    lowered = sum(cell != cell.lower() for cell, _ in cells)
+    bare = sum(cell.lower() != unicodedata.normalize("NFKC", text) for cell, text in cells)
+    whats = {"in lower case": lowered, "without accents, notes, brackets or other signs": bare}
+    return [f"{number_of(count, 'cell')} {what}" for what, count in whats.items() if count]
 
 
 def _rows(columns: Mapping[str, Sequence[Any]], kept: Sequence[bool]) -> dict[str, list[Any]]:
