@@ -103,6 +103,8 @@ class Parser(argparse.ArgumentParser):
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command; ``words`` are what was typed after ``normkit``."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a terminal or pipe that is not UTF-8 has no sign for each
     try:
         try:
             return answer(words)

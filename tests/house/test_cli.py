@@ -309,6 +309,15 @@ def test_the_installed_command_answers():
     assert "Divide each vector by its root mean square" in out
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_an_output_that_is_not_utf_8_takes_what_it_can(encoding):
+    own = {**os.environ, "PYTHONIOENCODING": encoding}
+    words = [sys.executable, "-m", "normkit.cli", "show", "dyt"]
+    plain, done = (subprocess.run(words, capture_output=True, check=True, env=env) for env in (None, own))
+    assert done.stdout == plain.stdout.decode().encode(encoding, errors="replace")
+    assert done.stdout != plain.stdout
+
+
 @pytest.mark.parametrize("line", ["list | head -1", "show rmsnorm | true", "compare --help | true"])
 def test_a_reader_who_leaves_early_sees_no_traceback(line):
     buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
