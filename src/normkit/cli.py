@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import normkit
+from normkit.columns import number_of
 from normkit.files import Unwritable
 from normkit.lab import cli as lab
 from normkit.optional import library
@@ -366,6 +367,16 @@ def run_watch(options: argparse.Namespace) -> int:
     return 1 if live.follow(options.place, options.once) else 0
 
 
+class Passed:
+    """A plugin of pytest that counts the tests that pass."""
+
+    count = 0
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Count one that has run; what was skipped has not."""
+        self.count += report.when == "call" and report.passed
+
+
 def run_check(options: argparse.Namespace) -> int:
     """Run the contract's tests on what is named."""
     from normkit.contract import VERSION, asked
@@ -374,15 +385,18 @@ def run_check(options: argparse.Namespace) -> int:
     from normkit.contract.goldens import places  # which need it
     from normkit.contract.plugin import Broken
 
-    broken, folder = Broken(), Path(__file__).with_name("contract")
+    broken, passed, folder = Broken(), Passed(), Path(__file__).with_name("contract")
     os.environ[asked.ASKED] = ",".join(options.names)
     things = {name: (kind, asked.described(kind, name)) for kind, name in asked.things(os.environ[asked.ASKED])}
     words = [str(folder), f"--rootdir={folder}", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--tb=short"]
-    failed = pytest.main([*words, "-k", options.only], [broken])
+    failed = pytest.main([*words, "-k", options.only], [broken, passed])
+    if failed in (0, pytest.ExitCode.NO_TESTS_COLLECTED) and not passed.count:
+        raise ValueError(f"nothing was tested: no test ran that fits -k {options.only!r}")
+    part = f", in the {number_of(passed.count, 'test')} that -k chose and that passed" if options.only else ""
     whole = failed and (not broken.names or None in broken.names)
     for name, (_, (kind, plain)) in things.items():
-        verb = "breaks" if whole or name in broken.names else "keeps"
-        say(f"{plain} {verb} the contract of {'an' if kind[0] in 'aeiou' else 'a'} {kind}, version {VERSION}")
+        verb, where = ("breaks", "") if whole or name in broken.names else ("keeps", part)
+        say(f"{plain} {verb} the contract of {'an' if kind[0] in 'aeiou' else 'a'} {kind}, version {VERSION}{where}")
     for name, (kind, (_, plain)) in things.items():
         if (module := places.foreign(name, kind)) and not places.cases(name, module):
             say(f"{plain} has no golden beside {module}; docs/adding.md tells how to record one")

@@ -360,6 +360,22 @@ def test_a_plot_that_cannot_be_drawn_is_refused_before_the_trainings(place, why,
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("passed, exit, status", [(2, 0, 0), (0, 0, 2), (0, 5, 2)])
+def test_a_check_of_chosen_tests_claims_no_more_than_those(passed, exit, status, monkeypatch, capsys):
+    def replayed(words, plugins):
+        for outcome in (*[True] * passed, False):
+            plugins[1].pytest_runtest_logreport(SimpleNamespace(when="call", passed=outcome))
+        return exit
+
+    monkeypatch.setattr(pytest, "main", replayed)
+    monkeypatch.setenv("NORMKIT_CHECK", "")
+    assert cli.main(["check", "rmsnorm", "-k", "scale"]) == status
+    out, err = capsys.readouterr()
+    kept = "rmsnorm keeps the contract of a norm, version 1, in the 2 tests that -k chose and that passed\n"
+    assert out == (kept if passed else "")
+    assert err == ("" if passed else "normkit check: nothing was tested: no test ran that fits -k 'scale'\n")
+
+
 @pytest.mark.parametrize("model, norm", [("decoder", "layernorm"), ("vit", "layernorm"), ("resnet", "batchnorm")])
 def test_the_original_norm_of_a_built_in_model_is_the_one_that_it_is_known_with(model, norm):
     from normkit.lab.plan import tasks
