@@ -153,6 +153,16 @@ def test_what_cannot_be_fitted_is_named(tmp_path, text, words):
         table.read(path)
 
 
+def test_a_file_that_cannot_be_read_is_named_with_a_way_out(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"town,a\nK\xf6ln,1\n")
+    with pytest.raises(ValueError, match=r"t\.csv: it is not UTF-8 at byte 8; save it as UTF-8"):
+        table.read(path)
+    (tmp_path / "e.npy").touch()
+    with pytest.raises(ValueError, match=r"e\.npy: it must be an array"):
+        table.read(tmp_path / "e.npy")
+
+
 def test_flows_and_files_that_do_not_fit_are_named(tmp_path, capsys):
     path = written(tmp_path / "t.csv", rows(30))
     assert cli.main(["fit", str(path), "--flow", "jet"]) == 2
@@ -265,7 +275,7 @@ def test_new_rows_are_scored_by_the_columns_of_the_table(tmp_path, capsys):
     assert "a value is missing or infinite in row 1" in capsys.readouterr().err
     new.write_text("a;c\n1;2\n")
     assert cli.main([*words, str(new)]) == 2
-    assert "'b'" in capsys.readouterr().err
+    assert "new.csv lacks columns b of the flow; it has a, c" in capsys.readouterr().err
 
 
 def colours(count=400):

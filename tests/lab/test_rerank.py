@@ -69,11 +69,14 @@ def test_parquet_is_read_as_npy_is(tables, capsys):
         (["q.npy", "g.npy", "--bank", "b.npy", "-o", "out.txt"], "--output must end in .npz"),
         (["q.npy", "g.npy", "--bank", "b.npy", "-o", "no/out.npz"], "no/out.npz cannot be written: No such file"),
         (["q.npy", "narrow.npy", "--bank", "b.npy"], "gallery must have shape"),
+        (["q.npy", "empty.npy", "--bank", "b.npy"], "empty.npy must be an array of numbers"),
+        (["q.npy", "words.npy", "--bank", "b.npy"], "words.npy must be an array of numbers"),
         (["q.npy", "words.npy", "--bank", "b.npy"], "Object arrays cannot be loaded"),
         (["q.npy", "nan.npy", "--bank", "b.npy"], "gallery has NaN"),
     ],
 )
 def test_what_cannot_be_read_is_named(tables, words, why, capsys):
+    Path("empty.npy").touch()
     np.save("narrow.npy", np.zeros((3, 2)))
     np.save("words.npy", np.array([["a", None]], dtype=object), allow_pickle=True)
     np.save("nan.npy", np.full((3, 24), np.nan))

@@ -186,8 +186,12 @@ def test_a_failed_pass_leaves_everything():
     model[2].eval()
     model(draw(6, 4))
     before = copy.deepcopy(model.state_dict())
-    for bad in ([draw(6, 4), draw(6, 5)], [draw(6, 5)], []):
-        with pytest.raises((ValueError, RuntimeError)):
+    for bad, why in (
+        ([draw(6, 4), draw(6, 5)], "recalibrate: batch 1 of data: "),
+        ([draw(6, 5)], "recalibrate: batch 0 of data: "),
+        ([], "recalibrate: there is no batch"),
+    ):
+        with pytest.raises(ValueError, match=why):
             recalibrate(model, bad)
         close(dict(model.state_dict()), dict(before), rtol=0, atol=0)
         assert [m.training for m in model] == [True, True, False]

@@ -112,7 +112,7 @@ def right_items(name: str, queries: int, items: int) -> Tensor:
     """Read the places of the items that are right for each query, (queries, M), -1 where there are fewer."""
     if not name.endswith(".npy") or not Path(name).is_file():
         raise ValueError(f"rerank: --truth must be an .npy that is there, not {name}")
-    indices = np.load(name, allow_pickle=False)
+    indices = _npy(name)
     if indices.dtype.kind not in "iu" or indices.ndim not in (1, 2) or len(indices) != queries:
         raise ValueError(
             f"rerank: --truth must hold whole numbers for each of {queries} queries, but has {indices.dtype} of shape "
@@ -156,11 +156,21 @@ def table(name: str, column: str | None = None) -> Tensor:
     suffix = Path(name).suffix
     if suffix not in (".npy", ".parquet"):
         raise ValueError(f"rerank: {name} must be .npy or .parquet")
-    values = np.load(name, allow_pickle=False) if suffix == ".npy" else _parquet(name, column)
+    values: Any = _npy(name) if suffix == ".npy" else _parquet(name, column)
     if values.ndim != 2 or not len(values) or values.dtype.kind not in "fiu":
         raise ValueError(f"rerank: {name} must hold rows of numbers, but has {values.dtype} of shape {values.shape}")
     values = torch.from_numpy(values if values.dtype.kind == "f" else values.astype(np.float32))
     return values if values.dtype == torch.float64 else values.float()
+
+
+def _npy(name: str) -> np.ndarray:
+    try:
+        values = np.load(name, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"rerank: {name} must be an array of numbers as numpy.save writes it: {error}") from error
+    if not isinstance(values, np.ndarray):
+        raise ValueError(f"rerank: {name} must be an array of numbers as numpy.save writes it, not an archive")
+    return values
 
 
 def _parquet(name: str, column: str | None) -> np.ndarray:

@@ -47,8 +47,11 @@ class Choice(NamedTuple):
     categories: Sequence[str] = ()
     known: Mapping[str, Sequence[str]] | None = None
 
-    def places(self, names: Sequence[str]) -> list[int]:
+    def places(self, path: Path, names: Sequence[str]) -> list[int]:
         """Return where the columns that are read stand, in the order of the table."""
+        missing = [name for name in self.columns if name not in names]
+        if self.known is not None and missing:
+            raise ValueError(f"{path} lacks columns {', '.join(missing)} of the flow; it has {', '.join(names)}")
         named = (("--columns", self.columns), ("--drop", self.drop), ("--categories", self.categories))
         for option, asked in named:
             for name in asked:
@@ -203,7 +206,10 @@ def _by_known(where: str, words: Sequence[str], order: Sequence[str]) -> np.ndar
 
 
 def _csv(path: Path, choice: Choice) -> Read:
-    text = path.read_text(encoding="utf-8-sig")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: it is not UTF-8 at byte {error.start}; save it as UTF-8") from error
     sep = choice.sep or separator(text)
     rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=sep) if row]
     if not rows:
@@ -214,7 +220,7 @@ def _csv(path: Path, choice: Choice) -> Read:
     for place, row in enumerate(rows, 1):
         if len(row) != len(names):
             raise ValueError(f"{path}: row {place} has {len(row)} values, and there are {len(names)} columns")
-    return _table(path, {names[at]: [row[at] for row in rows] for at in choice.places(names)}, choice, comma)
+    return _table(path, {names[at]: [row[at] for row in rows] for at in choice.places(path, names)}, choice, comma)
 
 
 def separator(text: str) -> str:
@@ -246,7 +252,7 @@ def _number(word: str, comma: bool = False) -> float | None:
 def _parquet(path: Path, choice: Choice) -> Read:
     require("datasets")  # which brings pyarrow
     arrow_table = importlib.import_module("pyarrow.parquet").read_table(path)
-    names = [arrow_table.column_names[at] for at in choice.places(arrow_table.column_names)]
+    names = [arrow_table.column_names[at] for at in choice.places(path, arrow_table.column_names)]
     return _table(path, {name: _of_arrow(path, name, arrow_table.column(name)) for name in names}, choice)
 
 
@@ -266,7 +272,7 @@ def _array(path: Path, choice: Choice) -> Read:
             raise ValueError(f"{path}: columns are asked for, and it holds no table but an array of {array.shape}")
         return array, [], {}
     names = [f"x{place}" for place in range(array.shape[1])]
-    places = choice.places(names)
+    places = choice.places(path, names)
     if not choice.categories and not choice.known:
         return array[:, places], [names[at] for at in places], {}
     return _table(path, {names[at]: array[:, at] for at in places}, choice)
@@ -275,7 +281,7 @@ def _array(path: Path, choice: Choice) -> Read:
 def _load(path: Path) -> np.ndarray:
     try:
         contents = np.load(path, allow_pickle=False)
-    except ValueError as error:
+    except (ValueError, EOFError) as error:
         raise ValueError(f"{path}: it must be an array of numbers as numpy.save writes it: {error}") from error
     if isinstance(contents, np.ndarray):
         return contents

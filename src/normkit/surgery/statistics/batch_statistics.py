@@ -87,13 +87,20 @@ def _estimate(model: nn.Module, batches: Iterable[Any]) -> None:
     with _undone_on_error(model, before), _plain_means(layers):
         model.train()
         with averaging():
-            feed(model, first[0])
+            _take(model, 0, first[0])
             for layer, old in before.items():
                 _start_afresh(layer, old)
         with averaging():
-            for batch in itertools.chain(first, remaining):
-                feed(model, batch)
+            for number, batch in enumerate(itertools.chain(first, remaining)):
+                _take(model, number, batch)
     model.eval()
+
+
+def _take(model: nn.Module, number: int, batch: Any) -> None:
+    try:
+        feed(model, batch)
+    except (ValueError, RuntimeError) as error:  # torch's own of a shape are of the second kind
+        raise ValueError(f"recalibrate: batch {number} of data: {error}") from error
 
 
 @contextmanager
