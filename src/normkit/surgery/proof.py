@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map
 
 from normkit.parameters import is_scripted
 from normkit.surgery.edits import comparison, edits_since, load_numbers, replay
+from normkit.surgery.edits.layers import without_history
 from normkit.surgery.flow import arguments, tensors_in
 from normkit.surgery.recognition.specimen import has_no_numbers, inputs_of, quiet
 
@@ -72,13 +73,14 @@ def sizes_of(owner: str, model: nn.Module, example: Any, *, with_numbers: bool =
 
 
 def check_model(owner: str, model: nn.Module, *, with_numbers: bool = True) -> None:
-    """Refuse what is no model, or holds no numbers."""
+    """Refuse what is no model, or holds no numbers; let it be copied."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"{owner}: model must be a torch.nn.Module, not {type(model).__name__}")
     if with_numbers and has_no_numbers(model):
         raise ValueError(f"{owner}: the model is on the meta device and holds no numbers")
     if is_scripted(model):
         raise ValueError(f"{owner}: the model is scripted; hand it in as it was before torch.jit")
+    without_history(model)
 
 
 def ready(owner: str, model: nn.Module, example: Any) -> None:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from normkit.activation.batch.membrane_batchnorm import MembraneBatchNorm
 from normkit.catalog import Card
@@ -169,3 +171,15 @@ def like(layer: nn.Module, linear: Any) -> nn.Module:
     new._parameters["bias"] = linear.bias
     new.nx, new.nf = linear.weight.shape[1], linear.weight.shape[0]
     return new
+
+
+def hooks_of(part: nn.Module, *kinds: type) -> list[Any]:
+    """What torch's normalizations of weights before parametrizations have put on a layer, of some kinds."""
+    return [hook for hook in part._forward_pre_hooks.values() if isinstance(hook, kinds)]
+
+
+def without_history(model: nn.Module) -> None:
+    """Take the history off weights that such hooks compute anew at every call: else they cannot be copied."""
+    for part in model.modules():
+        for hook in hooks_of(part, WeightNorm, SpectralNorm):
+            setattr(part, hook.name, getattr(part, hook.name).detach())

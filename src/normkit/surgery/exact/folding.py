@@ -17,7 +17,7 @@ from normkit.norm import Norm
 from normkit.surgery import proof
 from normkit.surgery.edits import replace_parts
 from normkit.surgery.edits.changes import Change, Report, norm_words, ties_of
-from normkit.surgery.edits.layers import ThresholdNeuron, Zeros, takes_batch_statistics
+from normkit.surgery.edits.layers import ThresholdNeuron, Zeros, hooks_of, takes_batch_statistics
 from normkit.surgery.exact.pairs import (
     fold_beside,
     fold_scale,
@@ -85,8 +85,6 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
     >>> model[1]
     Identity()
     """
-    if isinstance(model, nn.Module):
-        _settle(model)
     proof.ready("fold", model, example)
     work = copy.deepcopy(model)
     baked = _bake(work)
@@ -142,7 +140,7 @@ def _bake(model: nn.Module) -> dict[str, str]:
         kinds[name] = ", ".join(type(way).__name__.lstrip("_") for ways in lists.values() for way in ways)
         take_off(part)
     for name, part in model.named_modules():
-        for hook in _old_hooks(part):
+        for hook in hooks_of(part, WeightNorm):
             kinds[name] = type(hook).__name__
             remove_weight_norm(part, hook.name)
     for name, part in list(model.named_modules()):
@@ -158,18 +156,6 @@ def _neurons(model: nn.Module, where: Where) -> dict[str, nn.Module]:
     neurons = {name: part for name, part in model.named_modules() if isinstance(part, MembraneBatchNorm)}
     asked = {name: part for name, part in neurons.items() if selects(where, name, part) and not specimen.refusal(part)}
     return {name: ThresholdNeuron.of(part) for name, part in asked.items()}
-
-
-def _old_hooks(part: nn.Module) -> list[WeightNorm]:
-    """What torch's weight normalization before parametrizations has put on a layer."""
-    return [hook for hook in part._forward_pre_hooks.values() if isinstance(hook, WeightNorm)]
-
-
-def _settle(model: nn.Module) -> None:
-    """Take the history off weights that such hooks compute anew at every call: else they cannot be copied."""
-    for part in model.modules():
-        for hook in _old_hooks(part):
-            setattr(part, hook.name, hook.compute_weight(part).detach())
 
 
 def _sites(model: nn.Module, example: Any, where: Where) -> tuple[dict[str, Foldable], dict[str, Change]]:
