@@ -179,6 +179,16 @@ def test_linear_networks_name_their_layers():
     close(measure(merged, ["0"], data)["0"].std, goal, rtol=0.05, atol=0)
 
 
+def test_a_layer_that_is_compiled_on_its_own_is_repaired_as_it_would_be():
+    x, data, made = draw(5, 2, 6, 6, seed=77), batches(), []
+    for wrap in (lambda layer: layer, lambda layer: torch.compile(layer, backend="eager")):
+        models = networks()
+        for model in models:
+            model[0] = wrap(model[0])
+        made.append(average(models, data).model.eval()(x))
+    close(made[1], made[0])
+
+
 def test_the_report_tells_what_had_become_of_each_deviation():
     models, data = networks(), batches()
     before = [copy.deepcopy(model.state_dict()) for model in models]

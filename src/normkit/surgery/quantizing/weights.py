@@ -25,7 +25,7 @@ from normkit.quant.rounding_regularizer import RoundingRegularizer
 from normkit.surgery import proof
 from normkit.surgery.edits import Edit, edits_in
 from normkit.surgery.edits import bits as few
-from normkit.surgery.edits.edit import note
+from normkit.surgery.edits.edit import note, put
 from normkit.surgery.edits.layers import as_linear
 from normkit.surgery.quantizing.allocating import allocate, describe, mean_bits
 from normkit.surgery.quantizing.tuning import tune
@@ -297,7 +297,7 @@ def _turn(model: nn.Module, layers: Sequence[str]) -> list[str]:
     for name in turned:
         weight = linears[name].weight
         linears[name].weight = nn.Parameter(weight.detach().contiguous(), weight.requires_grad)
-        model.set_submodule(name, linears[name].train(model.get_submodule(name).training))
+        put(model, [name], linears[name].train(model.get_submodule(name).training))
     return turned
 
 

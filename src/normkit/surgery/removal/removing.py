@@ -18,6 +18,7 @@ from normkit.safe import say
 from normkit.surgery import proof
 from normkit.surgery.edits import replace_parts
 from normkit.surgery.edits.changes import Change, Report, name_others, norm_words, take_over, ties_of, untie
+from normkit.surgery.edits.edit import put
 from normkit.surgery.exact.pairs import is_plain
 from normkit.surgery.flow import Graph, Stays
 from normkit.surgery.recognition.match import Match, is_layer_norm
@@ -212,7 +213,7 @@ def _fade(
         for reader, rows in part.values.items():
             hooks.append(model.get_submodule(reader).register_forward_hook(one.values_of(rows)))
     for site, one in fading.items():
-        model.set_submodule(site, one)
+        put(model, [site], one)
 
     def release() -> None:
         for hook in hooks:
@@ -224,7 +225,7 @@ def _fade(
 def _fold(model: nn.Module, order: Sequence[Part], fading: Mapping[str, Fading]) -> dict[str, nn.Module]:
     """What stands where once the linear maps that norms have become, in the model, are in the layers that read them."""
     for site, one in fading.items():
-        model.set_submodule(site, one.left())
+        put(model, [site], one.left())
     changed: dict[str, nn.Module] = {}
     for part in order:
         fixed: Any = model.get_submodule(part.site)

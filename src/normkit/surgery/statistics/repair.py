@@ -14,6 +14,7 @@ from normkit import check
 from normkit.activation.batch.repair import Repair
 from normkit.surgery.edits import edits_of, replace_parts
 from normkit.surgery.edits.changes import Change, Report, take_over
+from normkit.surgery.edits.edit import put
 from normkit.surgery.edits.layers import KINDS
 from normkit.surgery.exact.pairs import fold_pair
 from normkit.surgery.statistics.batch_statistics import batch_norms, recalibrate
@@ -69,7 +70,7 @@ def measure(model: nn.Module, layers: Sequence[str], batches: Iterable[Any]) -> 
     probed = copy.deepcopy(model)
     probes = {name: _Probe(probed.get_submodule(name)) for name in layers}
     for name, probe in probes.items():
-        probed.set_submodule(name, probe)
+        put(probed, [name], probe)
     recalibrate(probed, batches)
     return {name: probe.goal() for name, probe in probes.items()}
 
@@ -188,7 +189,7 @@ def _repair(
         norm.weight.data.copy_(goal.std)
         norm.bias.data.copy_(goal.mean)
         pairs[name] = nn.Sequential(layer, norm)
-        merged.set_submodule(name, pairs[name])
+        put(merged, [name], pairs[name])
     recalibrate(merged, data)
     return pairs, [Change(name, type(pair[0]).__name__, _fallen(pair[1], variant)) for name, pair in pairs.items()]  # type: ignore[index]
 
