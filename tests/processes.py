@@ -35,6 +35,11 @@ def laid(x, mesh, places):
     return distribute_tensor(x, mesh, places, src_data_rank=None)
 
 
+def far(a, b):
+    """The largest difference, relative to the largest number where that is above 1."""
+    return ((a - b).abs().max() / b.abs().max().clamp(min=1)).item() if a.numel() else 0.0
+
+
 def gap(got, want):
     """The largest difference between this process' part of a DTensor and that of a tensor that each has whole."""
     assert got.shape == want.shape

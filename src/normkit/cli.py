@@ -333,9 +333,7 @@ def run_widths(options: argparse.Namespace, batches: Any) -> int:
     from normkit.watching import drawn, widths
 
     if options.plot:
-        path = Path(options.plot)
-        if path.suffix not in ("", ".html", ".htm", *drawn.STATIC):
-            raise ValueError(f"--plot must end in .html, {', '.join(drawn.STATIC)}, not {path.name!r}")
+        path = drawn.require_form("--plot", options.plot)
         require_writable(path.parent, path)
     report = widths.coordinate_check(
         widths.builder(options.model),

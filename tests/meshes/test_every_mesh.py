@@ -14,7 +14,7 @@ import torch
 
 import normkit as nk
 from normkit.contract.subject import build, outputs
-from processes import group_of, mesh_of
+from processes import far, group_of, laid, mesh_of
 
 pytestmark = pytest.mark.nightly
 PAGE = Path(__file__).parents[2] / "docs" / "parallel.md"
@@ -61,12 +61,6 @@ def places(pair):
     return [Replicate() if axis is None else Shard(axis) for axis in pair]
 
 
-def laid(x, mesh, pair):
-    from torch.distributed.tensor import distribute_tensor
-
-    return distribute_tensor(x, mesh, places(pair), src_data_rank=None)
-
-
 def sent_by(mode):
     return {str(op).rsplit(".", 1)[-1]: count for op, count in mode.get_comm_counts().items()}
 
@@ -108,25 +102,21 @@ def compared(make, call, x, pair):
 
     mesh = mesh_of(MESH)
     one, many = make(), distribute_module(make(), mesh)
-    whole, cut = x.clone().requires_grad_(), laid(x, mesh, pair).requires_grad_()
+    whole, cut = x.clone().requires_grad_(), laid(x, mesh, places(pair)).requires_grad_()
     want = call(one, whole)
     grad = torch.sin(torch.arange(want.numel(), dtype=want.dtype)).view(want.shape)
     want.backward(grad)
     with CommDebugMode() as forward:
         got = call(many, cut)
     with CommDebugMode() as backward:
-        got.backward(laid(grad, mesh, pair))
-    off = [far(got.to_local(), laid(want.detach(), mesh, pair).to_local())]
-    off.append(far(cut.grad.to_local(), laid(whole.grad, mesh, pair).to_local()))
+        got.backward(laid(grad, mesh, places(pair)))
+    off = [far(got.to_local(), laid(want.detach(), mesh, places(pair)).to_local())]
+    off.append(far(cut.grad.to_local(), laid(whole.grad, mesh, places(pair)).to_local()))
     for a, b in zip(many.parameters(), one.parameters(), strict=True):
         off += [] if b.grad is None else [far(a.grad.full_tensor(), b.grad)]
     off += [far(a.full_tensor(), b) for a, b in zip(many.buffers(), one.buffers(), strict=True)]
     kept = list(got.placements) == list(cut.grad.placements) == places(pair)
     return max(off), sent_by(forward), sent_by(backward), kept
-
-
-def far(a, b):
-    return ((a - b).abs().max() / b.abs().max().clamp(min=1)).item() if a.numel() else 0.0
 
 
 @pytest.mark.parametrize("name", NORMS)

@@ -10,6 +10,7 @@ from torch import distributed
 import normkit as nk
 from normkit.contract.subject import build, outputs
 from normkit.statistics import join_products, moments, sum_over_processes
+from processes import far, laid
 from threads import each_rank
 
 pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="torch has no torch.distributed")
@@ -37,26 +38,25 @@ OF_STEPS = {"membrane-batchnorm"}  # its first axis is time, whose samples lie i
 NORMS = {name: (axes, trained) for name, axes, trained in tabled() if axes and name not in OF_STEPS}
 
 
-def far(a, b):
-    return ((a - b).abs().max() / b.abs().max().clamp(min=1)).item() if a.numel() else 0.0
-
-
 def compared(one, many, x, axis):
     """How far a norm of a DTensor, of which an axis is cut, is from that of the whole."""
-    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor, init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_module, init_device_mesh
 
     mesh = init_device_mesh("cpu", (COUNT,))
     rank = distributed.get_rank()
-    laid = lambda x: distribute_tensor(x, mesh, [Shard(axis)], src_data_rank=None)  # noqa: E731
-    norm, whole, cut = one[rank], x.clone().requires_grad_(), laid(x).requires_grad_()
+    parted = lambda x: laid(x, mesh, [Shard(axis)])  # noqa: E731
+    norm, whole, cut = one[rank], x.clone().requires_grad_(), parted(x).requires_grad_()
     want = outputs(norm(whole))[0]
     grad = torch.sin(torch.arange(want.numel(), dtype=want.dtype)).view(want.shape)
     want.backward(grad)
     apart = distribute_module(many[rank], mesh)
     got = outputs(apart(cut))[0]
-    got.backward(laid(grad))
+    got.backward(parted(grad))
     assert list(got.placements) == list(cut.grad.placements) == [Shard(axis)]
-    off = [far(got.to_local(), laid(want.detach()).to_local()), far(cut.grad.to_local(), laid(whole.grad).to_local())]
+    off = [
+        far(got.to_local(), parted(want.detach()).to_local()),
+        far(cut.grad.to_local(), parted(whole.grad).to_local()),
+    ]
     named = {**dict(norm.named_parameters()), **dict(norm.named_buffers())}
     for name, ours in {**dict(apart.named_parameters()), **dict(apart.named_buffers())}.items():
         pair = (ours.grad, named[name].grad) if ours.requires_grad else (ours, named[name])

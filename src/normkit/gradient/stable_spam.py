@@ -156,7 +156,7 @@ class StableSPAM(Optimizer):
 
 def without_spikes(g: Tensor, clip: Clip) -> Tensor:
     """Shrink the entries above the ceiling."""
-    return g if clip is None else torch.where(g.abs() > clip[0], g * clip[1], g).to(g.dtype)
+    return g if clip is None else torch.where(g.abs() > clip[0], g * clip[1], g)
 
 
 def length_without_spikes(g: Tensor, clip: Clip) -> Tensor:

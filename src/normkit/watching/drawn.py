@@ -21,6 +21,14 @@ DASHES = {"dot": ":", "dash": "--"}
 SCALE = [[0.0, "var(--card)"], [0.5, "var(--c5)"], [1.0, "var(--c0)"]]
 
 
+def require_form(name: str, path: str | Path) -> Path:
+    """Return a path that ends as a page or a static picture does, or refuse it by the name of the argument."""
+    path = Path(path)
+    if path.suffix not in ("", ".html", ".htm", *STATIC):
+        raise ValueError(f"{name} must end in .html, {', '.join(STATIC)}, not {path.name!r}")
+    return path
+
+
 class Drawn:
     """What has pictures, each a title, a caption and a figure of plotly's; :meth:`plot` writes them."""
 
@@ -40,13 +48,11 @@ class Drawn:
 
     def plot(self, path: str | Path | None = None) -> Path:
         """Write the pictures, and return where: a page, or a PNG, SVG or PDF by the ending (matplotlib is needed)."""
-        path = Path(f"{self.name}.html" if path is None else path)
+        path = require_form("path", f"{self.name}.html" if path is None else path)
         if path.suffix in STATIC:
             draw(path, self.pictures())
-        elif path.suffix in ("", ".html", ".htm"):
-            replace_file(path, self.page())
         else:
-            raise ValueError(f"path must end in .html, {', '.join(STATIC)}, not {path.name!r}")
+            replace_file(path, self.page())
         return path
 
     def page(self) -> str:

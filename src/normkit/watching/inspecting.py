@@ -133,23 +133,28 @@ def known_loss(output: Any, batch: Any) -> Tensor | None:
     entropy of the next one.
     """
     own = output.get("loss") if isinstance(output, Mapping) else None
-    scores = _scores(output)
-    if own is None and not scores.dim():
-        own = scores
     if isinstance(own, Tensor):
         return own
+    scores = _scores(output)
+    if not scores.dim():
+        return scores
     target = batch[1] if isinstance(batch, tuple | list) and len(batch) > 1 else None
     tokens = batch.get("input_ids") if isinstance(batch, Mapping) else batch
     if isinstance(target, Tensor) and target.is_floating_point():
         fits = target.dim() and len(target) == len(scores) and target.numel() == scores.numel()
         return F.mse_loss(scores.float(), target.float().view_as(scores)) if fits else None
+    if not isinstance(target, Tensor) and isinstance(tokens, Tensor) and _are_words(tokens, scores):
+        scores, target = scores[:, :-1], tokens[:, 1:].long()
     if isinstance(target, Tensor) and target.numel() == scores[..., 0].numel():
         return F.cross_entropy(scores.flatten(0, -2).float(), target.flatten())
-    if isinstance(tokens, Tensor) and not tokens.is_floating_point() and tokens.shape == scores.shape[:-1]:
-        words, following = tokens.dim() == 2 and tokens.shape[1] > 1, tokens.long()
-        if words and scores.dim() == 3 and following.max() < scores.shape[-1]:  # else they are no scores of words
-            return F.cross_entropy(scores[:, :-1].flatten(0, 1).float(), following[:, 1:].flatten())
     return None
+
+
+def _are_words(tokens: Tensor, scores: Tensor) -> bool:
+    """Whether scores may be those of the words that tokens are numbers of."""
+    if tokens.is_floating_point() or tokens.dim() != 2 or tokens.shape[1] < 2 or tokens.shape != scores.shape[:-1]:
+        return False
+    return bool(tokens.max() < scores.shape[-1])
 
 
 def _scores(output: Any) -> Tensor:
