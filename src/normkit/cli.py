@@ -130,7 +130,14 @@ def answer(words: Sequence[str] | None) -> int:
         top.print_help()
         return 0
     before = warnings.formatwarning
-    warnings.formatwarning = lambda text, *_, **__: f"normkit {options.command}: {text}\n"
+
+    def of_ours(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        own = Path(filename).is_relative_to(Path(__file__).parent)
+        return f"normkit {options.command}: {message}\n" if own else before(message, category, filename, lineno, line)
+
+    warnings.formatwarning = of_ours
     try:
         return options.run(options)
     except (ValueError, TypeError, Unwritable) as error:

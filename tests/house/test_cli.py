@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -307,6 +308,21 @@ def test_help_has_no_line_that_a_terminal_of_80_columns_would_break(monkeypatch,
 def test_the_installed_command_answers():
     out = subprocess.check_output([sys.executable, "-m", "normkit.cli", "list", "rmsnorm"], text=True)
     assert "Divide each vector by its root mean square" in out
+
+
+def test_a_warning_of_ours_is_a_line_and_that_of_others_says_whose_it_is(monkeypatch, capsys):
+    def run(options):
+        for file in (cli.__file__, torch.__file__):
+            print(warnings.formatwarning("too hot", UserWarning, file, 7), end="")
+        return 0
+
+    monkeypatch.setattr(cli, "run_list", run)
+    before = warnings.formatwarning
+    assert cli.main(["list"]) == 0
+    ours, theirs = capsys.readouterr().out.splitlines()[:2]
+    assert ours == "normkit list: too hot"
+    assert theirs == f"{torch.__file__}:7: UserWarning: too hot"
+    assert warnings.formatwarning is before
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])

@@ -11,6 +11,7 @@ from trainings import mlp, points
 
 from normkit import cli
 from normkit.watching.checkup import checkup
+from normkit.watching.inspecting import known_loss
 
 
 def batches():
@@ -122,6 +123,15 @@ def test_tokens_alone_are_judged_by_the_next_one(named):
     tokens = torch.randint(40, (8, 16), generator=torch.Generator().manual_seed(0))
     found = checkup(Words(), [{"input_ids": tokens} if named else tokens])
     assert found.losses[0] == pytest.approx(math.log(40), rel=0.1)
+
+
+def test_the_next_token_is_the_one_behind_and_features_are_no_scores():
+    tokens = torch.randint(40, (8, 16), generator=torch.Generator().manual_seed(0))
+    scores = torch.randn(8, 16, 40, generator=torch.Generator().manual_seed(1))
+    want = -scores.log_softmax(-1)[:, :-1].gather(-1, tokens[:, 1:, None]).mean()
+    torch.testing.assert_close(known_loss(scores, tokens), want)
+    tokens[0, 0] = 40
+    assert known_loss(scores, tokens) is None
 
 
 def test_a_single_number_is_the_loss_and_what_tells_of_none_is_refused():

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from trainings import mlp, points
 
 import normkit as nk
+from normkit.watching.rounds import PATIENCE, Rounds
 
 close = torch.testing.assert_close
 
@@ -137,3 +138,16 @@ def test_an_optimizer_that_never_steps_holds_up_nothing(idle):
             step_on(model["used"], optimizers[1 - idle], step)
     assert seen.step == 40
     assert len(seen.history().steps) >= 6
+
+
+def test_one_that_is_waited_for_no_longer_is_waited_for_once_it_steps_again():
+    rounds = Rounds(2)
+    for _ in range(PATIENCE):
+        assert rounds.before(0) == 0
+        assert not rounds.after(0)
+    assert rounds.before(0) == PATIENCE
+    assert rounds.after(0), "it is the only one now"
+    assert not rounds.after(1)
+    assert rounds.after(0)
+    assert not rounds.after(0), "the other one is waited for again"
+    assert rounds.after(1)
