@@ -11,7 +11,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.optional import let_torchvision_load
-from normkit.surgery.recognition import wholes
+from normkit.surgery.recognition import search, wholes
 from normkit.surgery.recognition.wholes import examine_whole
 
 N, L, C, F = 3, 7, near_misses_modulated.DIM, near_misses_modulated.FEATURES
@@ -225,3 +225,8 @@ def test_the_matrices_of_experts_are_no_vector_of_a_norm(cls, monkeypatch):
     monkeypatch.setattr(wholes, "redraw", looks.append)
     assert not nk.recognize(nn.Sequential(cls())).found
     assert not looks
+
+
+def test_a_row_of_all_numbers_of_a_layer_is_refused_before_anything_is_drawn(monkeypatch):
+    monkeypatch.setattr(search, "Probe", None)
+    assert search.examine(InOneRow()).why_not == "it holds 131073 numbers in one row, more than a norm has"

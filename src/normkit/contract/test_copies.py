@@ -94,7 +94,7 @@ def threaded(name, file):
     alone = {batch: called(module, inputs[batch]) for batch in BATCHES}
 
     def work(thread):
-        turns = [BATCHES[(thread + step) % len(BATCHES)] for step in range(2 * len(BATCHES))]
+        turns = [BATCHES[(thread + step) % len(BATCHES)] for step in range(len(BATCHES))]
         return [(thread, batch) for batch in turns if not same(called(module, inputs[batch]), alone[batch])]
 
     # torch lets a new thread's first product or transform run on all cores, whatever the count was set to

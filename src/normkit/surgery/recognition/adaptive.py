@@ -47,7 +47,7 @@ from normkit.surgery.recognition.conditions import (
 )
 from normkit.surgery.recognition.match import Match
 
-PARTS, MOST, WIDEST = 7, 2**24, 2**17  # modules, and numbers of a matrix and of a vector
+PARTS, MOST = 7, 2**24  # modules, and numbers of a matrix
 EPSILONS = (1e-6, 1e-5)
 Way = Callable[..., Any]
 
@@ -162,7 +162,7 @@ def _sizes(kind: Kind, module: nn.Module) -> Sizes | None:
         return None
     if not matrices:
         width = next(_widths(module), 0)
-        return Sizes(width, width) if 1 < width <= WIDEST else None
+        return Sizes(width, width) if 1 < width <= specimen.WIDEST else None
     return (_of_table if kind.table else _of_matrices)(kind, matrices)
 
 

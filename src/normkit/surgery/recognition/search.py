@@ -104,6 +104,8 @@ def _explained_with(module: nn.Module, width: int | None) -> Match:
 
 
 def _explain(module: nn.Module, width: int | None, behind: Sequence[str] = ()) -> Match:
+    if (row := max(map(_in_one_row, specimen.tensors(module).values()), default=0)) > specimen.WIDEST:
+        return Match(type(module).__name__, why_not=f"it holds {row} numbers in one row, more than a norm has")
     bare = without(module, behind) if behind else module
     if not specimen.further(module)[0] and _is_linear(bare):
         return Match(type(module).__name__, why_not="it is a linear layer")
@@ -130,6 +132,11 @@ def _calls(module: nn.Module, bare: nn.Module, extent: tuple[int, ...]) -> Itera
             valid_shapes = [shape for shape in all_taken if shape.last == last]
             if _whole(valid_shapes, all_taken):
                 yield further, valid_shapes
+
+
+def _in_one_row(tensor: torch.Tensor) -> int:
+    """How many numbers a vector has; 0 for what has several axes."""
+    return tensor.numel() if sum(n > 1 for n in tensor.shape) == 1 else 0
 
 
 @torch.no_grad()

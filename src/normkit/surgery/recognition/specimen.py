@@ -51,6 +51,7 @@ OF_A_TENSOR: Refusals = (
     (lambda t: t.layout is not torch.strided, "is a sparse tensor"),
     (lambda t: t.is_complex(), "holds complex numbers"),
 )
+WIDEST = 2**17  # numbers of a vector that may be a norm's
 SPREAD = 1e12  # how much larger parameters are drawn to find what is cut off
 
 
@@ -258,7 +259,7 @@ def extents(module: nn.Module) -> list[tuple[int, ...]]:
     own = [tuple(n for n in t.shape if n != 1) for t in tensors(module).values()]
     values = [getattr(module, name, None) for name in ("normalized_shape", "shape")]
     own += [tuple(t) for t in values if isinstance(t, tuple | list | torch.Size) and all(isinstance(n, int) for n in t)]
-    numbers = sorted({v for v in vars(module).values() if type(v) is int and 1 < v <= 2**17}, reverse=True)
+    numbers = sorted({v for v in vars(module).values() if type(v) is int and 1 < v <= WIDEST}, reverse=True)
     shapes = sorted({e for e in own if e}, key=lambda e: (len(e), -max(e)))
     return list(dict.fromkeys([*shapes, *((n,) for n in numbers)]))[:6]
 
