@@ -1,12 +1,11 @@
 """The catalogue: names, files and folders are one list, and methods of other packages are first-class."""
 
-import subprocess
-import sys
 import textwrap
 
 import pytest
 import torch
 
+import fresh
 import normkit as nk
 from normkit import catalog
 from normkit.contract import asked
@@ -47,7 +46,7 @@ def put(folder, *names):
 def run(code, *path):
     """Run code in a process of its own, with folders before all others on its path."""
     start = f"import sys\nsys.path[:0] = {[str(p) for p in path]}\n"
-    done = subprocess.run([sys.executable, "-c", start + textwrap.dedent(code)], capture_output=True, text=True)
+    done = fresh.run("-c", start + textwrap.dedent(code))
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
@@ -178,9 +177,7 @@ def test_a_layout_that_cannot_be_read_is_refused(text):
 
 
 def check(tmp_path, *words):
-    return subprocess.run(
-        [sys.executable, "-m", "normkit.cli", "check", *words], capture_output=True, text=True, cwd=tmp_path
-    )
+    return fresh.run("-m", "normkit.cli", "check", *words, cwd=tmp_path)
 
 
 def test_the_contract_holds_a_method_of_a_users_package(tmp_path):

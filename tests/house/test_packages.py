@@ -5,12 +5,11 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 import tomllib
 
+import fresh
 from normkit import cli, optional
 from normkit.lab import api, rerank
 from normkit.lab.fit import table
@@ -130,7 +129,6 @@ def test_a_skip_for_a_missing_package_fails_in_continuous_integration(at, ci, tm
     environment = {k: v for k, v in os.environ.items() if k != "CI"} | ({"CI": "true"} if ci else {})
     places = [str(TESTS.parent / "tools"), *filter(None, [environment.get("PYTHONPATH")])]  # as pyproject.toml has it
     environment["PYTHONPATH"] = os.pathsep.join(places)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", str(tmp_path)]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    done = fresh.run("-m", "pytest", "-p", "no:cacheprovider", "-rs", tmp_path, env=environment, cwd=tmp_path)
     assert ("skipped, though CI is set: of its own" in done.stdout) == ci, done.stdout + done.stderr
     assert (done.returncode in (0, 5)) == (not ci)
