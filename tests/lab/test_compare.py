@@ -13,6 +13,7 @@ import psutil
 import pytest
 from helpers import TINY, all_numbers, plan_of
 
+import fresh
 import normkit
 from normkit import cli
 from normkit.lab import request
@@ -28,7 +29,7 @@ def command(root, *words):
 
 
 def compare(root, *words, **given):
-    return subprocess.run(command(root, *words), capture_output=True, text=True, env=ENVIRONMENT, timeout=200, **given)
+    return fresh.run(*command(root, *words)[1:], env=ENVIRONMENT, **given)
 
 
 @pytest.fixture(scope="module")
