@@ -47,7 +47,8 @@ SHARED = (
 LISTS = re.compile(r'\b(?:methods|cards)\((?:(?:room|group)="(?P<place>[\w-]+)"\))?|\bMETHODS\b')
 
 EXAMPLES = ("test_changed.py", "test_mutate.py")  # the methods that these name are examples
-SLOW = (  # tests of the house, and a file of them, that start several processes or call every method
+SLOW = (  # tests, and a file of them, that start several processes, call every method or go on for seconds
+    "test_kernel_formula_and_float64_agree_on_random_calls",
     "test_the_contract_holds_a_method_of_a_users_package",
     "test_the_installed_command_answers",
     "test_the_site_has_a_table_of_all_methods_and_fills_in_the_marks_of_pages",
@@ -233,7 +234,7 @@ class Selection:
         home = item.path.relative_to(TESTS).parts[0] in {path.relative_to(SOURCE).parts[0], "house"}
         if home and named:
             return True
-        if not home and left_out(item):
+        if not home and is_slow(item):
             return False
         key = function_of(item) if home or named else str(item.path.parent)
         return self.first.setdefault((key, path), item.nodeid) == item.nodeid
@@ -255,8 +256,7 @@ class Selection:
             return False
         if not goes_over_methods(item):
             own = (ROOT / "tools" / item.path.name.removeprefix("test_")).exists()  # of a tool, which did not change
-            slow = left_out(item) or {item.name, item.path.name} & {*SLOW}
-            return item.path.parent.name == "house" and not (own or slow or _given(item))
+            return item.path.parent.name == "house" and not (own or is_slow(item) or _given(item))
         key = (function_of(item), self.kind(_case(item)))
         return key not in seen and not seen.add(key)
 
@@ -277,6 +277,11 @@ class Selection:
             terminalreporter.write_line("every test was selected: what all methods share changed")
         for name in self.unreached:
             terminalreporter.write_line(f"no test reaches {name}")
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """Whether a test takes seconds, for a change that it does not name."""
+    return left_out(item) or not {item.name, item.path.name}.isdisjoint(SLOW)
 
 
 def _given(item: pytest.Item) -> list[object]:
