@@ -23,7 +23,7 @@ from normkit.optional import library
 from normkit.surgery import saving
 from normkit.surgery.exact import fusing
 from normkit.surgery.exact.racing import Outcome
-from normkit.surgery.recognition import search, specimen
+from normkit.surgery.recognition import inputs, search, specimen
 from normkit.surgery.recognition.match import Match
 from normkit.surgery.recognition.recognize import examine
 from normkit.surgery.statistics.batch_statistics import feed
@@ -413,3 +413,24 @@ def test_an_instance_norm_without_parameters_is_no_layer_norm(width):
     assert match.name == "instancenorm"
     x = torch.randn(4, width, 11)
     torch.testing.assert_close(match.module(x), norm(x))
+
+
+class Unbiased(nn.LayerNorm):
+    def forward(self, x):
+        axes = tuple(range(-len(self.normalized_shape), 0))
+        deviation = x - x.mean(axes, keepdim=True)
+        return deviation * (x.var(axes, keepdim=True) + self.eps).rsqrt() * self.weight + self.bias
+
+
+class WithMany(nn.LayerNorm):
+    def forward(self, x):
+        return super().forward(x) * (1 if len(x) < 8 else 1.001)
+
+
+def test_long_vectors_are_recognized_from_few_of_them(monkeypatch):
+    drawn, honest = [], inputs._normal
+    monkeypatch.setattr(inputs, "_normal", lambda sizes, seed: drawn.append(sizes) or honest(sizes, seed))
+    assert examine(nn.LayerNorm((24, 24, 16)), prove=True).kwargs == {"dim": (24, 24, 16), "eps": 1e-5}
+    assert max(sizes[0] for sizes in drawn) < 64
+    assert "differs: 10.5573, not 10.5573" in examine(Unbiased((24, 24, 16))).why_not
+    assert "differs" in examine(WithMany((24, 24, 16))).why_not

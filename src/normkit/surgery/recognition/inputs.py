@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 ROWS = 24
+WIDE = 2**13  # numbers of a vector of which fewer are drawn
 LARGE = 2**18
 ODD = 19  # enough of any axis but the vector's, where memory is in another order
 FEW = 14  # samples, of which there may be each number below
@@ -32,33 +33,39 @@ class Shape(NamedTuple):
 
 def shapes(extent: tuple[int, ...]) -> list[Shape]:
     """Return the shapes to be tried: tokens with the vector last, then images with it second."""
-    extents = set(extent)
-    space = [n for n in (4, 6, 7, 9, 10, 11) if n not in extents]
+    rows, sides = (5, (2, 3, 4, 5, 6)) if is_wide(extent) else (ROWS, (4, 6, 7, 9, 10, 11))
+    space = [n for n in sides if n not in extent]
     candidates = [
-        Shape((ROWS, *extent), True, extent),
+        Shape((rows, *extent), True, extent),
         Shape((space[1], space[0], *extent), True, extent),
         Shape((2, 3, space[0], *extent), True, extent),
         Shape((1, *extent), True, extent),
     ]
     if len(extent) == 1:
         n, h, w = space[1], space[0], space[2]
-        images = ((n, *extent, h, w), (n, *extent, w), (2, *extent, 3, h, w), (1, *extent, w, h), (ROWS, *extent))
+        images = ((n, *extent, h, w), (n, *extent, w), (2, *extent, 3, h, w), (1, *extent, w, h), (rows, *extent))
         candidates += [Shape(sizes, False, extent) for sizes in images]
     return candidates
+
+
+def is_wide(extent: Sequence[int]) -> bool:
+    """Whether a vector is so long that many of them would take long."""
+    return math.prod(extent) > WIDE
 
 
 def larger(shapes: Sequence[Shape]) -> list[Shape]:
     """Shapes of the same vector at other sizes: more rows, longer ones, one alone; as many numbers as are soon done."""
     extent, last = shapes[0].extent, shapes[0].last
     room = LARGE // (2 * math.prod(extent))
-    many = max(min(room, 1031), 67)
+    least, short = (9, 5) if is_wide(extent) else (67, 18)
+    many = max(min(room, 1031), least)
     if last:
         rank = [(2, 1, 3, 2)] if len(shapes[0].sizes) == 1 + len(extent) else []  # one that takes rows takes any rank
         leads: list[tuple[int, ...]] = [(), (many,), (2, many), (many, 2), *rank]
         sizes: list[tuple[int, ...]] = [(*lead, *extent) for lead in leads]
     else:
-        side = max(min(math.isqrt(room), 70), 18)
-        sizes = [(many, *extent), (2, *extent, many), (2, *extent, side, side + 1), (67, *extent, 2, 3)]
+        side = max(min(math.isqrt(room), 70), short)
+        sizes = [(many, *extent), (2, *extent, many), (2, *extent, side, side + 1), (least, *extent, 2, 3)]
     return [Shape(size, last, extent) for size in sizes]
 
 
