@@ -108,6 +108,11 @@ class Graph:
                 work.get_submodule(site).register_forward_hook(_look_on)
         with quiet(), torch.no_grad():
             self.graph, owner, self.tensors = _graph(work, example, self)
+        self.names, self.reads = dict[int, list[str]](), dict[int, list[tuple[fx.Node, str]]]()
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            self.names.setdefault(id(parameter), []).append(name)
+        for node, name in self.tensors.items():
+            self.reads.setdefault(id(_tensor(model, name)), []).append((node, name))
         self.by = self._calls_of(owner)
         self.calls = list(dict.fromkeys(self.by.values()))
         for call in self.calls:
@@ -147,12 +152,11 @@ class Graph:
     def alone(self, site: str) -> Call:
         """The only call of a module whose tensors no other call reads."""
         call = self.call(site)
-        held = {id(t) for t in self.model.get_submodule(site).parameters()}
-        for node, name in self.tensors.items():
-            tensor = _tensor(self.model, name)
-            if id(tensor) in held and any(user not in call.own for user in node.users):
+        held = [id(t) for t in self.model.get_submodule(site).parameters()]
+        for node, name in (read for one in held for read in self.reads.get(one, ())):
+            if any(user not in call.own for user in node.users):
                 raise Stays(f"{name} is read elsewhere too")
-        tied = [name for name, p in self.model.named_parameters(remove_duplicate=False) if id(p) in held]
+        tied = [name for one in held for name in self.names[one]]
         if (
             len(tied) > len(held)
             and len({self.one[id(self.model.get_submodule(n.rpartition(".")[0]))] for n in tied}) > 1

@@ -144,8 +144,8 @@ def _bake(model: nn.Module) -> dict[str, str]:
             kinds[name] = type(hook).__name__
             remove_weight_norm(part, hook.name)
     for name, part in list(model.named_modules()):
-        layer = plain_layer(part) if name and not specimen.refusal(part) and not ties_of(model, name) else None
-        if layer is not None:
+        layer = plain_layer(part) if name and not specimen.refusal(part) else None
+        if layer is not None and not ties_of(model, name):
             kinds[name] = type(part).__name__
             replace_parts("fold", model, {name: layer}, True)
     return kinds
