@@ -114,6 +114,10 @@ def main(words: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # rich has noticed it, and leaves with status 1
+            return 0
+        raise
 
 
 def answer(words: Sequence[str] | None) -> int:

@@ -1,6 +1,7 @@
 """The commands: what they print is read as a person would."""
 
 import importlib.metadata
+import io
 import json
 import os
 import pathlib
@@ -332,6 +333,14 @@ def test_an_output_that_is_not_utf_8_takes_what_it_can(encoding, capsys):
     words = [sys.executable, "-m", "normkit.cli", "show", "dyt"]
     done = subprocess.run(words, capture_output=True, check=True, env={**os.environ, "PYTHONIOENCODING": encoding})
     assert done.stdout == plain.encode(encoding, errors="replace") != plain.encode()
+
+
+def test_a_reader_who_leaves_a_table_early_makes_no_failure(monkeypatch):
+    console = pytest.importorskip("rich.console").Console(file=io.StringIO())
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    monkeypatch.setattr(console, "_write_buffer", lambda: (_ for _ in ()).throw(BrokenPipeError()))
+    monkeypatch.setattr(cli, "run_list", lambda options: console.print("a table"))
+    assert cli.main(["list"]) == 0
 
 
 @pytest.mark.parametrize("line", ["list | head -1", "show rmsnorm | true", "compare --help | true"])
