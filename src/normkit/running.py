@@ -10,6 +10,7 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -168,14 +169,26 @@ def _(running):
     return torch.empty_like(running)
 
 
-@torch.no_grad()
+def moving() -> AbstractContextManager[object]:
+    """Move estimates without a gradient, by values that are detached.
+
+    Under export they carry none by that alone: torch does not load a file with a graph of :func:`torch.no_grad` that
+    only moves buffers.
+    """
+    return nullcontext() if torch.compiler.is_exporting() else torch.no_grad()
+
+
 def track(running: Tensor, value: Tensor, rate: float | Tensor) -> None:
     """Move a running estimate in place: ``running += rate * (value - running)``, but not when a pass is recomputed.
 
     Inside :func:`averaging` the rate is that of a plain average, but for a rate of 0.
     """
-    if recomputing():
-        return
+    if not recomputing():
+        with moving():
+            _track(running, value.detach(), rate)
+
+
+def _track(running: Tensor, value: Tensor, rate: float | Tensor) -> None:
     if hasattr(value, "redistribute"):  # of a DTensor's samples
         whole = not hasattr(running, "placements")
         value = value.full_tensor() if whole else value.redistribute(placements=running.placements)  # type: ignore[attr-defined]
@@ -187,7 +200,7 @@ def track(running: Tensor, value: Tensor, rate: float | Tensor) -> None:
         rate = 1 / _averaged[at]
     if isinstance(rate, Tensor):
         rate = rate.to(old.dtype)
-    value = value.detach().to(old.dtype)
+    value = value.to(old.dtype)
     if old is running:
         running.lerp_(value, rate)
     else:

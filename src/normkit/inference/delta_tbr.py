@@ -9,7 +9,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
 from normkit.ops import channel
-from normkit.running import Running, once, snapshot
+from normkit.running import Running, moving, once, snapshot
 from normkit.statistics import accurate, moments
 
 
@@ -76,8 +76,8 @@ class DeltaTBR(Method, Running):
         self._move(batch.count > 0, running_mean=(old_mean, mean), running_std=(old_std, std))
         return (x - channel.along(mean, x)) * channel.along(r / std, x) + channel.along(d, x)
 
-    @torch.no_grad()
     def _move(self, moves: Tensor, **values: tuple[Tensor, Tensor]) -> None:
-        for name, (old, new) in values.items():
-            getattr(self, name).copy_(old + (1 - self.prior) * moves * (new.detach() - old))
-        self.num_batches_tracked.add_(moves.to(self.num_batches_tracked.dtype))
+        with moving():
+            for name, (old, new) in values.items():
+                getattr(self, name).copy_(old + (1 - self.prior) * moves * (new.detach() - old))
+            self.num_batches_tracked.add_(moves.to(self.num_batches_tracked.dtype))

@@ -9,7 +9,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
 from normkit.ops import channel
-from normkit.running import Running, once, snapshot
+from normkit.running import Running, moving, once, snapshot
 from normkit.statistics import accurate, moments
 
 
@@ -78,14 +78,14 @@ class TestBatchRenorm(Method, Running):
         self._move(stats.count, fresh, mean.detach(), var.detach(), old_mean, old_var)
         return (x - _along(mean)) * _along(r / std) + _along(d)
 
-    @torch.no_grad()
     def _move(self, count: Tensor, fresh: Tensor, mean: Tensor, var: Tensor, old_mean: Tensor, old_var: Tensor) -> None:
         rate = self.momentum * (count > 0) if self.training else 0.0
-        for name, old, new in (("running_mean", old_mean, mean), ("running_var", old_var, var)):
-            buffer = getattr(self, name)
-            buffer.copy_(old + rate * (new - old))
         moved = (count > 0) if self.training else fresh
-        self.num_batches_tracked.add_(moved.to(self.num_batches_tracked.dtype))
+        with moving():
+            for name, old, new in (("running_mean", old_mean, mean), ("running_var", old_var, var)):
+                buffer = getattr(self, name)
+                buffer.copy_(old + rate * (new - old))
+            self.num_batches_tracked.add_(moved.to(self.num_batches_tracked.dtype))
 
 
 def _along(value: Tensor) -> Tensor:

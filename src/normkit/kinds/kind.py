@@ -26,7 +26,7 @@ MODULE_LINES = {
     "empty": "an empty batch passes through",
     "one": "one sample with one position passes in evaluation",
     "compile": "one torch.compile graph, no recompile on a new batch size",
-    "export": "torch.export gives the same numbers",
+    "export": "torch.export gives the same numbers and loads, in training too",
     "vmap": "torch.func.vmap and torch.func.grad work",
     "checkpoint": "activation checkpointing changes nothing",
     "gradients": "every parameter receives a gradient",

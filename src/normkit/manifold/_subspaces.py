@@ -184,13 +184,11 @@ def _angle_slope(cosine: Tensor, f: Tensor) -> Tensor:
     return torch.where(small, series, (cosine * f - 1) / torch.where(small, 1, 1 - cosine.square()))
 
 
-@torch.no_grad()
 def log(base: Tensor, points: Tensor) -> Tensor:
     """Return the tangent vectors (..., n, p) at ``base`` that lead to points."""
     return _beside(base, points @ _turn(_apply(base.mT, points)))
 
 
-@torch.no_grad()
 def mean_log(base: Tensor, points: Tensor) -> Tensor:
     """Return the mean of the tangent vectors that lead to points (N, ..., n, p)."""
     turned = _turn(_apply(base.mT, points))
@@ -202,7 +200,6 @@ def _beside(base: Tensor, x: Tensor) -> Tensor:
     return x - base @ (base.mT @ x)
 
 
-@torch.no_grad()
 def squared_distances(base: Tensor, points: Tensor) -> Tensor:
     """Return the squared distances of points from ``base``: the sums of the squares of the principal angles."""
     along = _apply(base.mT, points)
@@ -220,14 +217,12 @@ def _beyond_sine(square: Tensor) -> Tensor:
     return torch.where(small, series, torch.where(small, 0, square).sqrt().arccos().square() - m)
 
 
-@torch.no_grad()
 def exp(base: Tensor, tangent: Tensor) -> Tensor:
     """Return where a tangent vector at ``base`` leads to, made orthonormal anew."""
     q, r = torch.linalg.qr(onwards(base, tangent))
     return q * r.diagonal(0, -2, -1).sign().unsqueeze(-2)
 
 
-@torch.no_grad()
 def onwards(base: Tensor, tangent: Tensor) -> Tensor:
     """Return where a tangent vector at ``base`` leads to."""
     c, s, _ = _functions(tangent, EXPM)

@@ -117,7 +117,6 @@ class GyroBN(Running, Norm):
         self._follow(mean.detach(), var.detach())
         return mean, var
 
-    @torch.no_grad()
     def _follow(self, mean: Tensor, var: Tensor) -> None:
         if not recomputing():
             self.num_batches_tracked.add_(1)

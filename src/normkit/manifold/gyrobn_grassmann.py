@@ -109,7 +109,6 @@ class GyroBNGrassmann(Running, Norm):
             scaled = _subspaces.columns(factor * _subspaces.log0(centered), by)
             return _subspaces.rotate(accurate(self.bias), scaled, by).to(x.dtype)
 
-    @torch.no_grad()
     def _statistics(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance, of the batch or the running ones."""
         if not self.training:

@@ -152,7 +152,6 @@ class LieBN(DefiniteNorm):
         each = self.alpha * tangent.square().sum((-2, -1)) + self.beta * trace.square()
         return (self._mean(each) / (1 if self.metric == "LEM" else self.theta**2)).reshape(self.scale.shape)
 
-    @torch.no_grad()
     def _keep_moments(self, points: Tensor, mean: Tensor, var: Tensor) -> None:
         if self.metric != "AIM":
             self.move(statistics.sample_count(points, (0,)), running_mean=mean, running_var=var)

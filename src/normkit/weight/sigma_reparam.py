@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Parametrization
-from normkit.running import once, snapshot
+from normkit.running import moving, once, snapshot
 from normkit.statistics import accurate
 from normkit.weight._power import Triplet, iterate, unit
 from normkit.weight._shapes import matrix, shape_of
@@ -85,10 +85,10 @@ class SigmaReparam(Parametrization):
     def _find(self, raw: Tensor) -> Triplet:
         return iterate(matrix(raw), snapshot(self.u).to(raw.dtype))
 
-    @torch.no_grad()
     def _keep(self, triplet: Triplet) -> None:
-        self.u.copy_(triplet.right)
-        self.sigma.copy_(triplet.value.reshape(1))
+        with moving():
+            self.u.copy_(triplet.right)
+            self.sigma.copy_(triplet.value.detach().reshape(1))
 
     @torch.no_grad()
     def reset(self, raw: Tensor) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Parametrization
-from normkit.running import once, snapshot
+from normkit.running import moving, once, snapshot
 from normkit.statistics import accurate
 from normkit.weight._power import Triplet, iterate, unit, value
 from normkit.weight._shapes import axis_of, matrix, shape_of
@@ -140,11 +140,11 @@ class SpectralNorm(Parametrization):
     def _unit(self, x: Tensor) -> Tensor:
         return x / (torch.linalg.vector_norm(x) + self.eps)
 
-    @torch.no_grad()
     def _keep(self, triplet: Triplet) -> None:
-        self.u.copy_(triplet.left)
-        if self.variant == "torch":
-            self.v.copy_(triplet.right)
+        with moving():
+            self.u.copy_(triplet.left)
+            if self.variant == "torch":
+                self.v.copy_(triplet.right)
 
     @torch.no_grad()
     def reset(self, raw: Tensor) -> None:

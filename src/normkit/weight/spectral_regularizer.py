@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.running import once, snapshot
+from normkit.running import moving, once, snapshot
 from normkit.statistics import accurate
 from normkit.weight._penalty import Penalty
 from normkit.weight._power import Triplet, iterate, unit
@@ -86,7 +86,7 @@ class SpectralRegularizer(Penalty):
             return self._find(weight).value
         with once(self):
             triplet = self._find(weight)
-            with torch.no_grad():
+            with moving():
                 self.v.copy_(triplet.right)
         return triplet.value
 
