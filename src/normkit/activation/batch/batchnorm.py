@@ -55,7 +55,7 @@ class BatchNorm(Running, Norm, _BatchNorm):
         momentum: share of the NEW batch in the running moments; None averages all batches alike.
         affine: learn ``weight`` and ``bias``.
         bias: learn ``bias``; without effect when ``affine`` is off.
-        track_running_stats: keep running moments for evaluation.
+        track_running_stats: keep running moments for evaluation; switched off later, they rest in training.
         sync: join the moments over the processes of ``process_group``, as SyncBatchNorm does.
         process_group: the processes to join, default all.
         channels_last: the channels are the last axis of ``x``, not axis 1: tokens, as PatchTST has them.
@@ -121,7 +121,8 @@ class BatchNorm(Running, Norm, _BatchNorm):
             raise ValueError(f"BatchNorm: x of shape {tuple(x.shape)} has one value a channel; training needs more")
         known = self.training and type(x) is Tensor and not self.sync and not torch.compiler.is_compiling()
         count = x.numel() // self.num_features if known else None
-        step = None if count is None else self._plain_step(x, count, self.unbiased)
+        moves = self.training and self.track_running_stats
+        step = self._plain_step(x, count, self.unbiased) if moves and count is not None else None
         if step is not None:
             y = batch_norm_with_step(x, self.weight, self.bias, self.eps, step)
             self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
@@ -129,6 +130,6 @@ class BatchNorm(Running, Norm, _BatchNorm):
         y, moments = ops.batch_norm(
             x, self.weight, self.bias, eps=self.eps, sync=self.sync and self.training, group=self.process_group
         )
-        if self.training:
+        if moves:
             self.follow(moments, self.unbiased, count)
         return y
