@@ -314,3 +314,32 @@ def test_functional_gradient_and_jvp(name):
     direction = torch.ones_like(x)
     _, tangent = torch.func.jvp(loss, (x,), (direction,))
     subject.close(tangent, (want * direction).sum())
+
+
+@pytest.mark.parametrize("name", FLOATING)
+def test_functional_gradient_and_jvp_of_parameters(name):
+    """The gradient of training, which moves the buffers that are passed; the derivative in evaluation."""
+    module, inputs = build(name), tuple(draw(name))
+    trained, moved = subject.fresh(module), subject.state(module)
+
+    def loss(parameters, buffers, of=module):
+        returned = torch.func.functional_call(of, (parameters, buffers), inputs)
+        return sum((o.double() ** 2).sum() for o in outputs(returned))
+
+    learned = {key: value for key, value in trained.named_parameters() if value.requires_grad}
+    torch.manual_seed(0)
+    value = loss({}, {}, trained)
+    if not learned or not value.requires_grad:
+        pytest.skip("nothing is learned")
+    want = torch.autograd.grad(value, [*learned.values()], allow_unused=True, materialize_grads=True)
+    parameters = {key: value.detach() for key, value in learned.items()}
+    torch.manual_seed(0)
+    got = torch.func.grad(loss)(parameters, moved)
+    subject.close([*got.values()], [*want])
+    subject.close(moved, subject.state(trained))
+
+    module.eval()
+    slopes = torch.func.grad(loss)(parameters, subject.state(module))
+    ones = {key: torch.ones_like(value) for key, value in parameters.items()}
+    _, tangent = torch.func.jvp(lambda p: loss(p, subject.state(module)), (parameters,), (ones,))
+    subject.close(tangent, sum(slope.sum() for slope in slopes.values()))

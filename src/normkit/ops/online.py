@@ -233,10 +233,14 @@ def _control(grad, x, weight, bias, step: _Step, pulls, control: Control) -> tup
 
 class _ByFormula(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, bias, u, v, step, control):
+    def forward(x, weight, bias, u, v, step, control):
+        return channel.affine(_h(x, step), weight, bias)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, weight, bias, u, v, step, control = inputs
         ctx.save_for_backward(x, weight, bias, *step)
         ctx.about = (u, v), control
-        return channel.affine(_h(x, step), weight, bias)
 
     @staticmethod
     @once_differentiable

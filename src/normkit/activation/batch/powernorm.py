@@ -133,16 +133,20 @@ class PowerNorm(Running, Norm):
 
 class _PowerStep(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, bias, phi, batch_phi, ema_gz, norm):
-        z = x * (phi + norm.eps).rsqrt()
-        ctx.save_for_backward(z, weight, batch_phi)
-        ctx.ema_gz, ctx.norm, ctx.joined = ema_gz, norm, {"group": norm.process_group, "sync": norm.sync}
-        return z * weight + bias
+    def forward(x, weight, bias, phi, batch_phi, ema_gz, norm):
+        return x * (phi + norm.eps).rsqrt() * weight + bias
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, weight, _, phi, batch_phi, ctx.ema_gz, ctx.norm = inputs
+        ctx.save_for_backward(x, weight, phi, batch_phi)
+        ctx.joined = {"group": ctx.norm.process_group, "sync": ctx.norm.sync}
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        (z, weight, batch_phi), norm = ctx.saved_tensors, ctx.norm
+        (x, weight, phi, batch_phi), norm = ctx.saved_tensors, ctx.norm
+        z = x * (phi + norm.eps).rsqrt()
         tokens = tuple(range(grad.dim() - 1))
         projected = grad * weight - (1 - norm.alpha_bkw) * ctx.ema_gz * z
         moved = statistics.mean_over(projected * z, tokens, **ctx.joined)

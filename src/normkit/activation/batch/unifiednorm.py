@@ -158,18 +158,21 @@ def _geometric_mean(window: Tensor) -> Tensor:
 
 class _UnifiedStep(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, bias, buffer_gz, ema_gz, step, norm):
-        z = x * (step.v + norm.eps).rsqrt()
-        ctx.save_for_backward(z, weight, *step)
-        ctx.buffer_gz, ctx.ema_gz, ctx.norm = buffer_gz, ema_gz, norm
-        ctx.joined = {"group": norm.process_group, "sync": norm.sync}
-        return z * weight + bias
+    def forward(x, weight, bias, buffer_gz, ema_gz, step, norm):
+        return x * (step.v + norm.eps).rsqrt() * weight + bias
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, weight, _, ctx.buffer_gz, ctx.ema_gz, step, ctx.norm = inputs
+        ctx.save_for_backward(x, weight, *step)
+        ctx.joined = {"group": ctx.norm.process_group, "sync": ctx.norm.sync}
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        (z, weight, *rest), norm, ema, window = ctx.saved_tensors, ctx.norm, ctx.ema_gz, ctx.buffer_gz
+        (x, weight, *rest), norm, ema, window = ctx.saved_tensors, ctx.norm, ctx.ema_gz, ctx.buffer_gz
         step = _Step(*rest)
+        z = x * (step.v + norm.eps).rsqrt()
         tokens = tuple(range(grad.dim() - 1))
         g = grad * weight * step.ratio
         gz = statistics.mean_over(g * z, tokens, **ctx.joined).to(ema.dtype)

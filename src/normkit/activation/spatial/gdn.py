@@ -95,7 +95,8 @@ class GDN(Norm):
 
 
 def _square(raw: Tensor, bound: float) -> Tensor:
-    return _LowerBound.apply(raw, bound).square() - PEDESTAL
+    held = _LowerBound if torch.compiler.is_compiling() else _LowerBoundForward
+    return held.apply(raw, bound).square() - PEDESTAL
 
 
 class _LowerBound(torch.autograd.Function):
@@ -110,9 +111,20 @@ class _LowerBound(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         value, bound = inputs
-        ctx.save_for_backward(value >= bound)
+        free = value >= bound
+        ctx.save_for_backward(free)
+        ctx.save_for_forward(free)
 
     @staticmethod
     def backward(ctx, grad):
         (free,) = ctx.saved_tensors
         return grad * (free | (grad < 0)), None
+
+
+class _LowerBoundForward(_LowerBound):
+    """The same with the derivative in forward mode, with which torch compiles no function."""
+
+    @staticmethod
+    def jvp(ctx, tangent, _):
+        (free,) = ctx.saved_tensors
+        return tangent * free
