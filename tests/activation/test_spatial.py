@@ -81,6 +81,23 @@ def test_the_gate_of_ccnorm_does_not_learn(dtype):
     assert torch.equal(module(x), before)
 
 
+@pytest.mark.nightly  # its imports take seconds
+def test_gdn_of_tiny_images_is_compiled_for_all_sizes(monkeypatch):
+    """Up to its code in C++, which would take seconds."""
+    from torch._inductor.graph import GraphLowering
+
+    class Lowered(Exception): ...
+
+    def lowered(graph):
+        raise Lowered
+
+    monkeypatch.setattr(GraphLowering, "codegen", lowered)
+    monkeypatch.setattr("torch._inductor.config.fx_graph_cache", False)
+    monkeypatch.setattr("torch._functorch.config.enable_autograd_cache", False)
+    with pytest.raises(Exception, match="Lowered"):
+        torch.compile(nk.GDN(8), dynamic=True)(torch.randn(4, 8, 3, 2))
+
+
 def test_gdn_parametric_starts_as_gdn():
     x = rand(2, 4, 3, 5)
     torch.testing.assert_close(nk.create("gdn-parametric", 4, dtype=D)(x), nk.create("gdn", 4, dtype=D)(x))

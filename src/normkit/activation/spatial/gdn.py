@@ -83,8 +83,8 @@ class GDN(Norm):
         mix = _square(self.gamma.to(exact.dtype), PEDESTAL**0.5)
         part = part_of(self, energy)
         if part is None:
-            positions = energy.unsqueeze(-1).flatten(2).unsqueeze(-1)
-            d = F.conv2d(positions, mix[:, :, None, None], bias).to(exact.dtype).reshape(x.shape)
+            positions = energy.unsqueeze(-1).flatten(2)
+            d = F.conv1d(positions, mix[:, :, None], bias).to(exact.dtype).reshape(x.shape)
         else:
             bias, mix = part.with_gradients_of_all(self, beta=bias, gamma=mix)
             own = part.own(part.product(mix, part.local))
