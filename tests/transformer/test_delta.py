@@ -95,6 +95,17 @@ def test_a_model_with_a_cache_gives_the_numbers_of_the_full_pass(mixer):
 
 @pytest.mark.parametrize("mixer", MIXERS)
 @torch.no_grad()
+def test_a_text_without_tokens_passes_and_leaves_a_cache_as_it_is(mixer):
+    model = decoder(mixer)
+    assert model(TOKENS[:, :0]).shape == (2, 0, 17)
+    cache, parts = model.empty_cache(), []
+    for part in TOKENS.split([0, 2, 0, 19], 1):
+        parts.append(model(part, None, cache))
+    torch.testing.assert_close(torch.cat(parts, 1), model(TOKENS), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+@torch.no_grad()
 def test_padding_before_a_text_changes_nothing_with_a_cache_too(mixer):
     model = decoder(mixer)
     seen = torch.ones(2, 21, dtype=torch.bool)

@@ -200,7 +200,10 @@ class DeltaNet(nn.Module):
         before = z.new_zeros(*z.shape[:2], self.taps - 1) if memory is None else memory.tail
         z = torch.cat([before, z], -1)
         tail = z[..., z.shape[-1] - self.taps + 1 :]
-        z = F.silu(F.conv1d(z, self.convolution.weight.to(z.dtype), groups=z.shape[1])).mT
+        if x.shape[1]:
+            z = F.silu(F.conv1d(z, self.convolution.weight.to(z.dtype), groups=z.shape[1])).mT
+        else:  # fewer inputs than a convolution takes
+            z = z[..., :0].mT
         counts = (self.key_heads, self.key_heads, self.heads)
         q, k, v = (self._heads(part, heads) for part, heads in zip(z.split(self.sizes, -1), counts, strict=True))
         return q, k, v, tail
