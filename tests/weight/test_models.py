@@ -8,6 +8,8 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
 import normkit as nk
+from normkit import catalog
+from normkit.kinds import PARAMETRIZATION
 
 
 def model(seed=0):
@@ -82,6 +84,24 @@ def test_they_compose_and_are_saved_with_the_model():
     assert torch.equal(twin(X), net(X))
     with parametrize.cached():
         assert net[4].weight is net[4].weight
+
+
+@pytest.mark.parametrize("name", [card.name for card in catalog.members(PARAMETRIZATION)])
+def test_a_layer_that_starts_at_zero_stays_finite_and_is_left_where_it_has_no_direction(name):
+    net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 3))
+    nn.init.zeros_(net[2].weight)
+    nn.init.zeros_(net[4].weight[0].data)
+    left = nk.weight.apply(net, name).left
+    net(torch.ones(1, 8)).sum().backward()
+    assert all(p.grad.isfinite().all() for p in net.parameters())
+    vectors = {"weight-norm": ("4 of 4", "1 of 3"), "ngpt-weights": ("4 of 4", "1 of 3")}
+    if name in vectors:
+        why = [f"{which} vectors in weight have length 0, and so no direction" for which in vectors[name]]
+        assert left == {"2": why[0], "4": why[1]}
+    elif name in ("spectral-norm", "sigma-reparam", "normalize-and-project"):
+        assert left == {"2": "weight has length 0, and so no direction"}
+    else:
+        assert not left
 
 
 def test_a_tied_weight_is_left():
@@ -168,6 +188,14 @@ def test_weights_are_projected_after_every_step():
     projection.remove()
     optimizer.step()
     assert net[0].weight.norm().item() != pytest.approx(lengths[0], rel=1e-4)
+
+
+def test_a_weight_of_zeros_is_not_projected():
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+    nn.init.zeros_(net[0].weight)
+    projection = nk.weight.project(net, torch.optim.SGD(net.parameters(), lr=0.1), "normalize-and-project")
+    assert projection.table.left == {"0": "weight has length 0, and so no direction", "2": "the last layer"}
+    assert not net[0].weight.any()
 
 
 def test_ngpts_axes_are_told_by_a_function_and_a_model_may_project_itself():

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from normkit.statistics import full_precision
 
 Unit = Callable[[Tensor], Tensor]
+EPS = 1e-12  # floor of a vector's length
 
 
 class Triplet(NamedTuple):
@@ -21,7 +22,7 @@ class Triplet(NamedTuple):
     value: Tensor
 
 
-def unit(x: Tensor, eps: float = 1e-12) -> Tensor:
+def unit(x: Tensor, eps: float = EPS) -> Tensor:
     """Divide a vector by its length, or by ``eps`` if that is larger."""
     return F.normalize(x, dim=0, eps=eps)
 

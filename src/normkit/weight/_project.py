@@ -148,8 +148,10 @@ def _map(
     if isinstance(why, dict):
         try:
             result = choice.card.kind.create(choice.card, **why, device=value.device, dtype=value.dtype)
-            result.right_inverse(value.detach())
-            return result
+            why = result.refusal(value)
+            if not why:
+                result.right_inverse(value.detach())
+                return result
         except ValueError as error:
             why = str(error)
     if named_outright(where, name):

@@ -37,3 +37,12 @@ def matrix(weight: Tensor, dim: int = 0) -> Tensor:
 def rows(numbers: Tensor, like: Tensor) -> Tensor:
     """Lay one number a row (the first axis) so that it broadcasts over a weight, in the weight's type."""
     return numbers.to(like.dtype).view(-1, *[1] * (like.dim() - 1))
+
+
+def no_direction(lengths: Tensor, least: float = 0.0) -> str:
+    """Why a weight cannot be divided by these lengths, or an empty string: one is ``least`` or below."""
+    if not check.readable(lengths) or not (lengths <= least).any():
+        return ""
+    short = lengths[lengths <= least]
+    which = "weight has" if lengths.numel() == 1 else f"{len(short)} of {lengths.numel()} vectors in weight have"
+    return f"{which} length {float(short.max()):.3g}, and so no direction"

@@ -11,7 +11,7 @@ from normkit import check, ops
 from normkit.catalog import method
 from normkit.kinds import Parametrization
 from normkit.statistics import accurate
-from normkit.weight._shapes import axis_of, shape_of
+from normkit.weight._shapes import axis_of, no_direction, shape_of
 
 LENGTH = ops.Row(eps=0.0, eps_place="floor")
 NONE = "a vector of zeros has no direction"
@@ -63,6 +63,10 @@ class NGPTWeights(Parametrization):
         if self.dim == wide.dim() - 1:
             return ops.row_norm(wide, rule=LENGTH).to(raw.dtype)
         return (wide * (1 / torch.linalg.vector_norm(wide, dim=self.dim, keepdim=True))).to(raw.dtype)
+
+    def refusal(self, weight: Tensor) -> str:
+        """Why a weight cannot be taken over, or an empty string."""
+        return no_direction(torch.linalg.vector_norm(accurate(weight.detach()), dim=self.dim))
 
 
 def ngpt_project(weights: Mapping[Tensor, int]) -> None:

@@ -12,7 +12,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Parametrization
 from normkit.statistics import accurate
-from normkit.weight._shapes import shape_of
+from normkit.weight._shapes import no_direction, shape_of
 
 NONE = "a weight of zeros has no direction"
 
@@ -84,6 +84,10 @@ class NormalizeAndProject(Parametrization):
         """Let the length be that of ``raw``."""
         check.values(self, "raw", raw, self.shape, raw)
         self.norm.copy_(torch.linalg.vector_norm(accurate(raw)))
+
+    def refusal(self, weight: Tensor) -> str:
+        """Why a weight cannot be taken over, or an empty string."""
+        return no_direction(torch.linalg.vector_norm(accurate(weight.detach())))
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         """Take a weight over as the raw one, and its length as the one to keep."""

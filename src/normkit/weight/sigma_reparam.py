@@ -13,8 +13,8 @@ from normkit.catalog import method
 from normkit.kinds import Parametrization
 from normkit.running import moving, once, snapshot
 from normkit.statistics import accurate
-from normkit.weight._power import Triplet, iterate, unit
-from normkit.weight._shapes import matrix, shape_of
+from normkit.weight._power import EPS, Triplet, iterate, unit
+from normkit.weight._shapes import matrix, no_direction, shape_of
 
 CONSTANT = "the singular vectors, which depend on the weight too, carry no gradient"
 NONE = "a weight of zeros has no largest direction"
@@ -99,6 +99,10 @@ class SigmaReparam(Parametrization):
         self.sigma.copy_(values[:1])
         if self.gamma_init is None:
             self.gamma.copy_(values[:1])
+
+    def refusal(self, weight: Tensor) -> str:
+        """Why a weight cannot be taken over, or an empty string."""
+        return no_direction(torch.linalg.vector_norm(accurate(weight.detach())), EPS)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         """Take a weight over as the raw one, with its own largest singular value as gamma."""

@@ -16,7 +16,7 @@ from normkit.kinds import Parametrization
 from normkit.running import moving, once, snapshot
 from normkit.statistics import accurate
 from normkit.weight._power import Triplet, iterate, unit, value
-from normkit.weight._shapes import axis_of, matrix, shape_of
+from normkit.weight._shapes import axis_of, matrix, no_direction, shape_of
 
 FIRST = 15  # iterations with which torch begins
 CONSTANT = "the singular vectors, which depend on the weight too, carry no gradient"
@@ -152,6 +152,10 @@ class SpectralNorm(Parametrization):
         check.values(self, "raw", raw, self.shape, raw)
         if len(self.shape) > 1 and self.variant == "torch":
             self._keep(self._find(matrix(accurate(raw), self.dim), FIRST))
+
+    def refusal(self, weight: Tensor) -> str:
+        """Why a weight cannot be taken over, or an empty string."""
+        return no_direction(torch.linalg.vector_norm(accurate(weight.detach())), self.eps)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         """Take a weight over as the raw one, and begin at its singular vectors."""

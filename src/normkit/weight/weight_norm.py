@@ -11,6 +11,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Parametrization
 from normkit.statistics import accurate
+from normkit.weight._shapes import no_direction
 
 
 @method(
@@ -79,6 +80,10 @@ class WeightNorm(Parametrization):
         """Let ``g`` be the lengths of ``raw``, so that the weight is ``raw`` itself."""
         check.values(self, "raw", raw, self.shape, raw)
         self.g.copy_(self._lengths(accurate(raw)).flatten())
+
+    def refusal(self, weight: Tensor) -> str:
+        """Why a weight cannot be taken over, or an empty string."""
+        return no_direction(self._lengths(accurate(weight.detach())))
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         """Take a weight over as the raw one; what ``torch.nn.utils.parametrize`` calls at an assignment."""
