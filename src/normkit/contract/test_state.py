@@ -13,6 +13,7 @@ from normkit.contract import subject
 from normkit.contract.subject import METHODS, build, draw, outputs
 from normkit.contract.values import over
 from normkit.kinds.kind import example
+from normkit.kinds.start import own_parts
 
 
 def exempted(name, line, known):
@@ -61,6 +62,27 @@ def test_meta_device_then_to_empty(name):
     ghost.load_state_dict(module.state_dict())
     inputs = draw(name)
     subject.close(outputs(ghost.eval()(*inputs)), outputs(module(*inputs)), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_reset_parameters_starts_each_part_anew(name):
+    """No value is left as it was, and those that do not come by chance are a new module's."""
+    made, *new = (nk.card(name).small().double() for _ in range(3))
+    for value in tensors(made).values():
+        value.fill_(77)
+    for part in made.modules():
+        if hasattr(part, "reset_parameters"):
+            part.reset_parameters()
+    assert not [n for n, value in tensors(made).items() if (value == 77).any()]
+    for path, _ in own_parts(made):
+        again, first, second = (tensors(module.get_submodule(path), recurse=False) for module in (made, *new))
+        constant = [n for n in first if torch.equal(first[n], second[n])]
+        subject.close([again[n] for n in constant], [first[n] for n in constant], rtol=0, atol=0)
+
+
+def tensors(module, recurse=True):
+    held = [*module.named_parameters(recurse=recurse), *module.named_buffers(recurse=recurse)]
+    return {name: value.detach() for name, value in held}
 
 
 @pytest.mark.line("meta")

@@ -23,6 +23,7 @@ from normkit.kinds.kind import (
     Kind,
     Subject,
 )
+from normkit.kinds.start import start_anew
 
 if TYPE_CHECKING:
     from normkit.catalog import Card
@@ -112,6 +113,17 @@ class Method(nn.Module):
         """The number that an attribute holds by now: eps and momentum may be set."""
         now = getattr(self, key, value)
         return now if type(now) is type(value) is float else value
+
+    def reset_parameters(self) -> None:
+        """Start its own parameters and buffers anew, as torch's modules do; modules in it have this method themselves.
+
+        Such a module begins as its own class does: a first value that this one gave it, such as zeros, is not kept.
+        """
+        torchs = getattr(super(), "reset_parameters", None)  # a subclass may also be one of torch's norms
+        if torchs is None:
+            start_anew(self)
+        else:
+            torchs()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take a pickle of when the width had another name."""

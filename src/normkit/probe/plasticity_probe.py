@@ -13,6 +13,8 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from normkit import check
 from normkit.catalog import method
+from normkit.kinds import Method
+from normkit.kinds.start import own_parts
 from normkit.statistics import accurate
 
 SGD = functools.partial(torch.optim.SGD, lr=0.05)
@@ -148,11 +150,13 @@ def _fresh(model: nn.Module, generator: torch.Generator) -> nn.Module:
     seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
     with torch.random.fork_rng():
         torch.manual_seed(seed)
+        started: set[int] = set()
         for name, part in own.named_modules():
             reset = getattr(part, "reset_parameters", None) or getattr(part, "_reset_parameters", None)
             if reset is not None:
                 reset()
-            elif next(part.parameters(recurse=False), None) is not None:
+                started |= {id(inner) for _, inner in own_parts(part)} if isinstance(part, Method) else set()
+            elif id(part) not in started and next(part.parameters(recurse=False), None) is not None:
                 raise TypeError(f"plasticity: {name or 'model'} ({type(part).__name__}) has no reset_parameters")
     return own
 

@@ -13,7 +13,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.residual.laurel import SANDWICH, STEEP, Augmented
 from normkit.residual.stream import SUBLAYERS, Block
-from normkit.residual.streams import Several, small_normal
+from normkit.residual.streams import SMALL, Several, small_normal
 from normkit.residual.wiring import ONE, At, Connection, NormMaker, Own, Part, Wiring
 from normkit.statistics import accurate, full_precision, root
 
@@ -26,12 +26,20 @@ def rescaled(y: Tensor, like: Tensor) -> Tensor:
     return (accurate(y) * (size * accurate(y).square().mean(-1, keepdim=True).clamp(min=LEAST).rsqrt())).to(y.dtype)
 
 
-class Expansion(nn.Module):
-    """The streams that a model begins with: its embedding, and maps of it that have its size."""
+class Maps(nn.Module):
+    """A map for each stream but the first."""
 
     def __init__(self, dim: int, streams: int):
         super().__init__()
         self.weight = small_normal(streams - 1, dim, dim)
+
+    def reset_parameters(self) -> None:
+        """Draw the maps anew."""
+        nn.init.normal_(self.weight, std=SMALL)
+
+
+class Expansion(Maps):
+    """The streams that a model begins with: its embedding, and maps of it that have its size."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the streams (..., n, dim) of the embedding (..., dim)."""
@@ -40,12 +48,8 @@ class Expansion(nn.Module):
         return torch.cat([first, rescaled(others, first)], -2)
 
 
-class Collapse(nn.Module):
+class Collapse(Maps):
     """The mean of the first stream and of maps of the others that have its size."""
-
-    def __init__(self, dim: int, streams: int):
-        super().__init__()
-        self.weight = small_normal(streams - 1, dim, dim)
 
     def forward(self, streams: Tensor) -> Tensor:
         """Return one vector (..., dim) of the streams (..., n, dim)."""

@@ -132,6 +132,9 @@ def favour(number: int, streams: int, value: float, others: float) -> Tensor:
     return start
 
 
+SMALL = 0.02
+
+
 def small_normal(*shape: int) -> nn.Parameter:
     """Return a matrix that starts normal, with a deviation of 0.02."""
-    return nn.Parameter(torch.empty(shape).normal_(std=0.02))
+    return nn.Parameter(torch.empty(shape).normal_(std=SMALL))

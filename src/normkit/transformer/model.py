@@ -362,6 +362,11 @@ class Decoder(Transformer):
         self.logit_scale = nn.Parameter(stored) if self.layer(0).on_a_sphere else None
         self.normalize_weights()
 
+    def reset_parameters(self) -> None:
+        """Start its own ``logit_scale`` anew; layers, embedding and head start theirs."""
+        if self.logit_scale is not None:
+            nn.init.constant_(self.logit_scale, self.base_scale)
+
     def forward(
         self,
         inputs: Tensor,
