@@ -181,14 +181,14 @@ def flags(owner: object, name: str, tensor: Any, sizes: Sequence[int | None], li
 def index(owner: object, name: str, tensor: Any, sizes: Sequence[int | None], below: int | None, like: Tensor) -> None:
     """Require an int64 tensor of exactly these ``sizes`` with entries in [0, below), or of any size with None.
 
-    The entries are read only in eager mode: under a compiler the look-up itself reports an index out of range.
+    The entries are read only in eager mode: under a compiler or a transform the look-up reports one out of range.
     """
     shape(owner, name, tensor, sizes, like)
     if tensor.dtype is not torch.int64:
         raise TypeError(f"{whose(owner)}: {name} must be an int64 tensor, not {tensor.dtype}")
-    if torch.compiler.is_compiling() or tensor.numel() == 0 or type(tensor) is not Tensor or tensor.is_meta:
+    if tensor.numel() == 0 or type(tensor) is not Tensor or not readable(tensor):
         return
-    low, high = int(tensor.min()), int(tensor.max())
+    low, high = torch.stack(tensor.aminmax()).tolist()  # one wait for a GPU, not two
     if low < 0 or (below is not None and high >= below):
         where = "not be negative" if below is None else f"lie in 0 .. {below - 1}"
         raise ValueError(f"{whose(owner)}: {name} must {where}, but goes from {low} to {high}")

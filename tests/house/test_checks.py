@@ -7,8 +7,9 @@ import re
 import pytest
 import torch
 
+import normkit as nk
 from normkit import check
-from normkit.contract.subject import METHODS, build, draw
+from normkit.contract.subject import FLOATING, METHODS, build, draw, outputs
 
 SOURCE = pathlib.Path(check.__file__).parent
 OWNERS = {"self", "owner", "NAME", "type(self).__name__"}
@@ -106,6 +107,40 @@ def calls_of_checks():
                 if called.startswith("check.") or called in names:
                     owner, *others = map(ast.unparse, node.args)
                     yield f"{path.relative_to(SOURCE)}:{node.lineno}", owner, others
+
+
+WITH_NUMBERS = [name for name in FLOATING if any(i.dtype is torch.int64 for i in draw(name))]
+
+
+@pytest.mark.parametrize("name", WITH_NUMBERS)
+def test_labels_and_tokens_may_be_mapped_over_beside_what_they_belong_to(name):
+    module = build(name, train=False)
+    pairs = [draw(name, seed=seed) for seed in (0, 1)]
+    torch.manual_seed(0)
+    mapped = outputs(torch.func.vmap(module, randomness="same")(*map(torch.stack, zip(*pairs, strict=True))))
+    for at, inputs in enumerate(pairs):
+        torch.manual_seed(0)
+        for whole, want in zip(mapped, outputs(module(*inputs)), strict=True):
+            torch.testing.assert_close(whole[at], want)
+
+
+def test_gradients_of_each_sample_of_tokens_are_those_of_a_loop():
+    model = nk.Decoder(vocab=9, dim=8, depth=1, heads=2)
+    parameters, tokens = {name: p.detach() for name, p in model.named_parameters()}, torch.randint(9, (3, 5))
+
+    def loss(parameters, tokens):
+        return torch.func.functional_call(model, parameters, (tokens[None],)).logsumexp(-1).mean()
+
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, tokens)
+    for at, row in enumerate(tokens):
+        want = torch.autograd.grad(loss(dict(model.named_parameters()), row), list(model.parameters()))
+        torch.testing.assert_close([gradient[at] for gradient in each.values()], list(want))
+
+
+@pytest.mark.parametrize("numbers, message", [([0, 4], "from 0 to 4"), ([-1, 2], "from -1 to 2")])
+def test_an_index_out_of_range_is_named_with_both_ends(numbers, message):
+    with pytest.raises(ValueError, match=rf"^Here: tokens must lie in 0 .. 3, but goes {message}$"):
+        check.index("Here", "tokens", torch.tensor(numbers), (2,), 4, torch.ones(1))
 
 
 def test_an_error_begins_with_whose_argument_it_is_and_then_names_the_argument():

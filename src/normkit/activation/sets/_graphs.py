@@ -16,15 +16,15 @@ class PerGraph(Norm):
     def _members(self, x: Tensor, batch: Tensor | None) -> tuple[Tensor, int]:
         """Return the number of each node's graph, and how many numbers there is room for.
 
-        Under a compiler, and of shapes alone, as many as nodes, which are enough where every number has one, since no
-        shape may depend on what the numbers are.
+        Under a compiler or a transform, and of shapes alone, as many as nodes, which are enough where every number has
+        one, since no shape may depend on what the numbers are.
         """
         check.floating(self, x)
         check.shape(self, "x", x, (None, None))
         if batch is None:
             return torch.zeros(x.shape[0], dtype=torch.int64, device=x.device), 1
         check.index(self, "batch", batch, x.shape[:1], None, x)
-        if torch.compiler.is_compiling() or batch.is_meta or not x.shape[0]:
+        if not check.readable(batch) or not x.shape[0]:
             return batch, max(x.shape[0], 1)
         return batch, int(batch.max()) + 1
 
