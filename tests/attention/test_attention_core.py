@@ -171,3 +171,14 @@ def test_a_core_of_ones_own_goes_into_a_decoder_with_windows_caches_and_another_
     assert both(tokens, tokens[:, :3]).shape == (2, 3, 7)
     with pytest.raises(ValueError, match=r"those that do: .*toy-mean"):
         nk.Decoder(vocab=7, dim=8, depth=1, heads=2, core="lightning", window=3)
+
+
+@pytest.mark.parametrize("name", ["low-rank-attention", "adversarial-attention"])
+def test_texts_of_which_some_or_all_tokens_are_hidden_have_their_numbers_under_float16_autocast(name):
+    torch.manual_seed(0)
+    module, x, mask = nk.card(name).small(8), torch.randn(3, 5, 8), torch.ones(3, 5, dtype=torch.bool)
+    mask[0], mask[1, 3:] = False, False
+    want = module(x, mask)
+    with torch.autocast("cpu", torch.float16):
+        got = module(x, mask)
+    torch.testing.assert_close(got, want, rtol=0.01, atol=0.002)

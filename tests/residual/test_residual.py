@@ -10,7 +10,7 @@ from torch import nn
 import normkit as nk
 from normkit import catalog
 from normkit.residual.stream import SUBLAYERS, WholeLayer, placements
-from normkit.residual.wiring import ONE, Branch, Wiring
+from normkit.residual.wiring import ONE, Branch, Wiring, unit
 from processes import mesh_of, over_processes
 
 DOUBLE = torch.float64
@@ -463,3 +463,26 @@ def test_widenet_passes_share_sublayers_but_not_norms():
         want = want + feedforward(f(want))
     torch.testing.assert_close(module(x), want)
     assert sum(p.numel() for p in module.parameters()) == 2 * 20 + 4 * 8
+
+
+def test_padding_under_float16_autocast_gives_ngpt_the_gradients_of_float32():
+    torch.manual_seed(0)
+    model = nk.Decoder(vocab=50, dim=32, depth=1, heads=4, placement="ngpt")
+    tokens, mask = torch.randint(50, (2, 5)), torch.ones(2, 5, dtype=torch.bool)
+    mask[0, :2] = False  # the first two positions see no key
+
+    def gradient(enabled):
+        with torch.autocast("cpu", torch.float16, enabled=enabled):
+            loss = model(tokens, mask).float().logsumexp(-1).mean()
+        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
+
+    want = gradient(False)
+    assert (gradient(True) - want).norm() < 0.01 * want.norm()
+
+
+def test_a_vector_of_zeros_has_no_direction_and_so_no_gradient():
+    x = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
+    y = unit(x)
+    y[:, 0].sum().backward()
+    assert y.tolist() == [[0.6000000238418579, 0.800000011920929], [0, 0]]
+    torch.testing.assert_close(x.grad, torch.tensor([[0.128, -0.096], [0.0, 0.0]]))

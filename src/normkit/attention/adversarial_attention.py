@@ -75,7 +75,8 @@ class AdversarialAttention(Method):
         """The scores (N, T) of all tokens, before the softmax."""
         check.values(self, "hidden", hidden, (None, None, self.dim), hidden)
         check.mask(self, "mask", mask, hidden.shape[:2], hidden)
-        return self.score(torch.tanh(self.hidden(accurate(hidden)))).squeeze(-1)
+        scores = self.score(torch.tanh(self.hidden(accurate(hidden))))
+        return accurate(scores.squeeze(-1))  # of half precision under autocast
 
 
 def _masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:

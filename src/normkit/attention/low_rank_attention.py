@@ -93,7 +93,8 @@ class LowRankAttention(Method):
         context, token = self.context.to(x.dtype), self.token.to(x.dtype)
         count = x.shape[1] if mask is None else mask.sum(1, keepdim=True).to(x.dtype).clamp(min=1e-9)
         mean = x.sum(1) / count
-        scores = ACTIVATIONS[self.activation]((mean @ context).unsqueeze(1) * (x @ token)).mT
+        products = accurate((mean @ context).unsqueeze(1) * (x @ token))  # of half precision under autocast
+        scores = ACTIVATIONS[self.activation](products).mT
         length = root(scores.square().sum(1, keepdim=True))
         scores = scores / torch.where(length > 0, length, 1)
         hidden = scores if mask is None else scores.masked_fill(~mask.unsqueeze(1), HIDDEN)

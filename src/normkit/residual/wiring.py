@@ -280,8 +280,14 @@ class Branch(Connection):
 
 
 def unit(x: Tensor) -> Tensor:
-    """Divide by the length over the last axis; a vector of zeros stays one."""
-    return ops.row_norm(x, rule=UNIT)
+    """Divide by the length over the last axis; a vector of zeros stays one, and gets no gradient.
+
+    That of the division there, 1 / eps, is infinite in float16, where an attention that sees no key gives zeros.
+    """
+    y = ops.row_norm(x, rule=UNIT)
+    if not torch.is_grad_enabled():
+        return y
+    return y.masked_fill(torch.linalg.vector_norm(y.detach(), dim=-1, keepdim=True) == 0, 0)
 
 
 def on_the_sphere(rate: Tensor, x: Tensor, y: Tensor) -> Tensor:
