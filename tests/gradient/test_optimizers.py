@@ -328,8 +328,22 @@ def test_a_base_gives_groups_what_it_gives_its_own(base):
 
 
 def test_a_base_that_has_no_name_is_refused_by_name():
-    with pytest.raises(ValueError, match="base"):
+    with pytest.raises(ValueError, match=r"^AGC: base must be one of .*'adamw', 'agc', .*'sgd', .*'swan'"):
         nk.AGC([learned(4)], lr=0.1, base=["sgd"])
+
+
+@pytest.mark.parametrize("name, setting", [("agc", {"eps": 1.0}), ("relevance-decay", {"alpha": 1e-3, "gamma": 1.0})])
+@pytest.mark.parametrize("base", ["sgd", "adamw", "rmsprop"])
+def test_a_setting_in_a_group_is_that_of_an_argument_whatever_the_base_calls_so(name, setting, base):
+    params = [nn.Parameter(drawn(4, 3) * 1e-2) for _ in range(3)]
+    first = nk.create(name, [params[0]], base=base, lr=0.1, **setting)
+    grouped = nk.create(name, [{"params": [params[1]], **setting}], base=base, lr=0.1)
+    copied = nk.create(name, [{**grouped.param_groups[0], "params": [params[2]]}], base=base, lr=0.1)
+    for p, optimizer in zip(params, (first, grouped, copied), strict=True):
+        p.grad = drawn(4, 3, seed=1)
+        optimizer.step()
+    assert torch.equal(params[1], params[0])
+    assert torch.equal(params[2], params[0])
 
 
 def test_the_parameter_is_named_whose_gradient_is_not_finite():

@@ -153,3 +153,28 @@ def test_a_base_reads_an_older_state_its_own_way():
     new.load_state_dict(state)
     take_steps([old, new], [before, params], 2, 2)
     assert all(map(torch.equal, params, before))
+
+
+LATER = {
+    "sinkgd": {"num_iters": 2},
+    "stable-spam": {"total_T": 9, "gamma1": 0.5, "gamma2": 0.7, "gamma3": 0.8, "eta_min": 0.3, "update_proj_gap": 4},
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+@pytest.mark.parametrize("around", [{}, {"clipping": 1e9}], ids=["alone", "in agc"])
+def test_a_resumed_run_has_the_settings_of_its_file_which_older_ones_leave_to_the_optimizer(name, around):
+    build = nk.card(name).entry if not around else lambda ps, **own: nk.AGC(ps, base=name, **around, **own)
+    before, *after = (parameters() for _ in range(3))
+    old = build(before, lr=0.1, **LATER[name])
+    take_steps([old], [before], 0, 3)
+    file, older = (copy.deepcopy(old.state_dict()) for _ in range(2))
+    older["param_groups"] = [{k: v for k, v in g.items() if k not in LATER[name]} for g in older["param_groups"]]
+    resumed = build(after[0], lr=0.1), build(after[1], lr=0.1, **LATER[name])
+    for optimizer, params, state in zip(resumed, after, (file, older), strict=True):
+        for p, q in zip(params, before, strict=True):
+            p.data.copy_(q)
+        optimizer.load_state_dict(state)
+    take_steps([old, *resumed], [before, *after], 3, 3)
+    for params in after:
+        assert all(map(torch.equal, params, before))

@@ -400,6 +400,16 @@ def test_what_is_no_number_is_named(name):
 
 
 @pytest.mark.parametrize("name", METHODS)
+def test_a_group_heeds_a_setting_or_refuses_it(name):
+    card = nk.card(name)
+    made = card.small()
+    for argument, known in card.signature.parameters.items():
+        if type(known.default) in (int, float) or argument not in {"params", *made.defaults}:
+            with pytest.raises((TypeError, ValueError), match=rf"^(?!{argument}:).*\b{argument}\b"):
+                made.add_param_group({"params": torch.nn.Parameter(torch.ones(4, 3)), argument: "nonesuch"})
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_a_step_calls_its_closure_and_schedulers_work(name):
     card = nk.card(name)
     subject = card.kind.subject(card)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -33,7 +33,11 @@ def base_named(owner: object, name: Any, argument: str = "base") -> Base:
     lower = name.lower() if isinstance(name, str) else name
     if isinstance(lower, str) and lower in known and lower not in catalog.methods():
         return known[lower]
-    return catalog.choose(owner, argument, lower, OPTIMIZER).card.entry
+    try:
+        return catalog.choose(owner, argument, lower, OPTIMIZER).card.entry
+    except ValueError:
+        own = {card.name for card in catalog.members(OPTIMIZER)}
+    return check.choice(owner, argument, name, sorted(own | known.keys()))
 
 
 class Based(Optimizer):
@@ -45,7 +49,8 @@ class Based(Optimizer):
 
     apart: Mapping[str, Any] = MappingProxyType({})  # the base's arguments that are no settings of its groups
     beside: frozenset[str] = frozenset()  # what is kept of a parameter that is no state of the base
-    later = frozenset({"amsgrad", "capturable", "decoupled_weight_decay", "fused"})  # which torch's bases fill in, too
+    # arguments of the method that a base may have, too, and what groups call them
+    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def __init__(self, params: Groups, base: str, own: dict[str, Any], options: dict[str, Any]):
         self.base = base
@@ -69,9 +74,12 @@ class Based(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group with the settings that the base gives it."""
-        base = self._build_base()
-        params = listed(param_group["params"])
-        base.add_param_group({**param_group, "params": tensors(params)})
+        group = dict(param_group)
+        for name, own in self.renamed.items():
+            if name in group and own not in group:
+                group[own] = group.pop(name)
+        base, params = self._build_base(), listed(group["params"])
+        base.add_param_group({**group, "params": tensors(params)})
         super().add_param_group({**base.param_groups[-1], "params": params})
 
     def __getstate__(self) -> dict:
@@ -90,6 +98,12 @@ class Based(Optimizer):
         for p, own in state["state"].items():
             own |= base.state[p]
         return {"state": state["state"], "param_groups": base.param_groups}
+
+    @property
+    def later(self) -> frozenset[str]:  # type: ignore[override]
+        """What older groups lack: settings that torch's bases fill in, and those of the base."""
+        filled_in = {"amsgrad", "capturable", "decoupled_weight_decay", "fused"}
+        return getattr(self.inner(), "later", frozenset()) | filled_in
 
     @property
     def exact(self) -> frozenset[str]:  # type: ignore[override]

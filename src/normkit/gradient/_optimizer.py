@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -58,6 +59,10 @@ class Optimizer(torch.optim.Optimizer):
         for p in tensors(group["params"]):
             if not isinstance(p, Tensor):
                 raise TypeError(f"{type(self).__name__}: params must be tensors, not {type(p).__name__}")
+        whole = inspect.signature(type(self).__init__).parameters.keys() - self.defaults.keys() - {"params"}
+        if whole & group.keys():
+            names = ", ".join(sorted(whole & group.keys()))
+            raise ValueError(f"{type(self).__name__}: a group of params has {names}, which all groups must share")
         self.check({**self.defaults, **group})
         super().add_param_group(group)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -52,6 +53,8 @@ class AGC(Based):
     High-Performance Large-Scale Image Recognition Without Normalization (Brock et al., 2021), arXiv 2102.06171. Differs
     from the authors' code in: ``nesterov=False`` turns it off.
     """
+
+    renamed = MappingProxyType({"eps": "clipping_eps"})
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -49,6 +50,8 @@ class RelevanceDecay(Based):
     Regularization-based Pruning of Irrelevant Weights (Bonetta, Ribero, Cancelliere, 2022), arXiv 2204.04977.
     """
 
+    renamed = MappingProxyType({"alpha": "relevance_alpha"})
+
     def __init__(
         self,
         params: Groups,
@@ -63,13 +66,6 @@ class RelevanceDecay(Based):
     ):
         own = {"gamma": gamma, "relevance_alpha": alpha, "decay_steps": decay_steps, "steps": 0, "maximize": maximize}
         super().__init__(params, base, own, {"lr": lr, "maximize": maximize, **base_options})
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group, whose ``alpha`` is the method's unless the base has one."""
-        group = dict(param_group)
-        if "alpha" in group and "alpha" not in self.defaults:
-            group["relevance_alpha"] = group.pop("alpha")
-        super().add_param_group(group)
 
     def complete(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         """Return a group that is loaded; in older ones alpha was under a name that some bases have as well."""

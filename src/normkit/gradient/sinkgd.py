@@ -61,6 +61,7 @@ class SinkGD(MatrixOptimizer):
     """
 
     state_names = MOMENTS
+    later = frozenset({"num_iters"})
 
     def __init__(
         self,
@@ -78,16 +79,12 @@ class SinkGD(MatrixOptimizer):
         maximize: bool = False,
         foreach: bool | None = None,
     ):
-        options = settings(locals())
-        self.num_iters = check.size(self, "num_iters", options.pop("num_iters"), least=0, most=1000)
-        super().__init__(**options)
-
-    def __getstate__(self) -> dict:
-        return {**super().__getstate__(), "num_iters": self.num_iters}
+        super().__init__(**settings(locals()))
 
     def check(self, group: dict) -> None:
         """Require sound settings of a group."""
         super().check(group)
+        check.size(self, "num_iters", group["num_iters"], least=0, most=1000)
         check.number(self, "scale", group["scale"], 0.0)
 
     def is_matrix(self, p: Tensor, group: dict) -> bool:
@@ -96,13 +93,15 @@ class SinkGD(MatrixOptimizer):
 
     def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move matrices."""
-        updates = list(map(self.balanced, grads)) if is_sharded(grads) else self.directions(grads, self.balanced, group)
+        work = lambda x: balanced(x, group["num_iters"])  # noqa: E731
+        updates = list(map(work, grads)) if is_sharded(grads) else self.directions(grads, work, group)
         step(params, updates, [group["lr"] * group["scale"]] * len(params), group)
 
-    def balanced(self, x: Tensor) -> Tensor:
-        """Make the rows and columns of matrices (..., rows, columns) equally long in turn."""
-        x = x.clone() if self.num_iters else x
-        for _ in range(self.num_iters):
-            for axis in (-1, -2):
-                x.mul_(math.sqrt(x.shape[axis]) / reduce(x.norm(dim=axis, keepdim=True)).clamp(min=FLOOR))
-        return x
+
+def balanced(x: Tensor, rounds: int) -> Tensor:
+    """Make the rows and columns of matrices (..., rows, columns) equally long in turn."""
+    x = x.clone() if rounds else x
+    for _ in range(rounds):
+        for axis in (-1, -2):
+            x.mul_(math.sqrt(x.shape[axis]) / reduce(x.norm(dim=axis, keepdim=True)).clamp(min=FLOOR))
+    return x

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import MOMENTS, Groups, Optimizer, adam, entrywise, keep
+from normkit.gradient._optimizer import MOMENTS, Groups, Optimizer, adam, entrywise, keep, settings
 from normkit.gradient._sharded import is_sharded, largest_size, whole
 from normkit.statistics import accurate
 
@@ -63,6 +63,7 @@ class StableSPAM(Optimizer):
 
     state_names = MOMENTS | {"max_exp_avg_sq", *MEANS}
     exact = MEANS
+    later = frozenset({"gamma1", "gamma2", "gamma3", "total_T", "eta_min", "update_proj_gap"})
 
     def __init__(
         self,
@@ -82,29 +83,19 @@ class StableSPAM(Optimizer):
         maximize: bool = False,
         foreach: bool | None = None,
     ):
-        for name, value in (("gamma1", gamma1), ("gamma2", gamma2), ("gamma3", gamma3)):
-            least = -1.0 if name == "gamma1" else 0.0
+        super().__init__(**settings(locals()), total_steps=0)
+
+    def check(self, group: dict) -> None:
+        """Require sound settings of a group."""
+        super().check(group)
+        for name in ("gamma1", "gamma2", "gamma3"):
+            value, least = group[name], -1.0 if name == "gamma1" else 0.0
             if check.number(self, name, value, least) >= 1 or -1 < value < 0:
                 raise ValueError(f"{type(self).__name__}: {name} must lie in [0, 1), not {value}")
-        self.gammas = (betas[0] if gamma1 == -1 else gamma1, gamma2, gamma3)
-        self.total_T = None if total_T is None else check.size(self, "total_T", total_T)
-        self.eta_min = check.number(self, "eta_min", eta_min, 0.0, 1.0)
-        self.update_proj_gap = check.size(self, "update_proj_gap", update_proj_gap, least=0)
-        super().__init__(
-            params,
-            lr=lr,
-            betas=betas,
-            eps=eps,
-            weight_decay=weight_decay,
-            amsgrad=amsgrad,
-            total_steps=0,
-            maximize=maximize,
-            foreach=foreach,
-        )
-
-    def __getstate__(self) -> dict:
-        own = ("gammas", "total_T", "eta_min", "update_proj_gap")
-        return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
+        if group["total_T"] is not None:
+            check.size(self, "total_T", group["total_T"])
+        check.number(self, "eta_min", group["eta_min"], 0.0, 1.0)
+        check.size(self, "update_proj_gap", group["update_proj_gap"], least=0)
 
     def add_param_group(self, param_group: dict) -> None:
         """Add a group, which joins the count of steps."""
@@ -116,18 +107,12 @@ class StableSPAM(Optimizer):
         for _, group in work:
             group["total_steps"] += 1
 
-    def share(self, done: int) -> float:
-        """The part of gamma1 and of the first beta that the cosine leaves."""
-        if self.total_T is None:
-            return 1.0
-        return self.eta_min + (1 - self.eta_min) * (1 + math.cos(math.pi * done / (self.total_T + 1))) / 2
-
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group."""
-        share = self.share(group["total_steps"])
-        anew = self.update_proj_gap != 0 and group["total_steps"] % self.update_proj_gap == 0
+        share, gap = cosine_share(group), group["update_proj_gap"]
+        anew = gap != 0 and group["total_steps"] % gap == 0
         keep(params, states, "step", "exp_avg", "exp_avg_sq")
-        marks = [self.measured(g, state, share, group["eps"]) for g, state in zip(grads, states, strict=True)]
+        marks = [measured(g, state, share, group) for g, state in zip(grads, states, strict=True)]
         if anew:
             for state in states:
                 state["step"].zero_()
@@ -138,20 +123,29 @@ class StableSPAM(Optimizer):
             for state in states:
                 state["exp_avg"].zero_(), state["exp_avg_sq"].zero_()
 
-    def measured(self, g: Tensor, state: dict, share: float, eps: float) -> Mark:
-        """Move the means of a gradient, and return what takes its spikes off and gives it the length of its past."""
-        gamma1, gamma2, gamma3 = self.gammas
-        for name in ("m_norm_t", "v_norm_t", "m_max_t"):
-            state.setdefault(name, torch.zeros((), dtype=accurate(g.new_empty(0)).dtype, device=g.device))
-        step, rate = int(state["step"]) + 1, gamma1 * share
-        most = accurate(largest_size(g))
-        ceiling = move(state["m_max_t"], most, gamma3) / (1 - gamma3**step)
-        spiky = not g.is_cpu or bool(most > ceiling)  # elsewhere it costs less not to ask
-        clip = (ceiling, ceiling / most) if spiky else None
-        length = accurate(length_without_spikes(g, clip))
-        mean = move(state["m_norm_t"], length, rate) / (1 - rate**step)
-        square = move(state["v_norm_t"], length.square(), gamma2) / (1 - gamma2**step)
-        return clip, torch.where(length > 0, mean / (square.sqrt() + eps) / length, 1.0)
+
+def cosine_share(group: dict) -> float:
+    """The part of gamma1 and of the first beta that the cosine leaves."""
+    if group["total_T"] is None:
+        return 1.0
+    least, turn = group["eta_min"], math.pi * group["total_steps"] / (group["total_T"] + 1)
+    return least + (1 - least) * (1 + math.cos(turn)) / 2
+
+
+def measured(g: Tensor, state: dict, share: float, group: dict) -> Mark:
+    """Move the means of a gradient, and return what takes its spikes off and gives it the length of its past."""
+    gamma1, gamma2, gamma3 = (group[name] for name in ("gamma1", "gamma2", "gamma3"))
+    for name in ("m_norm_t", "v_norm_t", "m_max_t"):
+        state.setdefault(name, torch.zeros((), dtype=accurate(g.new_empty(0)).dtype, device=g.device))
+    step, rate = int(state["step"]) + 1, (group["betas"][0] if gamma1 == -1 else gamma1) * share
+    most = accurate(largest_size(g))
+    ceiling = move(state["m_max_t"], most, gamma3) / (1 - gamma3**step)
+    spiky = not g.is_cpu or bool(most > ceiling)  # elsewhere it costs less not to ask
+    clip = (ceiling, ceiling / most) if spiky else None
+    length = accurate(length_without_spikes(g, clip))
+    mean = move(state["m_norm_t"], length, rate) / (1 - rate**step)
+    square = move(state["v_norm_t"], length.square(), gamma2) / (1 - gamma2**step)
+    return clip, torch.where(length > 0, mean / (square.sqrt() + group["eps"]) / length, 1.0)
 
 
 def without_spikes(g: Tensor, clip: Clip) -> Tensor:
