@@ -11,6 +11,7 @@ import copy
 import fnmatch
 import itertools
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -151,7 +152,7 @@ def is_norm(module: nn.Module) -> bool:
 def _forgets_scale(module: nn.Module, width: int) -> bool:
     """Try it: on random vectors, with its parameters as if just built, whole and without hooks where it is sharded."""
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]), processor_by_default():
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), processor_by_default(), uncompiled():
             twin = _just_built(module).float().cpu().eval()
             torch.manual_seed(0)
             x = torch.randn(3, 5, width)
@@ -355,7 +356,9 @@ def _ran(model: nn.Module, inputs: Sequence[Any], parameters: Sequence[nn.Parame
 
 @contextlib.contextmanager
 def trial(model: nn.Module) -> Iterator[None]:
-    """Seed random numbers for a run of a model; then give it its buffers and modes back, and torch its random state.
+    """Seed random numbers for a run of a model, which compiles nothing; then give it its buffers and modes back.
+
+    Torch gets its random state back, too.
 
     >>> layer, before = nn.BatchNorm1d(2), torch.get_rng_state()
     >>> with trial(layer):
@@ -365,13 +368,19 @@ def trial(model: nn.Module) -> Iterator[None]:
     """
     buffers = [(b, b.clone()) for b in model.buffers()]
     try:
-        with mode(model), torch.random.fork_rng(), torch.enable_grad():
+        with mode(model), torch.random.fork_rng(), torch.enable_grad(), uncompiled():
             torch.manual_seed(0)
             yield
     finally:
         with torch.no_grad():
             for b, before in buffers:
                 b.copy_(before)
+
+
+def uncompiled() -> contextlib.AbstractContextManager[Any]:
+    """Run what is compiled as it is written; torch's compiler is not imported for it where nothing is."""
+    here = "torch._dynamo" in sys.modules
+    return torch.compiler.set_stance("force_eager") if here else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

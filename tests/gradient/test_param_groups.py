@@ -185,6 +185,19 @@ def test_the_table_and_the_settings():
         nk.param_groups(Language(False), "mouon")
 
 
+def test_a_compiled_model_has_the_groups_of_the_plain_one_and_nothing_is_compiled_for_them():
+    def refuse(*_):
+        raise AssertionError("a part is compiled")
+
+    model, tokens = nk.Decoder(vocab=9, dim=8, depth=1, heads=2), torch.arange(4)[None]
+    compiled = torch.compile(model, backend=refuse)
+    for options in ({}, {"inputs": [tokens], "weight_decay": {"input gain": 0.1}}):
+        groups, plain = (nk.param_groups(one, "muon", **options) for one in (compiled, model))
+        assert str(groups).replace("_orig_mod.", "").split() == str(plain).split()
+    norm = torch.compile(Foreign(), backend=refuse)
+    assert told(norm) == {"_orig_mod.scale": "gain"}
+
+
 def test_projection_is_for_what_may_have_no_length_alone():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(32, 5))
     found = nk.param_groups(model, "adamp", inputs=(torch.randn(6, 3, 4, 4),))
