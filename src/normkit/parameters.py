@@ -236,12 +236,14 @@ def _axes(p: Tensor) -> int:
 def _with_lora(rows: list[Row], model: nn.Module) -> list[Row]:
     """Find pairs of thin trained matrices beside a large one that rests: (r, in) and (out, r) beside (out, in)."""
     thin: set[int] = set()
-    trained = {id(row.parameter) for row in rows if row.role in ("matrix", "head")}
+    trained = {id(row.parameter): row.role for row in rows}
     for module in model.modules():
         own = [p for p in module.parameters() if p.dim() == 2]
         resting = [p for p in own if not p.requires_grad]
         if len(resting) == 1:
-            thin |= _pair([p for p in own if id(p) in trained], resting[0].shape)
+            held = [p for p in module._parameters.values() if p is not None and p.dim() == 2]
+            for candidates, role in ((own, "matrix"), (held, "embedding")):
+                thin |= _pair([p for p in candidates if trained.get(id(p)) == role], resting[0].shape)
     return [
         replace(row, role="lora", why="thin, beside a matrix that rests") if id(row.parameter) in thin else row
         for row in rows
@@ -263,14 +265,12 @@ def _with_lengths(rows: list[Row], model: nn.Module) -> list[Row]:
 
 
 def _pair(matrices: Sequence[Tensor], shape: torch.Size) -> set[int]:
+    """Those whose product, in either order, has a shape, or that of the transposed."""
     ids = set()
-    for a in matrices:
-        for b in matrices:
-            thin = {*a.shape} & {*b.shape}
-            for rank in thin:
-                sides = sorted([a.numel() // rank, b.numel() // rank])
-                if a is not b and rank < min(shape) and sides == sorted(shape):
-                    ids |= {id(a), id(b)}
+    for a, b in itertools.permutations(matrices, 2):
+        rank = a.shape[1]
+        if rank == b.shape[0] and rank < min(shape) and sorted([a.shape[0], b.shape[1]]) == sorted(shape):
+            ids |= {id(a), id(b)}
     return ids
 
 

@@ -80,6 +80,23 @@ class ThinPair(nn.Module):
         self.one, self.other = nn.Linear(6, 2, bias=False), nn.Linear(2, 5, bias=False)
 
 
+class BareThinPair(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.base = layer.requires_grad_(False)
+        large, small = layer.weight.shape
+        self.one, self.other = nn.Parameter(torch.randn(2, small)), nn.Parameter(torch.zeros(large, 2))
+
+
+class Prompts(nn.Module):
+    """Two parameters of one shape, and one that would make a thin pair with the weight of another layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.rows = nn.Linear(6, 6).requires_grad_(False), nn.Linear(4, 6)
+        self.places, self.one, self.other = (nn.Parameter(torch.randn(size, 6)) for size in (4, 2, 2))
+
+
 class Foreign(nn.Module):
     """A norm of no library that is known."""
 
@@ -124,6 +141,16 @@ def test_stacks_thin_pairs_and_what_others_have_built():
     assert is_norm(Foreign())
     assert not is_norm(LayerScale())
     assert not is_norm(nn.PReLU(4))
+
+
+def test_thin_pairs_without_layers_of_their_own_are_lora_and_prompts_are_embeddings():
+    model = nn.Sequential(*map(BareThinPair, (nn.Linear(6, 5), nn.Linear(6, 6), nn.Embedding(9, 6))), Prompts())
+    found = told(model)
+    assert [found[f"{i}.{name}"] for i in range(3) for name in ("one", "other")] == ["lora"] * 6
+    assert [found[f"3.{name}"] for name in ("places", "one", "other")] == ["embedding"] * 3
+    assert found["3.rows.weight"] == "head"
+    matrices = [p for group in nk.param_groups(model, "muon") if group["use_muon"] for p in group["params"]]
+    assert {*map(id, matrices)} == {id(p) for i in range(3) for p in (model[i].one, model[i].other)}
 
 
 @pytest.mark.parametrize("weight_norm", [nn.utils.parametrizations.weight_norm, nn.utils.weight_norm])
