@@ -291,6 +291,18 @@ def test_a_first_gradient_of_zero_moves_nothing(name):
     same(parameters, before)
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_a_rate_of_zero_moves_nothing(name):
+    """As torch's checkpoints step once to make a state."""
+    card = nk.card(name)
+    subject = card.kind.subject(card)
+    for group in subject.made.param_groups:
+        group["lr"] = 0.0
+    before = [p.detach().clone() for p in subject.learned.values()]
+    run(subject, gradients(subject, 2))
+    same(subject.learned.values(), before)
+
+
 @pytest.mark.line("mixed")
 @pytest.mark.parametrize("dtype, given", [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)], ids=str)
 @pytest.mark.parametrize("name", METHODS)

@@ -125,7 +125,8 @@ class Muown(Kin):
             state["step"] += 1
             size = self.lengths(along, state, group)
             now = lengths(v)
-            p.copy_(cut_as(size * v / now, p))
+            if group["lr"] != 0:  # a weight that stays is not rounded
+                p.copy_(cut_as(size * v / now, p))
             state["v_norm"] = self.next_lengths(now, state, group)
 
     def lengths(self, along: Tensor, state: dict, group: dict) -> Tensor:
