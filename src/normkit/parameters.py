@@ -97,7 +97,8 @@ def roles(
 
     With ``inputs`` the model runs once, in the mode that it is in: then the head is what makes its output, and
     scale-invariant weights are those along which gradients of random sums of the output have no share. Without, the
-    head is the last matrix that is not part of a repeated layer.
+    head is the last matrix that is not part of a repeated layer. A matrix that a module holds itself, beside layers,
+    counts as an embedding, as positions do, unless it is one of a thin pair; ``override`` can say otherwise.
 
     Args:
         model: any model.
