@@ -327,6 +327,15 @@ def test_a_base_gives_groups_what_it_gives_its_own(base):
     assert len(around.param_groups) == len(groups[0])
 
 
+def test_a_base_brings_the_arguments_of_its_name():
+    p, q = learned(4, 4), learned(4, 4)
+    around = nk.AGC([p], base="Muon-Moonlight", lr=RATE, clipping=None)
+    alone = nk.create("muon-moonlight", [q], lr=RATE)
+    around.step(), alone.step()
+    assert around.param_groups[0]["adjust_lr"] == "match_rms_adamw"
+    assert torch.equal(p, q)
+
+
 def test_a_base_that_has_no_name_is_refused_by_name():
     with pytest.raises(ValueError, match=r"^AGC: base must be one of .*'adamw', 'agc', .*'sgd', .*'swan'"):
         nk.AGC([learned(4)], lr=0.1, base=["sgd"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -24,7 +25,7 @@ def of_torch() -> dict[str, Any]:
 
 
 def base_named(owner: object, name: Any, argument: str = "base") -> Base:
-    """Return an optimizer of the catalogue or of ``torch.optim``; case does not matter.
+    """Return an optimizer of the catalogue, with the arguments that a name brings, or of ``torch.optim``, in any case.
 
     >>> base_named("agc", "AdamW").__name__, base_named("agc", "sgdp").__name__
     ('AdamW', 'SGDP')
@@ -34,7 +35,8 @@ def base_named(owner: object, name: Any, argument: str = "base") -> Base:
     if isinstance(lower, str) and lower in known and lower not in catalog.methods():
         return known[lower]
     try:
-        return catalog.choose(owner, argument, lower, OPTIMIZER).card.entry
+        choice = catalog.choose(owner, argument, lower, OPTIMIZER)
+        return functools.partial(choice.card.entry, **choice.arguments) if choice.arguments else choice.card.entry
     except ValueError:
         own = {card.name for card in catalog.members(OPTIMIZER)}
     return check.choice(owner, argument, name, sorted(own | known.keys()))
