@@ -327,6 +327,33 @@ def test_a_base_gives_groups_what_it_gives_its_own(base):
     assert len(around.param_groups) == len(groups[0])
 
 
+@pytest.mark.parametrize("name, idle", [("lawn", {"free_steps": 99}), ("relevance-decay", {"gamma": 0.0})])
+@pytest.mark.parametrize("base", ["lamb", "stable-adamw", "muoneq", "pmuon"])
+def test_a_base_keeps_its_settings_and_its_count_of_steps(name, idle, base):
+    p, q = learned(4, 4), learned(4, 4)
+    around, alone = nk.create(name, [p], base=base, lr=RATE, **idle), nk.create(base, [q], lr=RATE)
+    for step in range(4):
+        p.grad, q.grad = drawn(4, 4, seed=step), drawn(4, 4, seed=step)
+        around.step(), alone.step()
+        if step == 1:  # a run goes on from its file, in another optimizer's copy
+            saved = copy.deepcopy(around.state_dict())
+            around = copy.deepcopy(nk.create(name, [p], base=base, lr=1.0, **idle))
+            (p,) = around.param_groups[0]["params"]
+            around.load_state_dict(saved)
+    assert torch.equal(p, q)
+
+
+def test_a_strength_falls_by_the_methods_own_count_of_steps():
+    p, q = learned(4, 4), learned(4, 4)
+    options = {"lr": 0.0, "gamma": 0.5, "decay_steps": 8}
+    optimizers = [nk.RelevanceDecay([x], base=base, **options) for x, base in ((p, "lamb"), (q, "sgd"))]
+    for _ in range(3):
+        for optimizer in optimizers:
+            optimizer.step()
+    ours, theirs = (o.changed(x, o.param_groups[0]) for x, o in zip((p, q), optimizers, strict=True))
+    assert torch.equal(ours, theirs)
+
+
 def test_a_base_brings_the_arguments_of_its_name():
     p, q = learned(4, 4), learned(4, 4)
     around = nk.AGC([p], base="Muon-Moonlight", lr=RATE, clipping=None)

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,8 +51,7 @@ class Based(Optimizer):
 
     apart: Mapping[str, Any] = MappingProxyType({})  # the base's arguments that are no settings of its groups
     beside: frozenset[str] = frozenset()  # what is kept of a parameter that is no state of the base
-    # arguments of the method that a base may have, too, and what groups call them
-    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    renamed: Mapping[str, str] = MappingProxyType({})  # the method's settings that bases have as well: names in groups
 
     def __init__(self, params: Groups, base: str, own: dict[str, Any], options: dict[str, Any]):
         self.base = base
@@ -66,13 +65,19 @@ class Based(Optimizer):
                 raise TypeError(f"{type(self).__name__}: the base {base!r} takes no argument {key!r}")
         inner = build([torch.nn.Parameter(torch.zeros(2, 2, device="cpu"))], **options)
         self.apart = {name: value for name, value in options.items() if name in vars(inner)}
-        super().__init__(params, **{**inner.defaults, **own})
+        shared = own.keys() & inner.defaults.keys() - {"maximize"}
+        self.renamed = {**{name: f"{type(self).__name__.lower()}_{name}" for name in shared}, **self.renamed}
+        super().__init__(params, **{**inner.defaults, **{self.key(name): value for name, value in own.items()}})
         self._take_hooks(inner)
 
     def _take_hooks(self, base: torch.optim.Optimizer) -> None:
         """Call the base's own hooks after this one's step."""
         for hook in base._optimizer_step_post_hooks.values():
             self.register_step_post_hook(hook)
+
+    def key(self, name: str) -> str:
+        """What groups call a setting of the method."""
+        return self.renamed.get(name, name)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group with the settings that the base gives it."""
@@ -85,12 +90,17 @@ class Based(Optimizer):
         super().add_param_group({**base.param_groups[-1], "params": params})
 
     def __getstate__(self) -> dict:
-        return {**super().__getstate__(), "base": self.base, "apart": self.apart}
+        return {**super().__getstate__(), "base": self.base, "apart": self.apart, "renamed": self.renamed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "defaults" in state:  # of a copy, which torch leaves without hooks
             self._take_hooks(self._build_base())
+
+    def complete(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+        """Return a group that is loaded; in older ones a setting of one name was the method's and the base's."""
+        older = {key: group[name] for name, key in self.renamed.items() if key not in group and name in group}
+        return super().complete({**group, **older}, own)
 
     def read(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return the state of a file, which the base reads its own way, as of older states, and may refuse."""

@@ -67,7 +67,7 @@ class AGC(Based):
         maximize: bool = False,
         **base_kwargs: Any,
     ):
-        own = {"clipping": clipping, "clipping_eps": eps, "maximize": maximize}
+        own = {"clipping": clipping, "eps": eps, "maximize": maximize}
         super().__init__(params, base, own, {"lr": lr, "maximize": maximize, **base_kwargs})
 
     def check(self, group: dict) -> None:

@@ -70,7 +70,7 @@ class Cautious(StepMask):
     def check(self, group: dict) -> None:
         """Require sound settings of a group."""
         super().check(group)
-        check.choice(self, "rescale", group["rescale"], ("mean", "count"))
+        check.choice(self, "rescale", group[self.key("rescale")], ("mean", "count"))
 
     def mask(self, p: Tensor, before: Tensor, group: dict) -> None:
         """Leave out entries that go against the gradient."""
@@ -80,7 +80,7 @@ class Cautious(StepMask):
         agrees = along > 0 if group["maximize"] else along < 0
         counted = agrees if move.dtype == p.dtype else agrees | (move == 0) & (p.grad != 0)
         count = whole(counted.to(move.dtype).sum())
-        if group["rescale"] == "mean":
+        if group[self.key("rescale")] == "mean":
             scale = 1 / (count / max(1, p.numel())).clamp(min=LEAST)
         else:
             scale = p.numel() / (count + 1)

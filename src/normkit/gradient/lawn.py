@@ -81,7 +81,7 @@ class LAWN(Based):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group, which joins the count of steps."""
-        done = self.param_groups[0]["steps"] if self.param_groups else 0
+        done = self.param_groups[0][self.key("steps")] if self.param_groups else 0
         super().add_param_group({"steps": done, **param_group})
 
     @property
@@ -91,7 +91,7 @@ class LAWN(Based):
 
     def holds_length(self, p: Tensor, group: dict) -> bool:
         """Whether the length of a parameter is held by now."""
-        return group["constrained"] and p.dim() >= group["min_ndim"] and group["steps"] >= group["free_steps"]
+        return group["constrained"] and p.dim() >= group["min_ndim"] and group[self.key("steps")] >= group["free_steps"]
 
     def changed(self, p: Tensor, group: dict) -> Tensor:
         """The gradient, without its share along a weight that is held."""
@@ -108,7 +108,7 @@ class LAWN(Based):
         rates = [group["lr"] for group in self.param_groups]
         try:
             for group in self.param_groups:
-                done, warm = group["steps"] - group["free_steps"], group["warmup_steps"]
+                done, warm = group[self.key("steps")] - group["free_steps"], group["warmup_steps"]
                 group["lr"] = group["lr"] * (min(1.0, (done + 1) / warm) if warm and done >= 0 else 1.0)
             super().base_step(work)
         finally:
@@ -122,7 +122,7 @@ class LAWN(Based):
             now = length(p)
             p.mul_(torch.where(now > 0, norm / now, 1).to(p.dtype))
         for group in self.param_groups:
-            group["steps"] += 1
+            group[self.key("steps")] += 1
 
 
 def length(p: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ class RelevanceDecay(Based):
         maximize: bool = False,
         **base_options: Any,
     ):
-        own = {"gamma": gamma, "relevance_alpha": alpha, "decay_steps": decay_steps, "steps": 0, "maximize": maximize}
+        own = {"gamma": gamma, "alpha": alpha, "decay_steps": decay_steps, "steps": 0, "maximize": maximize}
         super().__init__(params, base, own, {"lr": lr, "maximize": maximize, **base_options})
 
     def complete(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class RelevanceDecay(Based):
     def check(self, group: dict) -> None:
         """Require sound settings of a group."""
         super().check(group)
-        check.number(self, "gamma", group["gamma"], 0.0)
+        check.number(self, "gamma", group[self.key("gamma")], 0.0)
         check.number(self, "alpha", group["relevance_alpha"], 0.0, open_low=True)
         if group["decay_steps"] is not None:
             check.size(self, "decay_steps", group["decay_steps"])
@@ -84,9 +84,9 @@ class RelevanceDecay(Based):
     def changed(self, p: Tensor, group: dict) -> Tensor:
         """The gradient, with the decay in it."""
         assert p.grad is not None
-        gamma, steps = group["gamma"], group["decay_steps"]
+        gamma, steps = group[self.key("gamma")], group["decay_steps"]
         if steps is not None:
-            gamma = max(0.0, gamma - gamma / steps * (group["steps"] + 1))
+            gamma = max(0.0, gamma - gamma / steps * (group[self.key("steps")] + 1))
         share = torch.exp(-accurate(p.grad).abs() / group["relevance_alpha"])
         decay = 2 * gamma * share * accurate(p)
         return (accurate(p.grad) + (-decay if group["maximize"] else decay)).to(p.grad.dtype)
@@ -94,9 +94,9 @@ class RelevanceDecay(Based):
     def finish(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
         """Count the step."""
         for group in self.param_groups:
-            group["steps"] += 1
+            group[self.key("steps")] += 1
 
     def restart(self) -> None:
         """Begin the strength's fall anew, as after each pruning."""
         for group in self.param_groups:
-            group["steps"] = 0
+            group[self.key("steps")] = 0
