@@ -51,6 +51,34 @@ def test_cells_are_what_all_of_them_can_be(cells, want):
     assert [type(one) for one in found] == [type(one) for one in want]
 
 
+@pytest.mark.parametrize("library", [pandas, polars])
+@pytest.mark.parametrize("decimal", [None, ",", "."])
+def test_columns_that_have_a_type_keep_it_and_their_values(library, decimal):
+    columns = {
+        "three": [1.234, 5.678],
+        "endless": [1.5, float("inf")],
+        "when": [datetime.datetime(2024, 1, 2, 3, 4), None],
+        "sure": [True, False],
+    }
+    if library is pandas:
+        columns["key"] = pandas.array([2**60 + 1, None], dtype="Int64")
+    frame = library.DataFrame(columns)
+    done = text.normalize_table(frame, decimal=decimal)
+    assert list(done.table.dtypes) == list(frame.dtypes)
+    assert done.table.equals(frame)
+    assert done.notes == ()
+
+
+def test_numbers_beside_texts_keep_their_values():
+    table = {"n": [1.234, "5,678"], "k": [1.234, "a"], "d": [datetime.date(2024, 1, 2), "2024-03-04"], "t": [True, "A"]}
+    assert text.normalize_table(table, decimal=",").table == {
+        "n": [1.234, 5.678],
+        "k": ["1.234", "a"],
+        "d": [datetime.date(2024, 1, 2), datetime.date(2024, 3, 4)],
+        "t": ["true", "a"],
+    }
+
+
 def test_the_share_of_questions_that_sql_answers_rises():
     """The claim of NormTab, without a model: clean typed tables, corrupted by rule, and asked again."""
     generator = random.Random(0)

@@ -47,10 +47,23 @@ def with_columns(frame: Any, added: Mapping[str, Sequence[Any]]) -> Any:
     return table.with_columns(*series).to_native()
 
 
-def of_columns(cells: Mapping[str, Sequence[Any]], like: Any) -> Any:
-    """Return a new frame of the library that another frame is of."""
-    space = _require(like).implementation
-    return library("narwhals").from_dict({name: list(own) for name, own in cells.items()}, backend=space).to_native()
+def of_columns(cells: Mapping[str, Sequence[Any]], like: Any, same: Mapping[str, int], rows: Sequence[bool]) -> Any:
+    """Return a new frame of the library that another frame is of.
+
+    Columns named in ``same`` are those of the other frame at a place, in the rows that are True, and keep their types;
+    NaN is missing.
+    """
+    narwhals = library("narwhals")
+    table = _require(like).filter(list(rows))
+    if table.implementation.is_pandas():  # whose rows are joined by their labels
+        table = narwhals.from_native(table.to_native().reset_index(drop=True), eager_only=True)
+    columns: dict[str, Any] = {name: list(own) for name, own in cells.items()}
+    before = list(table.iter_columns())
+    for name, place in same.items():
+        column = before[place]
+        if column.dtype != narwhals.Object:
+            columns[name] = (column.fill_nan(None) if column.dtype.is_float() else column).to_native()
+    return narwhals.from_dict(columns, backend=table.implementation).to_native()
 
 
 def _require(frame: Any) -> Any:

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import itertools
 import json
+import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +53,8 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
     Columns get names without signs and spaces, cells lose accents, notes, brackets and quotes as
     :class:`TableNormalization` says, and are lower case, which a note counts; what says "nothing" becomes None, and
     columns of numbers, dates or ranges get that type. A last row that sums up the others goes, and so do empty rows.
-    What may be read in two ways stays text; a note tells.
+    What may be read in two ways stays text; a note tells. Numbers, dates and truth values that are no texts keep their
+    values, and columns of a frame their type.
 
         >>> done = normalize_table({"City (2024)": ["Bern[1]", "Basel*"], "Pop. %": ["1,340", "n/a"]})
         >>> done.table
@@ -71,13 +73,12 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
         raise TypeError(f"normalize_table: model must be a function from text to text, not {model!r}")
     names, columns = _take(table)
     notes: list[str] = []
-    if model is not None:
-        columns = _mend(names, columns, model, notes)
+    mended = columns if model is None else _mend(names, columns, model, notes)
     method = TableNormalization()
     renamed = apart(method.column_names([name or f"column {at}" for at, name in enumerate(names, 1)]))
     notes += [f"{old!r} is now {new}" for old, new in zip(names, renamed, strict=True) if old != new]
-    given = {name: list(map(_string, own)) for name, own in zip(renamed, columns, strict=True)}
-    readings = {name: typed.read(list(map(method.cell, own)), decimal) for name, own in given.items()}
+    given = {name: list(map(_value, own)) for name, own in zip(renamed, mended, strict=True)}
+    readings = {name: _read(own, decimal) for name, own in given.items()}
     notes += [f"{name}: {reading.note}" for name, reading in readings.items() if reading.note]
     notes += [f"{name}: {note}" for name, own in given.items() for note in _rewritten(own, readings[name])]
     made = {f"{name}{ending}": own for name, outcome in readings.items() for ending, own in outcome.columns}
@@ -89,13 +90,20 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
         kept[len(kept) - 1 - kept[::-1].index(True)] = False
         notes.append("the last row, which sums up the others, is gone")
     written = _rows(dict(zip(made, texts, strict=True)), kept)
-    return CleanTable(_in_type_of(_rows(made, kept), table), tuple(notes), written)
+    untouched = [reading.note == "" and not reading.is_text for reading in readings.values()]
+    same = {name: at for at, name in enumerate(readings) if untouched[at] and mended[at] is columns[at]}
+    return CleanTable(_in_type_of(_rows(made, kept), table, same, kept), tuple(notes), written)
 
 
-def _rewritten(given: Sequence[str], reading: typed.Reading) -> list[str]:
+def _read(given: Sequence[Any], decimal: str | None) -> typed.Reading:
+    method = TableNormalization()
+    return typed.read([method.cell(cell) if isinstance(cell, str) else cell for cell in given], decimal)
+
+
+def _rewritten(given: Sequence[Any], reading: typed.Reading) -> list[str]:
     """Say how many cells that stay text are not written as they came; spaces do not count."""
     cells = [
-        (unicodedata.normalize("NFKC", " ".join(cell.split())), text)
+        (unicodedata.normalize("NFKC", " ".join(str(cell).split())), text)
         for cell, text in zip(given, reading.columns[0][1], strict=True)
         if isinstance(text, str)
     ]
@@ -157,9 +165,9 @@ def _take(table: Any) -> tuple[list[str], list[list[Any]]]:
     return names, columns
 
 
-def _in_type_of(columns: Mapping[str, list[Any]], table: Any) -> Any:
+def _in_type_of(columns: Mapping[str, list[Any]], table: Any, same: Mapping[str, int], kept: Sequence[bool]) -> Any:
     if frames.is_frame(table):
-        return frames.of_columns(columns, table)
+        return frames.of_columns(columns, table, same, kept)
     if isinstance(table, Mapping):
         return dict(columns)
     return [list(columns), *map(list, zip(*columns.values(), strict=True))]
@@ -167,6 +175,11 @@ def _in_type_of(columns: Mapping[str, list[Any]], table: Any) -> Any:
 
 def _string(cell: Any) -> str:
     return frames.as_text("normalize_table", cell)
+
+
+def _value(cell: Any) -> Any:
+    """Return a cell that SQL has a type for as it is, and any other as text."""
+    return _string(cell) if frames.is_missing(cell) or typed.kind_of(cell) is None else cell
 
 
 def _answer(model: Model, asked: str) -> Any:
@@ -203,6 +216,6 @@ def _ends_in_total(columns: Mapping[str, list[Any]]) -> bool:
     sums = [
         (sum(cell for cell in own[:-1] if cell is not None), own[-1])
         for own in columns.values()
-        if isinstance(own[-1], int | float)
+        if typed.kind_of(own[-1]) == typed.NUMBER
     ]
-    return bool(sums) and all(abs(a - b) <= 1e-6 * max(abs(b), 1) for a, b in sums)
+    return bool(sums) and all(math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-6) for a, b in sums)

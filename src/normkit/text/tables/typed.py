@@ -6,10 +6,19 @@ import datetime
 import math
 import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from normkit.text.vocabulary import NOTHING
 
+KINDS: tuple[tuple[type, ...], ...] = (
+    *((bool, np.bool_), (datetime.datetime,), (datetime.date,), (datetime.time,), (datetime.timedelta,)),
+    (Real, Decimal),
+)  # the first that fits: True is a number in Python, and a datetime a date
+DATE, NUMBER = 2, 5
 LARGEST = 2**63  # of whole numbers in SQL
 SIGNS = re.compile(r"[$€£¥%\s\u00a0\u202f']")
 ENGLISH = re.compile(r"[-+]?([1-9]\d{0,2}(,\d{3})+|\d+)?(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
@@ -29,12 +38,23 @@ class Reading(NamedTuple):
     note: str = ""
     written: tuple[list[str], ...] = ()
 
+    @property
+    def is_text(self) -> bool:
+        """Whether there are texts and missing cells only."""
+        return all(one is None or isinstance(one, str) for _, column in self.columns for one in column)
 
-def read(cells: Sequence[str], decimal: str | None = None) -> Reading:
-    """Return a column's cells as numbers, dates or ranges of numbers if all of them are; else as they are.
+
+def kind_of(cell: Any) -> int | None:
+    """Return the place in ``KINDS`` of what a cell is, or None where SQL has no such values."""
+    return next((place for place, kinds in enumerate(KINDS) if isinstance(cell, kinds)), None)
+
+
+def read(cells: Sequence[Any], decimal: str | None = None) -> Reading:
+    """Return a column's texts as numbers, dates or ranges of numbers if all of them are; else as they are.
 
     Cells that say that there is nothing, such as N/A, are None. Where two readings differ it stays text; ``decimal``
     says which sign stands before decimals, if it is known, or ``".,"`` that both are usual: 1,200 is then unclear too.
+    Numbers, dates and truth values that are no texts keep their values, unless they are mixed with something else.
 
     >>> read(["1,200", "n/a", "$ 7.5"]).columns
     [('', [1200.0, None, 7.5])]
@@ -42,19 +62,24 @@ def read(cells: Sequence[str], decimal: str | None = None) -> Reading:
     [('_from', [1, 4]), ('_to', [3, 5])]
     >>> read(["03/04/2024", "05/06/2024"]).note
     'dates may be read in 2 ways, and stay text'
+    >>> read([1.234, "5,678"], decimal=",").columns
+    [('', [1.234, 5.678])]
     """
-    entries = [one for one in cells if one.lower() not in NOTHING]
-    ends = [RANGE.fullmatch(one) for one in entries]
-    numbers = numerals(entries, decimal)
-    days = dates(entries)
-    for what, readings in (("numbers", [_values(own) for own in numbers]), ("dates", days)):
-        if len(readings) > 1:
+    entries, kinds = _entries(cells), {kind_of(one) for one in cells if not isinstance(one, str)}
+    if not entries and len(kinds) == 1:
+        return _reading(cells, "", (), ())
+    note = ""
+    numbers, days = numerals(entries, decimal), dates(entries)
+    for what, kind, readings in (("numbers", NUMBER, [_values(own) for own in numbers]), ("dates", DATE, days)):
+        if readings and kinds <= {kind}:
+            if len(readings) == 1:
+                texts = numbers[0] if what == "numbers" else [day.isoformat() for day in days[0]]
+                return _reading(cells, "", readings[0], texts, what)
             note = f"{what} may be read in {len(readings)} ways, and stay text"
-            return _reading(cells, "", entries, entries, note + ("; say which by decimal" if what == "numbers" else ""))
-        if readings:
-            texts = numbers[0] if what == "numbers" else [day.isoformat() for day in days[0]]
-            return _reading(cells, "", readings[0], texts, what)
-    if entries and all(ends):
+            note += "; say which by decimal" if what == "numbers" else ""
+            break
+    ends = [RANGE.fullmatch(one) for one in entries]
+    if entries and not kinds and not note and all(ends):
         sides = [numerals([one[side] for one in ends if one], decimal) for side in (1, 2)]
         if all(len(side) == 1 for side in sides):
             low, high = (
@@ -62,12 +87,20 @@ def read(cells: Sequence[str], decimal: str | None = None) -> Reading:
                 for ending, side in zip(("_from", "_to"), sides, strict=True)
             )
             return Reading(low.columns + high.columns, "ranges, in two columns", low.written + high.written)
-    return _reading(cells, "", entries, entries)
+    cells = [one if isinstance(one, str) else str(one).lower() for one in cells]
+    return _reading(cells, "", _entries(cells), _entries(cells), note)
 
 
-def _reading(cells: Sequence[str], ending: str, values: Sequence[Any], texts: Sequence[str], note: str = "") -> Reading:
-    written = ["" if one is None else one for one in _fill(cells, texts)]
-    return Reading([(ending, _fill(cells, values))], note, (written,))
+def _entries(cells: Sequence[Any]) -> list[str]:
+    return [one for one in cells if isinstance(one, str) and one.lower() not in NOTHING]
+
+
+def _reading(cells: Sequence[Any], ending: str, values: Sequence[Any], texts: Sequence[str], note: str = "") -> Reading:
+    written = ["" if one is None else str(one) for one in _fill(cells, texts)]
+    column = _fill(cells, values)
+    if any(isinstance(one, float) for one in column):  # a column has one type
+        column = [None if one is None else float(one) for one in column]
+    return Reading([(ending, column)], note, (written,))
 
 
 def numerals(cells: Sequence[str], decimal: str | None = None) -> list[list[str]]:
@@ -127,7 +160,7 @@ def _date(form: str) -> Callable[[str], datetime.date | None]:
     return read_one
 
 
-def _fill(cells: Sequence[str], values: Sequence[Any]) -> list[Any]:
-    """Put values where cells have something, None elsewhere."""
+def _fill(cells: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """Put values where cells have a text, None where it says nothing; what is no text stays."""
     rest = iter(values)
-    return [None if one.lower() in NOTHING else next(rest) for one in cells]
+    return [one if not isinstance(one, str) else None if one.lower() in NOTHING else next(rest) for one in cells]
