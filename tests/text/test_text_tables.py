@@ -2,6 +2,7 @@
 
 import datetime
 import random
+import re
 
 import pandas
 import polars
@@ -77,6 +78,23 @@ def test_numbers_beside_texts_keep_their_values():
         "d": [datetime.date(2024, 1, 2), datetime.date(2024, 3, 4)],
         "t": ["true", "a"],
     }
+
+
+def test_a_cell_that_is_a_note_alone_stays_and_so_does_its_row():
+    done = text.normalize_table({"mark": ["[1]", "[2]", "†", "*", ""], "word": [" (X)", "†", "", "-", "n/a"]})
+    assert done.table == {"mark": ["[1]", "[2]", "†", "*"], "word": ["(x)", "†", None, None]}
+    assert done.notes == ("word: 1 cell in lower case", "1 empty rows are gone")
+    done = text.normalize_table({"n": ["12", "*", "15[1]"]})
+    assert done.table == {"n": [12, None, 15]}
+    assert done.notes == ("n: numbers", "n: 1 cell with nothing but notes or signs, and so missing")
+
+
+@pytest.mark.parametrize("cell", [[3], (1, 2), {"a": 1}, {1}])
+def test_cells_that_are_several_values_are_refused_by_name(cell):
+    said = f"normalize_table: cells must be single values, not {type(cell).__name__}, as {cell!r} is"
+    for table in ({"a": [cell, [1, 2]]}, pandas.DataFrame({"a": [cell, "x"]})):
+        with pytest.raises(TypeError, match=re.escape(said)):
+            text.normalize_table(table)
 
 
 def test_the_share_of_questions_that_sql_answers_rises():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Number
 from typing import Any
 
@@ -79,9 +79,11 @@ def is_missing(value: Any) -> bool:
 
 
 def as_text(owner: str, cell: Any) -> str:
-    """Return a cell as text; a missing one is empty, and bytes are refused, whose encoding nobody knows."""
+    """Return a cell as text; a missing one is empty; bytes, whose encoding nobody knows, and lists are refused."""
     if isinstance(cell, bytes):
         raise TypeError(f"{owner}: cells must not be bytes, as {cell!r} is; decode them")
+    if isinstance(cell, Iterable) and not isinstance(cell, str):
+        raise TypeError(f"{owner}: cells must be single values, not {type(cell).__name__}, as {cell!r} is")
     return "" if is_missing(cell) else cell if isinstance(cell, str) else str(cell)
 
 

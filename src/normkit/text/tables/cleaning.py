@@ -18,6 +18,7 @@ from normkit.columns import number_of
 from normkit.text import frames
 from normkit.text.tables import typed
 from normkit.text.tables.table_normalization import TableNormalization
+from normkit.text.vocabulary import says_nothing
 
 Model = Callable[[str], str]
 ASKING = """Here are the header and the first rows of a table. Some columns hold cells that SQL cannot use as they are:
@@ -83,7 +84,10 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
     notes += [f"{name}: {note}" for name, own in given.items() for note in _rewritten(own, readings[name])]
     made = {f"{name}{ending}": own for name, outcome in readings.items() for ending, own in outcome.columns}
     texts = [own for outcome in readings.values() for own in outcome.written]
-    kept = [any(cell is not None for cell in row) for row in zip(*made.values(), strict=True)]
+    kept = [
+        any(cell is not None for cell in row) or not all(map(_says_nothing, came))
+        for row, came in zip(zip(*made.values(), strict=True), zip(*given.values(), strict=True), strict=True)
+    ]
     if not all(kept):
         notes.append(f"{kept.count(False)} empty rows are gone")
     if _ends_in_total(_rows(made, kept)):
@@ -96,20 +100,35 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
 
 
 def _read(given: Sequence[Any], decimal: str | None) -> typed.Reading:
+    """Read a column. A cell that is a note alone is missing among numbers, and stays as it is among texts."""
     method = TableNormalization()
-    return typed.read([method.cell(cell) if isinstance(cell, str) else cell for cell in given], decimal)
+    cells = [method.cell(one) if isinstance(one, str) else one for one in given]
+    reading = typed.read(cells, decimal)
+    if not reading.is_text or "" not in cells:
+        return reading
+    whole = [
+        " ".join(one.lower().strip('"').split()) if cell == "" else cell for one, cell in zip(given, cells, strict=True)
+    ]
+    return typed.read(whole, decimal)
+
+
+def _says_nothing(cell: Any) -> bool:
+    return isinstance(cell, str) and says_nothing(cell)
 
 
 def _rewritten(given: Sequence[Any], reading: typed.Reading) -> list[str]:
-    """Say how many cells that stay text are not written as they came; spaces do not count."""
+    """Say how many cells that stay text are not written as they came, and how many are lost; spaces do not count."""
+    column = reading.columns[0][1]
+    lost = sum(text is None and not _says_nothing(cell) for cell, text in zip(given, column, strict=True))
     cells = [
         (unicodedata.normalize("NFKC", " ".join(str(cell).split())), text)
-        for cell, text in zip(given, reading.columns[0][1], strict=True)
+        for cell, text in zip(given, column, strict=True)
         if isinstance(text, str)
     ]
     lowered = sum(cell != cell.lower() for cell, _ in cells)
     bare = sum(cell.lower() != unicodedata.normalize("NFKC", text) for cell, text in cells)
     whats = {"in lower case": lowered, "without accents, notes, brackets or other signs": bare}
+    whats["with nothing but notes or signs, and so missing"] = lost
     return [f"{number_of(count, 'cell')} {what}" for what, count in whats.items() if count]
 
 
