@@ -44,6 +44,13 @@ def test_a_frame_comes_back_as_one_of_its_library(library):
         (["13/04/2024", "01/02/2024"], [datetime.date(2024, 4, 13), datetime.date(2024, 2, 1)]),
         (["01/02/2024"], ["01/02/2024"]),
         (["+41 31 555", "x"], ["+41 31 555", "x"]),
+        (["+41 79 1", "+41 7 91"], ["+41 79 1", "+41 7 91"]),
+        (["+33 123 456"], ["+33 123 456"]),
+        (["5'11", "6'1"], ["5'11", "6'1"]),
+        (["1 200", "- 3\u202f000\u00a0000,5 €"], [1200.0, -3000000.5]),
+        (["1'200.5", "'7'"], [1200.5, 7.0]),
+        (["1-0", "3-1", "0-2"], ["1-0", "3-1", "0-2"]),
+        (["2019-20", "2020-21"], ["2019-20", "2020-21"]),
     ],
 )
 def test_cells_are_what_all_of_them_can_be(cells, want):
@@ -78,6 +85,22 @@ def test_numbers_beside_texts_keep_their_values():
         "d": [datetime.date(2024, 1, 2), datetime.date(2024, 3, 4)],
         "t": ["true", "a"],
     }
+
+
+def test_what_looks_like_numbers_and_stays_text_is_noted():
+    table = {"phone": ["+41 44 268 12 34", None], "score": ["1-2", "3-1"], "years": ["1998-2001", "2002 to 2003"]}
+    done = text.normalize_table(table)
+    assert done.table == {
+        "phone": ["+41 44 268 12 34", None],
+        "score": ["1-2", "3-1"],
+        "years_from": [1998, 2002],
+        "years_to": [2001, 2003],
+    }
+    assert done.notes == (
+        "phone: digits parted by spaces or apostrophes stay text",
+        "score: pairs of numbers stay text: 3-1 is not from low to high",
+        "years: ranges, in two columns",
+    )
 
 
 def test_a_cell_that_is_a_note_alone_stays_and_so_does_its_row():

@@ -20,7 +20,9 @@ KINDS: tuple[tuple[type, ...], ...] = (
 )  # the first that fits: True is a number in Python, and a datetime a date
 DATE, NUMBER = 2, 5
 LARGEST = 2**63  # of whole numbers in SQL
-SIGNS = re.compile(r"[$€£¥%\s\u00a0\u202f']")
+SIGNS = re.compile(r"[$€£¥%]")
+EDGES = re.compile(r"^([-+]?)[\s']+|[\s']+$")
+THOUSANDS = re.compile(r"-?[1-9]\d{0,2}([\s']\d{3})+([.,]\d+)?")  # behind a plus it may be a telephone's
 ENGLISH = re.compile(r"[-+]?([1-9]\d{0,2}(,\d{3})+|\d+)?(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
 CONTINENTAL = re.compile(r"[-+]?([1-9]\d{0,2}(\.\d{3})+|\d+)?(,\d+)?")
 RANGE = re.compile(r"(.*[^\s-])\s*(?:-|\bto\b|\.\.)\s*(\S.*)")
@@ -82,11 +84,17 @@ def read(cells: Sequence[Any], decimal: str | None = None) -> Reading:
     if entries and not kinds and not note and all(ends):
         sides = [numerals([one[side] for one in ends if one], decimal) for side in (1, 2)]
         if all(len(side) == 1 for side in sides):
-            low, high = (
-                _reading(cells, ending, _values(side[0]), side[0])
-                for ending, side in zip(("_from", "_to"), sides, strict=True)
-            )
-            return Reading(low.columns + high.columns, "ranges, in two columns", low.written + high.written)
+            pairs = zip(entries, *(_values(side[0]) for side in sides), strict=True)
+            falling = next((one for one, first, last in pairs if first > last), None)
+            if falling is None:
+                low, high = (
+                    _reading(cells, ending, _values(side[0]), side[0])
+                    for ending, side in zip(("_from", "_to"), sides, strict=True)
+                )
+                return Reading(low.columns + high.columns, "ranges, in two columns", low.written + high.written)
+            note = f"pairs of numbers stay text: {falling} is not from low to high"
+    if not note and not numbers and numerals(list(map(_closed, entries)), decimal):
+        note = "digits parted by spaces or apostrophes stay text"
     cells = [one if isinstance(one, str) else str(one).lower() for one in cells]
     return _reading(cells, "", _entries(cells), _entries(cells), note)
 
@@ -111,7 +119,7 @@ def numerals(cells: Sequence[str], decimal: str | None = None) -> list[list[str]
     >>> numerals(["1,200", "$ 7.50"])
     [['1200', '7.50']]
     """
-    plain = [SIGNS.sub("", one) for one in cells]
+    plain = list(map(_plain, cells))
     if not plain or not all(any(map(str.isdigit, one)) for one in plain) or any(map(_is_code, plain)):
         return []
     readings: list[list[str]] = []
@@ -122,6 +130,15 @@ def numerals(cells: Sequence[str], decimal: str | None = None) -> list[list[str]
             readings.append([one.replace(drop, "").replace(point, ".") for one in plain])
     values = [_values(own) for own in readings]
     return [own for at, own in enumerate(readings) if values[at] not in values[:at] and all(map(_fits, values[at]))]
+
+
+def _plain(text: str) -> str:
+    text = EDGES.sub(r"\1", SIGNS.sub("", text))
+    return _closed(text) if THOUSANDS.fullmatch(text) else text
+
+
+def _closed(text: str) -> str:
+    return re.sub(r"[\s']", "", text)
 
 
 def _fits(value: int | float) -> bool:
