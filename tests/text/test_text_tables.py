@@ -87,6 +87,15 @@ def test_numbers_beside_texts_keep_their_values():
     }
 
 
+def test_accents_go_where_they_are_no_letters():
+    others = ["ที่", "ทา", "हिन्दी", "ガギグ", "서울", "≠"]
+    accented = ["Émile", "Ἀθῆναι", "Ёлка", "Việt", "ﬁn\u00b4s²", "ﾊﾟ"]
+    assert text.normalize_table({"w": others, "v": accented}).table == {
+        "w": others,
+        "v": ["emile", "αθηναι", "елка", "viet", "fin s2", "パ"],
+    }
+
+
 def test_what_looks_like_numbers_and_stays_text_is_noted():
     table = {"phone": ["+41 44 268 12 34", None], "score": ["1-2", "3-1"], "years": ["1998-2001", "2002 to 2003"]}
     done = text.normalize_table(table)

@@ -17,7 +17,7 @@ from normkit import check
 from normkit.columns import number_of
 from normkit.text import frames
 from normkit.text.tables import typed
-from normkit.text.tables.table_normalization import TableNormalization
+from normkit.text.tables.table_normalization import TableNormalization, bare
 from normkit.text.vocabulary import says_nothing
 
 Model = Callable[[str], str]
@@ -32,6 +32,7 @@ the header and with as many rows, and nothing else.
 
 """
 SHOWN = 3
+BARED = ("LATIN", "GREEK", "CYRILLIC", "SPACE")  # an accent alone is one on a space
 FENCE = re.compile(r"\A\s*```\w*\n(.*?)```\s*\Z", re.DOTALL)
 TOTALS = ("total", "totals", "sum", "all")
 
@@ -51,11 +52,11 @@ class CleanTable:
 def normalize_table(table: Any, model: Model | None = None, decimal: str | None = None) -> CleanTable:
     """Bring a table into a form that SQL can ask.
 
-    Columns get names without signs and spaces, cells lose accents, notes, brackets and quotes as
-    :class:`TableNormalization` says, and are lower case, which a note counts; what says "nothing" becomes None, and
-    columns of numbers, dates or ranges get that type. A last row that sums up the others goes, and so do empty rows.
-    What may be read in two ways stays text; a note tells. Numbers, dates and truth values that are no texts keep their
-    values, and columns of a frame their type.
+    Columns get names without signs and spaces. Cells lose notes, brackets and quotes as :class:`TableNormalization`
+    says, and accents where they are no letters, and are lower case; a note counts them. One that would be empty then
+    stays. What says "nothing" becomes None, and columns of numbers, dates or ranges get that type. A last row that sums
+    up the others goes, and so do empty rows. What may be read in two ways stays text; a note tells. Numbers, dates and
+    truth values that are no texts keep their values, and columns of a frame their type.
 
         >>> done = normalize_table({"City (2024)": ["Bern[1]", "Basel*"], "Pop. %": ["1,340", "n/a"]})
         >>> done.table
@@ -101,8 +102,7 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
 
 def _read(given: Sequence[Any], decimal: str | None) -> typed.Reading:
     """Read a column. A cell that is a note alone is missing among numbers, and stays as it is among texts."""
-    method = TableNormalization()
-    cells = [method.cell(one) if isinstance(one, str) else one for one in given]
+    cells = [bare(_without_accents(one)) if isinstance(one, str) else one for one in given]
     reading = typed.read(cells, decimal)
     if not reading.is_text or "" not in cells:
         return reading
@@ -110,6 +110,19 @@ def _read(given: Sequence[Any], decimal: str | None) -> typed.Reading:
         " ".join(one.lower().strip('"').split()) if cell == "" else cell for one, cell in zip(given, cells, strict=True)
     ]
     return typed.read(whole, decimal)
+
+
+def _without_accents(text: str) -> str:
+    """Return a text in NFKC, without the marks of Latin, Greek and Cyrillic; in other scripts a mark is a letter."""
+    if text.isascii():
+        return text
+    signs, base = [], "0"
+    for sign in unicodedata.normalize("NFKD", text):
+        is_mark = unicodedata.category(sign) == "Mn"
+        base = base if is_mark else sign
+        if not is_mark or not unicodedata.name(base, "").startswith(BARED):
+            signs.append(sign)
+    return unicodedata.normalize("NFC", "".join(signs))
 
 
 def _says_nothing(cell: Any) -> bool:

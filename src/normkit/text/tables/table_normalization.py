@@ -69,11 +69,7 @@ class TableNormalization(Text):
 
     def cell(self, text: str) -> str:
         """Return what a cell says, without how it is written."""
-        text = "".join(c for c in unicodedata.normalize("NFKD", text) if unicodedata.category(c) != "Mn")
-        text, before = text.translate(CELL), None
-        while text != before:
-            before, text = text, QUOTED.sub(r"\1", BRACKETS.sub("", NOTES.sub("", text.strip()).strip()).strip())
-        return re.sub(r"\s+", " ", text.removesuffix(".")).lower().strip()
+        return bare("".join(c for c in unicodedata.normalize("NFKD", text) if unicodedata.category(c) != "Mn"))
 
     def transpose(self, table: Table) -> list[list[str]]:
         """Return the table with rows for columns; the old header is the first column."""
@@ -108,6 +104,14 @@ class TableNormalization(Text):
     def _places(self, table: Table, columns: Sequence[str]) -> list[int]:
         self._check(table)
         return [list(table[0]).index(check.choice(self, "name in columns", one, list(table[0]))) for one in columns]
+
+
+def bare(text: str) -> str:
+    """Return a text in lower case, without notes, brackets at the end and quotes."""
+    text, before = text.translate(CELL), None
+    while text != before:
+        before, text = text, QUOTED.sub(r"\1", BRACKETS.sub("", NOTES.sub("", text.strip()).strip()).strip())
+    return re.sub(r"\s+", " ", text.removesuffix(".")).lower().strip()
 
 
 def _column_name(name: str) -> str:
