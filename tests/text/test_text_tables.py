@@ -96,6 +96,22 @@ def test_accents_go_where_they_are_no_letters():
     }
 
 
+def test_cells_that_differ_become_one_only_with_a_note():
+    table = {
+        "b": ["A+", "A", "AB-", "C#", "C", "C++", "Bern +", "Bern[1]#"],
+        "t": ["Springfield (IL)", "Springfield (MA)", "springfield (il)", "x", "X", "y*", "Y*", "z"],
+    }
+    done = text.normalize_table(table)
+    assert done.table == {
+        "b": ["a+", "a", "ab-", "c#", "c", "c++", "bern", "bern"],
+        "t": ["springfield", "springfield", "springfield", "x", "x", "y", "y", "z"],
+    }
+    assert [note for note in done.notes if "both" in note] == [
+        "b: 'Bern +' and 'Bern[1]#' are both 'bern' now",
+        "t: 'Springfield (IL)' and 'Springfield (MA)' are both 'springfield' now",
+    ]
+
+
 def test_what_looks_like_numbers_and_stays_text_is_noted():
     table = {"phone": ["+41 44 268 12 34", None], "score": ["1-2", "3-1"], "years": ["1998-2001", "2002 to 2003"]}
     done = text.normalize_table(table)

@@ -17,7 +17,7 @@ from normkit import check
 from normkit.columns import number_of
 from normkit.text import frames
 from normkit.text.tables import typed
-from normkit.text.tables.table_normalization import TableNormalization, bare
+from normkit.text.tables.table_normalization import CLEAR_NOTES, TableNormalization, bare
 from normkit.text.vocabulary import says_nothing
 
 Model = Callable[[str], str]
@@ -102,7 +102,7 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
 
 def _read(given: Sequence[Any], decimal: str | None) -> typed.Reading:
     """Read a column. A cell that is a note alone is missing among numbers, and stays as it is among texts."""
-    cells = [bare(_without_accents(one)) if isinstance(one, str) else one for one in given]
+    cells = [bare(_without_accents(one), CLEAR_NOTES) if isinstance(one, str) else one for one in given]
     reading = typed.read(cells, decimal)
     if not reading.is_text or "" not in cells:
         return reading
@@ -142,7 +142,18 @@ def _rewritten(given: Sequence[Any], reading: typed.Reading) -> list[str]:
     bare = sum(cell.lower() != unicodedata.normalize("NFKC", text) for cell, text in cells)
     whats = {"in lower case": lowered, "without accents, notes, brackets or other signs": bare}
     whats["with nothing but notes or signs, and so missing"] = lost
-    return [f"{number_of(count, 'cell')} {what}" for what, count in whats.items() if count]
+    merged = _merged(cells)
+    return [f"{number_of(count, 'cell')} {what}" for what, count in whats.items() if count] + merged
+
+
+def _merged(cells: Sequence[tuple[str, str]]) -> list[str]:
+    """Name the first cells that differ in more than case and become one."""
+    first: dict[str, str] = {}
+    for cell, text in cells:
+        before = first.setdefault(text, cell)
+        if before.lower() != cell.lower():
+            return [f"{before!r} and {cell!r} are both {text!r} now"]
+    return []
 
 
 def _rows(columns: Mapping[str, Sequence[Any]], kept: Sequence[bool]) -> dict[str, list[Any]]:

@@ -19,6 +19,8 @@ UNDERSCORE, GONE = " /\\-:#%", ".()[]{}*$,?!'@&=+"
 NAME = str.maketrans(dict.fromkeys(UNDERSCORE, "_") | dict.fromkeys(GONE, ""))
 CELL = str.maketrans(dict.fromkeys("‘’´`", "'") | dict.fromkeys("“”", '"') | dict.fromkeys("‐‑‒–—−", "-"))
 NOTES = re.compile(r"((?<!^)\[(?!\d+\])[^\]]*\]|\[\d+\]|[•♦†‡*#+])*$")  # one way to read each note: no explosion
+# without + and # behind a letter: C++ is no C, and A+ no A
+CLEAR_NOTES = re.compile(r"((?<!^)\[(?!\d+\])[^\]]*\]|\[\d+\]|[•♦†‡*]|(?<![^\W\d_])(?<![#+])[#+])*$")
 BRACKETS = re.compile(r"(?<!^)( \([^)]*\))*$")
 QUOTED = re.compile(r'^"([^"]*)"$')
 
@@ -106,11 +108,11 @@ class TableNormalization(Text):
         return [list(table[0]).index(check.choice(self, "name in columns", one, list(table[0]))) for one in columns]
 
 
-def bare(text: str) -> str:
+def bare(text: str, notes: re.Pattern[str] = NOTES) -> str:
     """Return a text in lower case, without notes, brackets at the end and quotes."""
     text, before = text.translate(CELL), None
     while text != before:
-        before, text = text, QUOTED.sub(r"\1", BRACKETS.sub("", NOTES.sub("", text.strip()).strip()).strip())
+        before, text = text, QUOTED.sub(r"\1", BRACKETS.sub("", notes.sub("", text.strip()).strip()).strip())
     return re.sub(r"\s+", " ", text.removesuffix(".")).lower().strip()
 
 
