@@ -243,6 +243,36 @@ def test_retrieval_takes_arrays_and_names_what_is_missing():
         nk.retrieve(table, table, table, method="inverted-softmax", betta=1)
 
 
+@pytest.mark.parametrize("method", [None, *RETRIEVAL])
+def test_retrieval_takes_tables_of_unlike_precision(method):
+    options, several = RETRIEVAL.get(method, [{}, 0])
+    tables = [numbers(20, 8, seed=s) for s in range(2 + several)]
+    found = nk.retrieve(tables[0].float(), *tables[1:], method=method, count=5, **options)
+    want = nk.retrieve(tables[0].float().double(), *tables[1:], method=method, count=5, **options)
+    assert torch.equal(found.index, want.index)
+    assert torch.equal(found.scores, want.scores)
+
+
+@pytest.mark.parametrize("name, place", [("queries", 0), ("gallery", 1), ("banks", 2)])
+def test_infinite_vectors_are_refused_by_name(name, place):
+    tables = [numbers(20, 8, seed=s) for s in range(3)]
+    tables[place][3, 4] = math.inf
+    with pytest.raises(ValueError, match=f"retrieve: {name} must be finite, but has 1 infinite value"):
+        nk.retrieve(*tables, method="csls")
+
+
+@pytest.mark.parametrize("method", ["inverted-softmax", "dynamic-inverted-softmax"])
+def test_scores_that_a_large_beta_makes_infinite_are_warned_of(method, recwarn):
+    tables = [torch.nn.functional.normalize(numbers(n, 16, seed=n).float(), dim=1) for n in (20, 300, 21)]
+    nk.retrieve(*tables, method=method, beta=20.0)
+    assert not recwarn
+    said = r"retrieve: beta=1000.0 makes [\d.]+% of the scores infinite in torch.float32; take a smaller one"
+    with pytest.warns(UserWarning, match=said) as seen:
+        found = nk.retrieve(*tables, method=method, beta=1000.0)
+    assert found.scores.isinf().any()
+    assert seen[0].filename == __file__
+
+
 def test_conformal_quantiles_cover_at_their_level():
     y, new = numbers(400), numbers(4000, seed=1)
     levels = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,6 +11,7 @@ import torch
 from torch import Tensor
 
 from normkit import catalog, check
+from normkit.columns import number_of
 from normkit.inference._scores import invert, nearest_mean, normal_rank, scores
 from normkit.kinds.arrays import takes_arrays
 
@@ -40,8 +43,9 @@ def retrieve(
 ) -> Retrieved:
     """Return the best items of each query by inner product, normalized by a method of the catalogue.
 
-    The numbers are those of the method on the whole matrix. The gallery is gone through in blocks, twice where only
-    queries near to hubs are normalized, and where something of each query over the whole gallery is needed.
+    The numbers are those of the method on the whole matrix, in the widest type of the vectors. The gallery is gone
+    through in blocks, twice where only queries near to hubs are normalized, and where something of each query over the
+    whole gallery is needed.
 
     >>> gallery = torch.eye(3)
     >>> retrieve(gallery[:2], gallery, gallery, method="inverted-softmax", count=1).index
@@ -59,14 +63,16 @@ def retrieve(
         options: of the method.
     """
     check.choice("retrieve", "method", method, tuple(BANKS))
-    scores("retrieve", "queries", queries, (None, None))
-    scores("retrieve", "gallery", gallery, (None, queries.shape[1]), queries)
+    _vectors("queries", queries, queries)
+    _vectors("gallery", gallery, queries)
     if len(banks) != BANKS[method]:
         raise ValueError(f"retrieve: banks must be {BANKS[method]} for method={method!r}, not {len(banks)}")
     for bank in banks:
-        scores("retrieve", "banks", bank, (None, queries.shape[1]), queries)
+        _vectors("banks", bank, queries)
         if not len(bank):
             raise ValueError("retrieve: banks must not be empty")
+    dtype = functools.reduce(torch.promote_types, (x.dtype for x in (queries, gallery, *banks)))
+    queries, gallery, banks = queries.to(dtype), gallery.to(dtype), tuple(bank.to(dtype) for bank in banks)
     count = min(check.size("retrieve", "count", count), len(gallery))
     if method is None:
         return _search(queries, gallery, count)
@@ -79,11 +85,26 @@ def retrieve(
     if method == "mutual-proximity":
         hits = _search(queries, gallery, count, _normal_ranks(queries, gallery, banks[0]))
         return Retrieved(hits.scores.exp(), hits.index)
-    betas = [given[key] for key in ("beta", "beta_query", "beta_gallery") if key in given]
-    if "dynamic" not in method:
+    sharpness = {key: given[key] for key in ("beta", "beta_query", "beta_gallery") if key in given}
+    betas = list(sharpness.values())
+    if "dynamic" in method:
+        hits = _search(queries, gallery, count, _near_hubs(queries, gallery, banks, betas, given["top"]))
+    else:
         hits = _search(queries, gallery, count, _exponents(banks, betas))
-        return Retrieved(hits.scores.exp(), hits.index)
-    return _search(queries, gallery, count, _near_hubs(queries, gallery, banks, betas, given["top"]))
+        hits = Retrieved(hits.scores.exp(), hits.index)
+    share = hits.scores.isinf().double().mean().item()
+    if share > 0:
+        words = ", ".join(f"{key}={beta}" for key, beta in sharpness.items())
+        text = f"retrieve: {words} makes {share:.1%} of the scores infinite in {hits.scores.dtype}; take a smaller one"
+        warnings.warn(text, stacklevel=4)
+    return hits
+
+
+def _vectors(name: str, x: Tensor, queries: Tensor) -> None:
+    scores("retrieve", name, x, (None, None if x is queries else queries.shape[1]), queries)
+    infinite = int(x.isinf().sum()) if check.readable(x) else 0
+    if infinite:
+        raise ValueError(f"retrieve: {name} must be finite, but has {number_of(infinite, 'infinite value')}")
 
 
 def _less_background(queries: Tensor, gallery: Tensor, background: Tensor, count: int, given: dict) -> Retrieved:
