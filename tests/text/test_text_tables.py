@@ -145,6 +145,12 @@ def test_cells_that_are_several_values_are_refused_by_name(cell):
             text.normalize_table(table)
 
 
+def test_half_a_character_is_refused_by_column_and_row():
+    frame = pandas.DataFrame({"a": [None, "y"], "b": [None, "\ud800Y"]}, dtype=object)
+    with pytest.raises(ValueError, match=r"normalize_table: column 'b', row 1: '\\ud800y' has a lone surrogate"):
+        text.normalize_table(frame)
+
+
 def test_the_share_of_questions_that_sql_answers_rises():
     """The claim of NormTab, without a model: clean typed tables, corrupted by rule, and asked again."""
     generator = random.Random(0)

@@ -210,7 +210,15 @@ def _take(table: Any) -> tuple[list[str], list[list[Any]]]:
 
 def _in_type_of(columns: Mapping[str, list[Any]], table: Any, same: Mapping[str, int], kept: Sequence[bool]) -> Any:
     if frames.is_frame(table):
-        return frames.of_columns(columns, table, same, kept)
+        try:
+            return frames.of_columns(columns, table, same, kept)
+        except UnicodeEncodeError as error:
+            name = next(name for name, own in columns.items() if error.object in own)
+            row = list(itertools.compress(itertools.count(), kept))[columns[name].index(error.object)]
+            raise ValueError(
+                f"normalize_table: column {name!r}, row {row}: {error.object!r} has a lone surrogate, half a character, "
+                "which a data frame cannot hold"
+            ) from None
     if isinstance(table, Mapping):
         return dict(columns)
     return [list(columns), *map(list, zip(*columns.values(), strict=True))]
