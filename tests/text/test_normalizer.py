@@ -166,6 +166,20 @@ def test_a_column_is_mapped_in_the_frame_that_it_came_in(norm, library):
         norm.map(frame, "city")
 
 
+@pytest.mark.parametrize("library", [pandas, polars])
+def test_a_mapping_replaces_columns_of_the_user_only_with_a_warning(norm, library, recwarn):
+    once = norm.map(library.DataFrame({"c": ["Germny"]}), "c")
+    assert list(norm.map(once, "c")["c_id"]) == ["DEU"]
+    assert not recwarn
+    with pytest.warns(UserWarning, match="Normalizer.map: the frame's own 'c_id' is replaced") as seen:
+        assert list(norm.map(library.DataFrame({"c": ["Germny"], "c_id": ["mine"]}), "c")["c_id"]) == ["DEU"]
+    assert seen[0].filename == __file__
+
+
+def test_a_column_may_be_called_by_a_number(norm):
+    assert list(norm.map(pandas.DataFrame({0: ["Germny"], 1: ["x"]}), 0)["0_id"]) == ["DEU"]
+
+
 class Mine:
     """A part of a user's, with no base."""
 

@@ -222,17 +222,22 @@ class Normalizer:
     def map(self, frame: Any, column: str, progress: Progress | None = None) -> Any:
         """Return a data frame, of pandas or polars, with the id, the name and the score of each cell beside it.
 
+        Columns of an earlier mapping are replaced; one that has such a name without the others is too, with a warning.
+
         >>> import pandas
         >>> norm = Normalizer().fit({"BE": ["Bern", "Berne"], "GE": ["Genf", "Genève"]})
         >>> norm.map(pandas.DataFrame({"city": ["Geneve", None, "bern"]}), "city")["city_id"].fillna("?").tolist()
         ['GE', '?', 'BE']
         """
         cells = frames.columns(frame)
-        if column not in cells:
+        if str(column) not in cells:  # labels of pandas may be numbers
             raise ValueError(f"there is no column {column!r}; the columns are {', '.join(map(repr, cells))}")
-        texts = [frames.as_text("Normalizer", one) for one in cells[column]]
-        matches = self.normalize(texts, progress)
-        return frames.with_columns(frame, {f"{column}_{key}": own for key, own in self.columns(matches).items()})
+        texts = [frames.as_text("Normalizer", one) for one in cells[str(column)]]
+        added = {f"{column}_{key}": own for key, own in self.columns(self.normalize(texts, progress)).items()}
+        taken = [name for name in added if name in cells]
+        if 0 < len(taken) < len(added):
+            warnings.warn(f"Normalizer.map: the frame's own {', '.join(map(repr, taken))} is replaced", stacklevel=2)
+        return frames.with_columns(frame, added)
 
     def columns(self, matches: Sequence[Answer]) -> dict[str, list[Any]]:
         """Return ids, first names and scores of matches, as columns of a table."""

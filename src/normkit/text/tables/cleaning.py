@@ -216,8 +216,8 @@ def _in_type_of(columns: Mapping[str, list[Any]], table: Any, same: Mapping[str,
             name = next(name for name, own in columns.items() if error.object in own)
             row = list(itertools.compress(itertools.count(), kept))[columns[name].index(error.object)]
             raise ValueError(
-                f"normalize_table: column {name!r}, row {row}: {error.object!r} has a lone surrogate, half a character, "
-                "which a data frame cannot hold"
+                f"normalize_table: column {name!r}, row {row}: {error.object!r} has a lone surrogate, half a "
+                "character, which a data frame cannot hold"
             ) from None
     if isinstance(table, Mapping):
         return dict(columns)
