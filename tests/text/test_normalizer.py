@@ -180,6 +180,22 @@ def test_a_column_may_be_called_by_a_number(norm):
     assert list(norm.map(pandas.DataFrame({0: ["Germny"], 1: ["x"]}), 0)["0_id"]) == ["DEU"]
 
 
+@pytest.mark.parametrize("library", [pandas, polars])
+def test_ids_stay_whole_beside_an_empty_row(library):
+    frame = library.DataFrame({"id": [1.0, 2.0, None, 2.5], "name": ["one", "two", None, "half"]})
+    assert list(read_vocabulary(frame)) == ["1", "2", "2.5"]
+
+
+@pytest.mark.parametrize("written", ["\ufeffGermany", "Ger\u200bmany", "Germany\u2060"])
+def test_invisible_spaces_do_not_count(norm, written):
+    assert norm(written).score == 1.0
+    assert text.normalize_table({"\ufeffcountry": [written]}).table == {"country": ["germany"]}
+
+
+def test_joiners_that_tell_words_apart_count():
+    assert text.fold("a\u200cb") != text.fold("ab") != text.fold("a\u200db")
+
+
 class Mine:
     """A part of a user's, with no base."""
 

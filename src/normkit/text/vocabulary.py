@@ -7,6 +7,7 @@ import io
 import json
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ def read_vocabulary(source: Any, id: str = "id", name: str = "name", encoding: s
     """Return {id: names} of a mapping, pairs (id, name), a data frame, or a file: .csv, .tsv or .json.
 
     Tables have a row for each name and a column of each kind; where there is no column ``id``, names are their own ids.
-    A name alone may stand for a list of one. Numbers are written as text. Rows without a name are left out.
+    A name alone may stand for a list of one. Numbers are written as text, whole ones without decimals. Rows without a
+    name are left out.
 
     >>> read_vocabulary([("DEU", "Germany"), ("DEU", "Deutschland"), (40, "Austria")])
     {'DEU': ['Germany', 'Deutschland'], '40': ['Austria']}
@@ -136,4 +138,5 @@ def _text(what: str, value: Any) -> str:
         return value
     if isinstance(value, bool | bytes) or not frames.is_number(value):
         raise TypeError(f"vocabulary: {what} must be a string or a number, not {value!r}")
-    return str(value)
+    whole = isinstance(value, Real) and value % 1 == 0  # one empty cell makes floats of a column's integers
+    return str(int(value) if whole else value)

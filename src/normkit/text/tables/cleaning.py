@@ -16,6 +16,7 @@ from typing import Any
 from normkit import check
 from normkit.columns import number_of
 from normkit.text import frames
+from normkit.text.rewrite.fold import INVISIBLE
 from normkit.text.tables import typed
 from normkit.text.tables.table_normalization import CLEAR_NOTES, TableNormalization, bare
 from normkit.text.vocabulary import says_nothing
@@ -77,7 +78,8 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
     notes: list[str] = []
     mended = columns if model is None else _mend(names, columns, model, notes)
     method = TableNormalization()
-    renamed = apart(method.column_names([name or f"column {at}" for at, name in enumerate(names, 1)]))
+    visible = [name.translate(INVISIBLE) for name in names]
+    renamed = apart(method.column_names([name or f"column {at}" for at, name in enumerate(visible, 1)]))
     notes += [f"{old!r} is now {new}" for old, new in zip(names, renamed, strict=True) if old != new]
     given = {name: list(map(_value, own)) for name, own in zip(renamed, mended, strict=True)}
     readings = {name: _read(own, decimal) for name, own in given.items()}
@@ -230,7 +232,8 @@ def _string(cell: Any) -> str:
 
 def _value(cell: Any) -> Any:
     """Return a cell that SQL has a type for as it is, and any other as text."""
-    return _string(cell) if frames.is_missing(cell) or typed.kind_of(cell) is None else cell
+    is_text = frames.is_missing(cell) or typed.kind_of(cell) is None
+    return _string(cell).translate(INVISIBLE) if is_text else cell
 
 
 def _answer(model: Model, asked: str) -> Any:
