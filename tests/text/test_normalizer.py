@@ -184,6 +184,10 @@ def test_a_column_may_be_called_by_a_number(norm):
 def test_ids_stay_whole_beside_an_empty_row(library):
     frame = library.DataFrame({"id": [1.0, 2.0, None, 2.5], "name": ["one", "two", None, "half"]})
     assert list(read_vocabulary(frame)) == ["1", "2", "2.5"]
+    done = (
+        text.Normalizer().fit({"x": [1984], "y": [2001.0]}).map(library.DataFrame({"n": [1984.0, None, 2001.0]}), "n")
+    )
+    assert [one for one in done["n_id"] if one in ("x", "y")] == ["x", "y"]
 
 
 @pytest.mark.parametrize("written", ["\ufeffGermany", "Ger\u200bmany", "Germany\u2060"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Number
+from numbers import Number, Rational, Real
 from typing import Any
 
 from normkit.optional import library
@@ -79,12 +79,18 @@ def is_missing(value: Any) -> bool:
 
 
 def as_text(owner: str, cell: Any) -> str:
-    """Return a cell as text; a missing one is empty; bytes, whose encoding nobody knows, and lists are refused."""
+    """Return a cell as text; a missing one is empty; bytes, whose encoding nobody knows, and lists are refused.
+
+    Whole numbers have no decimals: one empty cell makes floats of a column's integers.
+    """
     if isinstance(cell, bytes):
         raise TypeError(f"{owner}: cells must not be bytes, as {cell!r} is; decode them")
     if isinstance(cell, Iterable) and not isinstance(cell, str):
         raise TypeError(f"{owner}: cells must be single values, not {type(cell).__name__}, as {cell!r} is")
-    return "" if is_missing(cell) else cell if isinstance(cell, str) else str(cell)
+    if isinstance(cell, str) or is_missing(cell):
+        return cell if isinstance(cell, str) else ""
+    is_float = isinstance(cell, Real) and not isinstance(cell, Rational)
+    return str(int(cell) if is_float and cell % 1 == 0 else cell)
 
 
 def is_number(value: Any) -> bool:

@@ -7,7 +7,6 @@ import io
 import json
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -138,5 +137,4 @@ def _text(what: str, value: Any) -> str:
         return value
     if isinstance(value, bool | bytes) or not frames.is_number(value):
         raise TypeError(f"vocabulary: {what} must be a string or a number, not {value!r}")
-    whole = isinstance(value, Real) and value % 1 == 0  # one empty cell makes floats of a column's integers
-    return str(int(value) if whole else value)
+    return frames.as_text("vocabulary", value)
