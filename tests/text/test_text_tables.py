@@ -88,11 +88,11 @@ def test_numbers_beside_texts_keep_their_values():
 
 
 def test_accents_go_where_they_are_no_letters():
-    others = ["ที่", "ทา", "हिन्दी", "ガギグ", "서울", "≠"]
-    accented = ["Émile", "Ἀθῆναι", "Ёлка", "Việt", "ﬁn\u00b4s²", "ﾊﾟ"]
+    others = ["ที่", "ทา", "น้ำ", "हिन्दी", "ガギグ", "서울", "≠"]
+    accented = ["Émile", "E\u0323\u0301", "Ἀθῆναι", "Ёлка", "Việt", "ﬁn\u00b4s²", "ﾊﾟ"]
     assert text.normalize_table({"w": others, "v": accented}).table == {
         "w": others,
-        "v": ["emile", "αθηναι", "елка", "viet", "fin s2", "パ"],
+        "v": ["emile", "e", "αθηναι", "елка", "viet", "fin s2", "パ"],
     }
 
 
@@ -247,6 +247,8 @@ def test_a_model_is_a_function_from_text_to_text():
 
 def test_a_table_without_rows_stays_one():
     assert text.normalize_table([["A b", "A b"]]).table == [["A_b", "A_b1"]]
+    for library in (pandas, polars):
+        assert text.normalize_table(library.DataFrame({"a": []})).table.shape == (0, 1)
 
 
 @pytest.mark.parametrize("library", [pandas, polars])

@@ -53,17 +53,19 @@ def of_columns(cells: Mapping[str, Sequence[Any]], like: Any, same: Mapping[str,
     Columns named in ``same`` are those of the other frame at a place, in the rows that are True, and keep their types;
     NaN is missing.
     """
-    narwhals = library("narwhals")
-    table = _require(like).filter(list(rows))
-    if table.implementation.is_pandas():  # whose rows are joined by their labels
-        table = narwhals.from_native(table.to_native().reset_index(drop=True), eager_only=True)
+    narwhals, table = library("narwhals"), _require(like)
+    space = table.implementation
     columns: dict[str, Any] = {name: list(own) for name, own in cells.items()}
+    if same:  # then there are rows, without which narwhals does not filter
+        table = table.filter(list(rows))
+        if space.is_pandas():  # whose rows are joined by their labels
+            table = narwhals.from_native(table.to_native().reset_index(drop=True), eager_only=True)
     before = list(table.iter_columns())
     for name, place in same.items():
         column = before[place]
         if column.dtype != narwhals.Object:
             columns[name] = (column.fill_nan(None) if column.dtype.is_float() else column).to_native()
-    return narwhals.from_dict(columns, backend=table.implementation).to_native()
+    return narwhals.from_dict(columns, backend=space).to_native()
 
 
 def _require(frame: Any) -> Any:

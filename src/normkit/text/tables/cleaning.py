@@ -119,12 +119,18 @@ def _without_accents(text: str) -> str:
     if text.isascii():
         return text
     signs, base = [], "0"
-    for sign in unicodedata.normalize("NFKD", text):
+    for sign in itertools.chain.from_iterable(map(_parts, text)):
         is_mark = unicodedata.category(sign) == "Mn"
         base = base if is_mark else sign
         if not is_mark or not unicodedata.name(base, "").startswith(BARED):
             signs.append(sign)
     return unicodedata.normalize("NFC", "".join(signs))
+
+
+def _parts(sign: str) -> str:
+    """Return a sign in NFKD; a vowel of Thai or Lao as it is, whose parts, a mark first, do not come together again."""
+    parts = unicodedata.normalize("NFKD", sign)
+    return sign if len(parts) > 1 and unicodedata.category(parts[0]) == "Mn" else parts
 
 
 def _says_nothing(cell: Any) -> bool:
