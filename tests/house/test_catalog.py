@@ -5,7 +5,7 @@ import textwrap
 import pytest
 import torch
 
-import fresh
+import forked
 import normkit as nk
 from normkit import catalog
 from normkit.contract import asked
@@ -46,7 +46,7 @@ def put(folder, *names):
 def run(code, *path):
     """Run code in a process of its own, with folders before all others on its path."""
     start = f"import sys\nsys.path[:0] = {[str(p) for p in path]}\n"
-    done = fresh.run("-c", start + textwrap.dedent(code))
+    done = forked.run("-c", start + textwrap.dedent(code))
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
@@ -177,7 +177,7 @@ def test_a_layout_that_cannot_be_read_is_refused(text):
 
 
 def check(tmp_path, *words):
-    return fresh.run("-m", "normkit.cli", "check", *words, cwd=tmp_path)
+    return forked.run("-m", "normkit.cli", "check", *words, cwd=tmp_path)
 
 
 def test_the_contract_holds_a_method_of_a_users_package(tmp_path):

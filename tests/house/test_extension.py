@@ -11,7 +11,7 @@ import textwrap
 import numpy as np
 import pytest
 
-import fresh
+import forked
 from normkit import families
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -44,7 +44,7 @@ def run(site, *words, **variables):
     path = os.pathsep.join([str(site), str(ROOT / "src")])
     env = {**os.environ, "PYTHONPATH": path, "NORMKIT_CACHE": "off", **variables}
     env.pop("NORMKIT_CHECK", None) if "NORMKIT_CHECK" not in variables else None
-    return fresh.run(*words, env=env, cwd=site)
+    return forked.run(*words, env=env, cwd=site)
 
 
 def python(site, code):

@@ -9,7 +9,7 @@ import shutil
 import pytest
 import tomllib
 
-import fresh
+import forked
 from normkit import cli, optional
 from normkit.lab import api, rerank
 from normkit.lab.fit import table
@@ -129,6 +129,6 @@ def test_a_skip_for_a_missing_package_fails_in_continuous_integration(at, ci, tm
     environment = {k: v for k, v in os.environ.items() if k != "CI"} | ({"CI": "true"} if ci else {})
     places = [str(TESTS.parent / "tools"), *filter(None, [environment.get("PYTHONPATH")])]  # as pyproject.toml has it
     environment["PYTHONPATH"] = os.pathsep.join(places)
-    done = fresh.run("-m", "pytest", "-p", "no:cacheprovider", "-rs", tmp_path, env=environment, cwd=tmp_path)
+    done = forked.run("-m", "pytest", "-p", "no:cacheprovider", "-rs", tmp_path, env=environment, cwd=tmp_path)
     assert ("skipped, though CI is set: of its own" in done.stdout) == ci, done.stdout + done.stderr
     assert (done.returncode in (0, 5)) == (not ci)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from helpers import TINY, all_numbers, plan_of
 
-import fresh
+import forked
 import normkit
 from normkit import cli
 from normkit.lab import request
@@ -29,7 +29,7 @@ def command(root, *words):
 
 
 def compare(root, *words, **given):
-    return fresh.run(*command(root, *words)[1:], env=ENVIRONMENT, **given)
+    return forked.run(*command(root, *words)[1:], env=ENVIRONMENT, **given)
 
 
 @pytest.fixture(scope="module")
