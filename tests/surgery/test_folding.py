@@ -559,3 +559,15 @@ def test_a_norm_beside_a_layer_is_folded_once_and_a_second_fold_changes_nothing(
         model = report.model
         assert not any(part.training for part in model.modules())
         torch.testing.assert_close(model(x), wanted)
+
+
+@pytest.mark.parametrize("frozen", ["weight", "bias"])
+@pytest.mark.parametrize("behind", [True, False])
+def test_a_layer_that_takes_a_norm_keeps_which_of_its_parameters_are_trained(frozen, behind):
+    norm = nn.LayerNorm(4) if behind else nn.BatchNorm1d(4)
+    model = settled(nn.Sequential(norm, nn.Linear(4, 4)) if behind else nn.Sequential(nn.Linear(4, 4), norm))
+    layer = "1" if behind else "0"
+    model.get_submodule(layer).get_parameter(frozen).requires_grad_(False)
+    folded(model, image(5, 4))
+    trained = {name: p.requires_grad for name, p in model.get_submodule(layer).named_parameters()}
+    assert trained == {name: name != frozen for name in ("weight", "bias")}

@@ -221,7 +221,7 @@ def _sized(layer: Any, words: Words, state: State) -> nn.Module:
     for name, own in layer._parameters.items():
         if name in state and (own is None or own.shape != state[name].shape):
             tensor = torch.empty(state[name].shape, device=like.device, dtype=state[name].dtype)
-            layer._parameters[name] = nn.Parameter(tensor, like.requires_grad)
+            layer._parameters[name] = nn.Parameter(tensor, (like if own is None else own).requires_grad)
     if "bias" in layer._parameters and "weight" in state and "bias" not in state:
         layer._parameters["bias"] = None
     _take_sizes(layer)

@@ -214,7 +214,7 @@ def _with(kind: Any, own: nn.Module, weight: Tensor, bias: Tensor | None, number
         new = kind(wide, outputs, tuple(weight.shape[2:]), **names, **where)
     new.weight.copy_(weight).requires_grad_(like.requires_grad)
     if bias is not None:
-        new.bias.copy_(bias).requires_grad_(like.requires_grad)
+        new.bias.copy_(bias).requires_grad_(_learned(own))
     return new
 
 
@@ -280,9 +280,9 @@ def fold_scale(layer: nn.Module, scale: Tensor, offset: Tensor, position: str = 
     bias = weight.new_zeros(outputs) if new.bias is None else new.bias.double()
     moments = (torch.zeros_like(scale), torch.ones_like(scale), scale, offset)
     weight, bias = fold_batchnorm(weight, bias, *moments, layer=kind, groups=groups, position=position, eps=0.0)
-    learned = new.weight.requires_grad
-    new.bias = None if new.bias is None and not offset.any() else nn.Parameter(bias.to(new.weight.dtype), learned)
-    new.weight = nn.Parameter(weight.to(new.weight.dtype), learned)
+    if new.bias is not None or offset.any():
+        new.bias = nn.Parameter(bias.to(new.weight.dtype), _learned(new))
+    new.weight = nn.Parameter(weight.to(new.weight.dtype), new.weight.requires_grad)
     padding = list(getattr(new, "_reversed_padding_repeated_twice", []))
     if position == "after" or not any(padding) or new.padding_mode != "zeros" or not offset.any():
         return like(layer, new)
@@ -317,7 +317,12 @@ def fold_beside(layer: nn.Module, scale: Tensor, offset: Tensor) -> nn.Module:
     middle = (own, own % (outputs // groups), *[tap // 2 for tap in taps])
     weight[middle] += scale.to(weight)
     bias = weight.new_zeros(outputs) if new.bias is None else new.bias.double()
-    learned = new.weight.requires_grad
-    new.bias = nn.Parameter((bias + offset.to(weight)).to(new.weight.dtype), learned)
-    new.weight = nn.Parameter(weight.to(new.weight.dtype), learned)
+    new.bias = nn.Parameter((bias + offset.to(weight)).to(new.weight.dtype), _learned(new))
+    new.weight = nn.Parameter(weight.to(new.weight.dtype), new.weight.requires_grad)
     return like(layer, new)
+
+
+def _learned(layer: nn.Module) -> bool:
+    """Whether the bias of a layer is trained; one that it does not have yet is where its weight is."""
+    own: Any = layer
+    return (own.weight if own.bias is None else own.bias).requires_grad
