@@ -83,6 +83,25 @@ def test_what_was_frozen_stays_so_and_what_was_trained_too(to, frozen):
     assert {name for name, parameter in model.named_parameters() if parameter.requires_grad is frozen} == set()
 
 
+class Constant(nn.Module):
+    """A layer norm whose shift is no parameter."""
+
+    def __init__(self, wide):
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(wide))
+        self.register_buffer("beta", torch.zeros(wide))
+
+    def forward(self, x):
+        return nn.functional.layer_norm(x, x.shape[-1:], self.gamma, self.beta)
+
+
+@pytest.mark.parametrize("by", [lambda m, x: nk.convert(m, "pre-rmsnorm", x), lambda m, x: nk.swap(m, "layernorm")])
+def test_a_shift_that_was_a_buffer_is_not_trained_afterwards(by):
+    model = nn.Sequential(nn.Linear(6, 8), Constant(8), nn.Linear(8, 4)).eval()
+    by(model, torch.randn(2, 6))
+    assert {name: p.requires_grad for name, p in model[1].named_parameters()} == {"weight": True, "bias": False}
+
+
 def test_weights_in_half_precision_are_centred_as_exactly_as_they_are_held():
     model = stirred(Model()).bfloat16()
     wanted = {name: model.get_parameter(name).double() for name in ("blocks.0.down.weight", "blocks.1.down.bias")}

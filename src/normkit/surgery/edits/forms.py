@@ -122,7 +122,8 @@ def _norm(old: nn.Module, words: Words, state: State) -> nn.Module:
 def _keep_parameters(norm: nn.Module, old: nn.Module, carried: Mapping[str, str]) -> None:
     """Let a norm hold the carried parameters themselves, which an optimizer or another norm may hold too.
 
-    One of another shape or type is frozen as the old one was; what has no old one is frozen where all of those are.
+    One of another shape or type is frozen as the old one was, as a buffer is; what has no old one is frozen where all
+    of those are.
     """
     held = dict(old.named_parameters())
     frozen = bool(held) and not any(parameter.requires_grad for parameter in held.values())
@@ -131,7 +132,7 @@ def _keep_parameters(norm: nn.Module, old: nn.Module, carried: Mapping[str, str]
         if source is not None and (source.shape, source.dtype) == (own.shape, own.dtype):
             path, _, last = name.rpartition(".")
             setattr(norm.get_submodule(path), last, source)
-        elif frozen if source is None else not source.requires_grad:
+        elif not source.requires_grad if source is not None else frozen or name in carried:
             own.requires_grad_(False)
 
 

@@ -401,6 +401,10 @@ def _train_alike(model: nn.Module, edits: Any) -> None:
         old = list(model.get_submodule(name).parameters())
         if old and not any(parameter.requires_grad for parameter in old):
             new.requires_grad_(False)
+        buffers = dict(model.get_submodule(name).named_buffers())
+        for ours, theirs in edits.norms[name].carried.items() if isinstance(new, RMSNorm) else ():
+            if theirs in buffers:
+                new.get_parameter(ours).requires_grad_(False)
     for name, tensor in edits.tensors.items():
         path, _, last = name.rpartition(".")
         tensor.requires_grad_(getattr(model.get_submodule(path), last).requires_grad)
