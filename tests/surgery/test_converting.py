@@ -102,6 +102,13 @@ def test_a_shift_that_was_a_buffer_is_not_trained_afterwards(by):
     assert {name: p.requires_grad for name, p in model[1].named_parameters()} == {"weight": True, "bias": False}
 
 
+def test_a_model_that_was_converted_within_inference_mode_can_be_trained():
+    model = stirred(Model())
+    with torch.inference_mode():
+        nk.convert(model, "pre-rmsnorm", TOKENS)
+    assert not any(tensor.is_inference() for tensor in model.state_dict().values())
+
+
 def test_weights_in_half_precision_are_centred_as_exactly_as_they_are_held():
     model = stirred(Model()).bfloat16()
     wanted = {name: model.get_parameter(name).double() for name in ("blocks.0.down.weight", "blocks.1.down.bias")}

@@ -571,3 +571,14 @@ def test_a_layer_that_takes_a_norm_keeps_which_of_its_parameters_are_trained(fro
     folded(model, image(5, 4))
     trained = {name: p.requires_grad for name, p in model.get_submodule(layer).named_parameters()}
     assert trained == {name: name != frozen for name in ("weight", "bias")}
+
+
+def test_a_model_is_folded_within_inference_mode_as_outside_of_it():
+    model = settled(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+    with torch.inference_mode():
+        x = image(5, 4)
+        wanted = model(x)
+        assert folded(model, x) == {"1": "into 0"}
+        torch.testing.assert_close(model(x), wanted, rtol=1e-12, atol=1e-12)
+    model(image(5, 4)).sum().backward()
+    assert model[0].weight.grad is not None

@@ -434,3 +434,13 @@ def test_long_vectors_are_recognized_from_few_of_them(monkeypatch):
     assert max(sizes[0] for sizes in drawn) < 64
     assert "differs: 10.5573, not 10.5573" in examine(Unbiased((24, 24, 16))).why_not
     assert "differs" in examine(WithMany((24, 24, 16))).why_not
+
+
+def test_a_norm_is_recognized_and_exchanged_within_inference_mode_as_outside_of_it():
+    model = nn.Sequential(nn.Linear(8, 16), Unbiased(16), nn.LayerNorm(16))
+    outside = str(nk.recognize(model, prove=True))
+    with torch.inference_mode():
+        assert str(nk.recognize(model, prove=True)) == outside
+        nk.swap(model, {"layernorm": "rmsnorm"})
+    model(torch.randn(3, 8)).sum().backward()
+    assert model[2].weight.grad is not None

@@ -33,6 +33,7 @@ PRODUCTS = ("mul", "mul_")
 FACTORS = ("mul", "mul_", "div", "div_")
 
 
+@torch.inference_mode(False)
 def convert(model: nn.Module, to: str, example: Any, *, inplace: bool = True) -> Report:
     """Turn the layer norms of a Pre-LN transformer into RMS norms, exactly.
 

@@ -59,6 +59,7 @@ class Folding(NamedTuple):
     became: str
 
 
+@torch.inference_mode(False)
 def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool = True) -> Report:
     """Fold norms into the linear layers and convolutions beside them: the same numbers, with fewer layers.
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from normkit.norm import Norm
@@ -27,6 +28,7 @@ __all__ = ["fuse"]
 ROWS = 512
 
 
+@torch.inference_mode(False)
 def fuse(
     model: nn.Module, example: Any = None, *, where: Where = None, inplace: bool = True, training: bool | None = None
 ) -> Report:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from normkit.columns import aligned
@@ -75,6 +76,7 @@ def _options(match: Match) -> dict[str, Any]:
     return dict(sorted(options.items()))
 
 
+@torch.inference_mode(False)
 def layers(model: nn.Module, example: Any = None) -> Sites:
     """Return which layer computes each norm of a model, by what it is proved to compute, and not by its class's name.
 
@@ -95,6 +97,7 @@ def layers(model: nn.Module, example: Any = None) -> Sites:
     )
 
 
+@torch.inference_mode(False)
 def kernelize(model: nn.Module, folder: str | Path, example: Any = None, *, compiled: bool = False) -> Sites:
     """Bind the hub package in ``folder`` to the norms of a model, by the package `kernels`, and return what was done.
 

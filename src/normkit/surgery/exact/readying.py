@@ -86,6 +86,7 @@ class Readiness(Sequence[Need]):
     __repr__ = __str__
 
 
+@torch.inference_mode(False)
 def ready(model: nn.Module, purpose: str, example: Any = None) -> Readiness:
     """Say what an exact rewriting of a model needs, site by site, and what is in its way.
 

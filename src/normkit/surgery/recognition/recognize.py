@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from normkit.surgery.recognition import functional, specimen
@@ -21,6 +22,7 @@ LAYERS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.Embedding, nn.Embe
 OTHERS = ("activation", "container", "dropout", "pooling", "padding", "linear", "conv", "sparse", "loss", "rnn")
 
 
+@torch.inference_mode(False)
 def recognize(module: nn.Module, example: Any = None, *, prove: bool = False) -> Match | Recognized | None:
     """Find norms by what they compute.
 
@@ -60,6 +62,7 @@ def table(model: nn.Module, example: Any = None, prove: bool = False) -> Recogni
     return sized_table(model, {} if example is None else inputs_of(model, example), prove=prove, wholes=True)
 
 
+@torch.inference_mode(False)
 def sized_table(
     model: nn.Module,
     inputs: Mapping[str, tuple[int, ...]],

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from normkit.columns import number_of
@@ -58,6 +59,7 @@ class Removal(Report):
     __repr__ = __str__
 
 
+@torch.inference_mode(False)
 def remove(
     model: nn.Module,
     data: Iterable[Any],

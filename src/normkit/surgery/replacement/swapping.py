@@ -31,6 +31,7 @@ __all__ = ["swap"]
 Name = str | type[nn.Module]
 
 
+@torch.inference_mode(False)
 def swap(
     model: nn.Module,
     norms: Name | Mapping[Name, Name],
