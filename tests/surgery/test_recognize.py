@@ -444,3 +444,10 @@ def test_a_norm_is_recognized_and_exchanged_within_inference_mode_as_outside_of_
         nk.swap(model, {"layernorm": "rmsnorm"})
     model(torch.randn(3, 8)).sum().backward()
     assert model[2].weight.grad is not None
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d(1), nn.InstanceNorm2d(1, affine=True), nk.BatchNorm(1)], ids=repr)
+def test_norms_of_one_channel_are_recognized(norm):
+    match = examine(norm, prove=True)
+    assert match.name == ("instancenorm" if isinstance(norm, nn.InstanceNorm2d) else "batchnorm"), match.why_not
+    assert match.kwargs["num_features"] == 1

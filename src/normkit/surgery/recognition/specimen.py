@@ -261,6 +261,8 @@ def extents(module: nn.Module) -> list[tuple[int, ...]]:
     own += [tuple(t) for t in values if isinstance(t, tuple | list | torch.Size) and all(isinstance(n, int) for n in t)]
     numbers = sorted({v for v in vars(module).values() if type(v) is int and 1 < v <= WIDEST}, reverse=True)
     shapes = sorted({e for e in own if e}, key=lambda e: (len(e), -max(e)))
+    if not shapes and 1 in (getattr(module, name, None) for name in ("num_features", "num_channels")):
+        shapes = [(1,)]
     return list(dict.fromkeys([*shapes, *((n,) for n in numbers)]))[:6]
 
 
