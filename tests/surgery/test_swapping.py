@@ -437,3 +437,44 @@ def test_a_norm_that_rests_in_the_example_or_is_called_in_another_way_is_exchang
     encoder = nn.TransformerEncoderLayer(6, 2, 8, batch_first=True).eval()
     report = nk.swap(nn.Sequential(encoder), "rmsnorm", example=None if example is None else torch.ones(1, 2, 6))
     assert len(report.done) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (nn.BatchNorm2d(6, eps=1e-2), "frozen-batchnorm"),
+        (nn.BatchNorm2d(6, eps=1e-2, momentum=None), nn.SyncBatchNorm),
+        (nn.BatchNorm2d(6, eps=1e-2), nk.BatchNorm),
+        (nk.FrozenBatchNorm(6, eps=1e-2), "batchnorm"),
+    ],
+)
+def test_a_batch_norm_that_was_trained_goes_on_with_its_statistics(old, new):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Conv2d(3, 6, 1), copy.deepcopy(old)), torch.randn(4, 3, 5, 5)
+    model[1].running_mean.normal_()
+    model[1].running_var.uniform_(0.02, 1.5)
+    counts = isinstance(old, nn.BatchNorm2d)
+    if counts:
+        model[1].num_batches_tracked.fill_(7)
+    wanted = model.eval()(x)
+    nk.swap(model, new)
+    assert type(model[1]) in (nk.BatchNorm, nk.FrozenBatchNorm)
+    torch.testing.assert_close(model(x), wanted)
+    if counts and isinstance(model[1], nk.BatchNorm):
+        assert model[1].num_batches_tracked == 7
+        assert model[1].momentum == old.momentum
+
+
+def test_statistics_that_mean_something_else_begin_anew():
+    model = nn.Sequential(nn.Conv2d(3, 6, 1), nn.BatchNorm2d(6))
+    model[1].running_var.fill_(3)
+    nk.swap(model, "instancenorm:track_running_stats=True")
+    assert torch.equal(model[1].running_var, torch.ones(6))
+
+
+def test_a_norm_of_the_same_method_keeps_its_eps_unless_one_is_named():
+    x = 0.1 * torch.randn(5, 4)
+    for new, eps in (("layernorm", 1e-2), ("layernorm:eps=1e-3", 1e-3)):
+        model = nn.Sequential(nn.Identity(), nn.LayerNorm(4, eps=1e-2))
+        nk.swap(model, {"layernorm": new})
+        torch.testing.assert_close(model(x), nn.functional.layer_norm(x, (4,), eps=eps))

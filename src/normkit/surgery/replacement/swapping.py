@@ -29,6 +29,7 @@ __all__ = ["swap"]
 
 
 Name = str | type[nn.Module]
+BATCH = ("batchnorm", "frozen-batchnorm", "alpha-batchnorm")  # whose running moments mean the same
 
 
 @torch.inference_mode(False)
@@ -44,8 +45,9 @@ def swap(
     """Put other norms where a model's are, found by what they compute; all sites or, after an error, none.
 
     A gain and a shift go over where the new norm has them as well, as the same parameters where their shape is the
-    same; what is frozen stays so. A new norm's other parameters are new: build the optimizer afterwards. What a module
-    did besides, such as the activation in timm's norms, stays behind the new norm.
+    same; what is frozen stays so. From one batch norm to another, or a frozen one, running statistics and eps go over
+    too, and within one method eps and momentum, unless they are named. A new norm's other numbers are new: build the
+    optimizer afterwards. What a module did besides, such as the activation in timm's norms, stays behind the new norm.
 
     Args:
         model: any model, on the meta device too.
@@ -74,6 +76,9 @@ def swap(
     if read is not None:
         raise ValueError(f"swap: {read} is never called: its block reads its numbers instead; leave it out by where")
     new = {edit.site: edit.make(model.get_submodule(edit.site)) for edit in edits}
+    for edit in edits:
+        if "running_mean" in edit.words.get("carried", {}):
+            specimen.carry_counts(new[edit.site], model.get_submodule(edit.site))
     far: dict[str, float] = {}
     fitted: dict[str, nn.Module] = {}  # copies: the model's own parameters change last
     for name, (x, y) in (_record_sites(model, example, new) if match else {}).items():
@@ -176,8 +181,10 @@ def _edit(model: nn.Module, name: str, match: Match, text: str, size: tuple[int,
     first = _channels_first(card, match.kwargs)
     if size and not first and not match.carried:
         width = size[-1]  # without a gain or a shift, what the module holds may be of another size
+    choice = _choose(text, match)
     with processor_by_default():
-        new: Any = fits.maker(text, first)(width)
+        way = fits.require(choice, fits.Place(fits.IMAGES if first else fits.STREAM))
+        new: Any = fits.build(choice, way, width)
     spare = specimen.further(old)[1] - specimen.further(new)[1]
     if spare > 0:
         takes = ", ".join(list(inspect.signature(old.forward).parameters)[-spare:])
@@ -186,6 +193,15 @@ def _edit(model: nn.Module, name: str, match: Match, text: str, size: tuple[int,
     way = new.way if isinstance(new, fits.Laid) else fits.PLAIN
     words = forms.norm_words(norm, way, behind=list(match.behind), carried=_transfers(norm, match, old))
     return Edit(name, "norm", words)
+
+
+def _choose(text: str, match: Match) -> catalog.Choice:
+    """What a name stands for, with settings of the old norm that mean the same and were not written with the name."""
+    choice = catalog.find(text)
+    same = choice.card.name == match.name
+    names = ("eps", "momentum") if same else ("eps",) if {choice.card.name, match.name} <= {*BATCH} else ()
+    kept = {name: match.kwargs[name] for name in names if name in match.kwargs}
+    return catalog.Choice(choice.card, {**kept, **choice.arguments})
 
 
 def _channels_first(card: Card, arguments: Mapping[str, object]) -> bool:
@@ -219,14 +235,17 @@ def places(model: nn.Module) -> set[fits.Place]:
     return {fits.Place(fits.IMAGES if first else fits.STREAM) for first in sites(model).values()}
 
 
-def _transfers(new: nn.Module, match: Match, old: nn.Module) -> dict[str, str]:
-    """Gain and shift, which go over where both mean the same: they are called so, and begin at the same number."""
+def _transfers(new: Norm, match: Match, old: nn.Module) -> dict[str, str]:
+    """Tensors that go over as they mean the same: gain and shift that begin at the same number, and running moments."""
     ours, theirs = specimen.tensors(new), specimen.tensors(old)
     start = specimen.tensors(begun(match))
+    names = ["weight", "bias"]
+    if new.card.name == match.name or {new.card.name, match.name} <= {*BATCH}:
+        names += ["running_mean", "running_var"]
     carried = {}
     for name, source in match.carried.items():
         own = next((n for n in ours if n.rpartition(".")[2] == name), None)
-        fits = own is not None and name in ("weight", "bias") and ours[own].numel() == theirs[source].numel()
+        fits = own is not None and name in names and ours[own].numel() == theirs[source].numel()
         if fits and torch.equal(ours[own].reshape(-1), start[name].reshape(-1)):  # type: ignore[index]
             carried[own] = source
     return carried  # type: ignore[return-value]
