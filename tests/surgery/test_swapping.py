@@ -478,3 +478,32 @@ def test_a_norm_of_the_same_method_keeps_its_eps_unless_one_is_named():
         model = nn.Sequential(nn.Identity(), nn.LayerNorm(4, eps=1e-2))
         nk.swap(model, {"layernorm": new})
         torch.testing.assert_close(model(x), nn.functional.layer_norm(x, (4,), eps=eps))
+
+
+class ListsItsNorm(nn.Module):
+    """Calls its norm by what is no place of a module."""
+
+    def __init__(self, hold):
+        super().__init__()
+        self.mix, self.norm = nn.Linear(6, 6), nn.LayerNorm(6)
+        self.steps = hold(self.norm)
+
+    def forward(self, x):
+        steps = self.steps["first"][0] if isinstance(self.steps, dict) else self.steps
+        return (steps[0] if isinstance(steps, list) else steps)(self.mix(x))
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [lambda norm: [norm], lambda norm: {"first": (norm,)}, lambda norm: norm.forward],
+    ids=["list", "dict", "method"],
+)
+def test_a_norm_that_a_plain_list_holds_is_not_exchanged_without_effect(hold):
+    model = nn.Sequential(nn.LayerNorm(6), ListsItsNorm(hold))
+    with pytest.raises(ValueError, match=r"swap: 1\.norm is held by 1\.steps too"):
+        nk.swap(model, "dyt")
+    assert type(model[0]) is nn.LayerNorm
+    assert len(nk.swap(model, "dyt", where="0").done) == 1
+    listed = nn.Sequential(nn.LayerNorm(6), ListsItsNorm(lambda norm: nn.ModuleList([norm])))
+    nk.swap(listed, "dyt")
+    assert type(listed[1].steps[0]) is nk.DyT

@@ -75,6 +75,11 @@ def swap(
     read = uncalled.first_read(model, example, [edit.site for edit in edits if edit.site not in sizes])
     if read is not None:
         raise ValueError(f"swap: {read} is never called: its block reads its numbers instead; leave it out by where")
+    if aside := uncalled.first_aside(model, [edit.site for edit in edits]):
+        raise ValueError(
+            f"swap: {aside[0]} is held by {aside[1]} too, by which the model may call the old one; make that an "
+            "nn.ModuleList or an nn.ModuleDict, or leave the norm out by where"
+        )
     new = {edit.site: edit.make(model.get_submodule(edit.site)) for edit in edits}
     for edit in edits:
         if "running_mean" in edit.words.get("carried", {}):

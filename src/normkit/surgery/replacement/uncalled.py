@@ -1,10 +1,11 @@
-"""Norms that a model does not call: the block that holds one reads its numbers, and normalizes by a function."""
+"""Norms that a model calls in another way than by their place: by a plain list, or by a function and their numbers."""
 
 from __future__ import annotations
 
 import copy
 import dis
-from collections.abc import Iterable, Sequence
+import types
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +26,31 @@ def first_read(model: nn.Module, example: Any, sites: Sequence[str]) -> str | No
     if example is None:
         return next((name for name in left if _reads(owners[name], name.rpartition(".")[2])), None)
     return next(iter(_read_in(model, example, left)), None) if left else None
+
+
+def first_aside(model: nn.Module, sites: Sequence[str]) -> tuple[str, str] | None:
+    """Return the first of some norms that a plain list, dictionary or bound method holds too, and what holds it.
+
+    A model that calls it by way of these goes on with the old one, whatever stands in its place.
+    """
+    norms = {id(model.get_submodule(name)): name for name in sites}
+    for name, part in model.named_modules():
+        for key, value in vars(part).items():
+            for held in _held(value) if key != "_modules" else ():
+                if id(held) in norms and held is not part:
+                    return norms[id(held)], f"{name}.{key}" if name else key
+    return None
+
+
+def _held(value: Any, seen: frozenset[int] = frozenset()) -> Iterator[nn.Module]:
+    """The modules that plain values hold."""
+    if isinstance(value, nn.Module):
+        yield value
+    elif isinstance(value, types.MethodType):
+        yield from _held(value.__self__)
+    elif isinstance(value, dict | list | tuple | set | frozenset) and id(value) not in seen:
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _held(each, seen | {id(value)})
 
 
 def _reads(owner: nn.Module, child: str) -> bool:
