@@ -507,3 +507,18 @@ def test_a_norm_that_a_plain_list_holds_is_not_exchanged_without_effect(hold):
     listed = nn.Sequential(nn.LayerNorm(6), ListsItsNorm(lambda norm: nn.ModuleList([norm])))
     nk.swap(listed, "dyt")
     assert type(listed[1].steps[0]) is nk.DyT
+
+
+@pytest.mark.parametrize("old", [nn.GroupNorm(6, 6), nn.BatchNorm2d(6)])
+@pytest.mark.parametrize("new", ["instancenorm", nn.InstanceNorm2d])
+def test_an_instance_norm_takes_the_gain_and_the_shift_of_the_norm_before(old, new):
+    model, x = nn.Sequential(nn.Conv2d(3, 6, 1), copy.deepcopy(old)), torch.randn(2, 3, 5, 5)
+    gain, shift = (nn.init.normal_(p) for p in model[1].parameters())
+    bare = nk.swap(model, "instancenorm:affine=False", inplace=False).model[1]
+    assert not list(bare.parameters())
+    nk.swap(model, new)
+    wanted = nn.functional.instance_norm(model[0](x), weight=gain, bias=shift)
+    torch.testing.assert_close(model(x), wanted)
+    without = nn.Sequential(nn.Conv2d(3, 6, 1), nn.InstanceNorm2d(6))
+    nk.swap(without, new)
+    assert not list(without[1].parameters())

@@ -206,6 +206,9 @@ def _choose(text: str, match: Match) -> catalog.Choice:
     same = choice.card.name == match.name
     names = ("eps", "momentum") if same else ("eps",) if {choice.card.name, match.name} <= {*BATCH} else ()
     kept = {name: match.kwargs[name] for name in names if name in match.kwargs}
+    affine = choice.card.signature.parameters.get("affine")
+    if "weight" in match.carried and affine is not None and affine.default is False:
+        kept["affine"] = True
     return catalog.Choice(choice.card, {**kept, **choice.arguments})
 
 
