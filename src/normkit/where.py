@@ -26,3 +26,12 @@ def selects(where: Where, name: str, module: nn.Module) -> bool:
     if callable(where):
         return bool(where(name, module))
     return any(selects(each, name, module) for each in where)
+
+
+def require_known(function: str, where: Where, model: nn.Module) -> None:
+    """Refuse names and patterns of a list that fit no part of a model, as one with a slip of the pen does."""
+    if where is None or isinstance(where, str | type) or callable(where):
+        return
+    names = [name for name, _ in model.named_modules(remove_duplicate=False)]
+    if unknown := [each for each in where if isinstance(each, str) and not fnmatch.filter(names, each)]:
+        raise ValueError(f"{function}: where has {', '.join(map(repr, unknown))}, which no part of the model is called")

@@ -522,3 +522,10 @@ def test_an_instance_norm_takes_the_gain_and_the_shift_of_the_norm_before(old, n
     without = nn.Sequential(nn.Conv2d(3, 6, 1), nn.InstanceNorm2d(6))
     nk.swap(without, new)
     assert not list(without[1].parameters())
+
+
+def test_a_name_in_a_list_that_no_part_has_is_refused(net):
+    with pytest.raises(ValueError, match=r"swap: where has 'tow', '\*\.norm', which no part of the model is called"):
+        nk.swap(net, "dyt", where=["one", "tow", "*.norm"])
+    assert isinstance(net.one, Rms)
+    assert len(nk.swap(net, "dyt", where=["again", "t*", nn.GroupNorm]).done) == 1

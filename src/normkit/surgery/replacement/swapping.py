@@ -23,7 +23,7 @@ from normkit.surgery.recognition.match import Followed, Match, Recognized, begun
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.replacement import fits, matching, uncalled
 from normkit.threads import processor_by_default
-from normkit.where import Where, selects
+from normkit.where import Where, require_known, selects
 
 __all__ = ["swap"]
 
@@ -68,6 +68,7 @@ def swap(
     """
     if match and example is None:
         raise ValueError("swap: match=True needs an example, on which the new norms are fitted to the old ones")
+    require_known("swap", where, model)
     sizes = proof.sizes_of("swap", model, example, with_numbers=False)
     model = model if inplace else copy.deepcopy(model)
     findings = sized_table(model, sizes)
