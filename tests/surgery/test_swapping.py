@@ -16,6 +16,7 @@ from normkit.surgery.exact import fusing
 from normkit.surgery.exact.racing import Outcome
 from normkit.surgery.recognition import candidates
 from normkit.surgery.replacement import matching
+from threads import each_rank
 
 
 class Net(nn.Module):
@@ -529,3 +530,20 @@ def test_a_name_in_a_list_that_no_part_has_is_refused(net):
         nk.swap(net, "dyt", where=["one", "tow", "*.norm"])
     assert isinstance(net.one, Rms)
     assert len(nk.swap(net, "dyt", where=["again", "t*", nn.GroupNorm]).done) == 1
+
+
+def test_a_sharded_model_is_refused_after_a_forward_pass_too():
+    from torch.distributed.fsdp import fully_shard
+
+    def swap():
+        mesh = torch.distributed.init_device_mesh("cpu", (1,))
+        model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.LayerNorm(8))
+        for part in (model[1], model):
+            fully_shard(part, mesh=mesh)
+        with torch.no_grad():
+            model(torch.randn(2, 8))
+        with pytest.raises(ValueError, match="swap: the model is sharded by fully_shard"):
+            nk.swap(model, "rmsnorm")
+        return type(model[2]).__name__
+
+    assert each_rank(1, swap) == ["LayerNorm"]

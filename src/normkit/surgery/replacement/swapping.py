@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -73,6 +74,7 @@ def swap(
     model = model if inplace else copy.deepcopy(model)
     findings = sized_table(model, sizes)
     edits = edits_for(model, findings, norms, where, sizes)
+    _require_whole(model)
     read = uncalled.first_read(model, example, [edit.site for edit in edits if edit.site not in sizes])
     if read is not None:
         raise ValueError(f"swap: {read} is never called: its block reads its numbers instead; leave it out by where")
@@ -104,6 +106,15 @@ def swap(
     for name, norm in fitted.items():
         new[name].load_state_dict(norm.state_dict())
     return Report(changed, changes)
+
+
+def _require_whole(model: nn.Module) -> None:
+    """Refuse a model that FSDP2 has sharded: after a forward pass its own parameters are plain tensors for a while."""
+    sharded: Any = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())  # nobody has one without it
+    for name, part in model.named_modules():
+        if isinstance(part, sharded):
+            whole = name or "the model"
+            raise ValueError(f"swap: {whole} is sharded by fully_shard: hand in the model as it was before")
 
 
 def _record_sites(model: nn.Module, example: Any, sites: Collection[str]) -> dict[str, tuple[Tensor, Tensor]]:
