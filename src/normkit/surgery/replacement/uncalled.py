@@ -15,6 +15,8 @@ from normkit.surgery.flow import arguments
 from normkit.surgery.recognition import functional
 from normkit.surgery.recognition.specimen import quiet
 
+EXCHANGED = ("_modules", "_torchdynamo_orig_callable")  # the latter is what torch.compile was handed
+
 
 def first_read(model: nn.Module, example: Any, sites: Sequence[str]) -> str | None:
     """Return the first of some norms that is read and not called; one that rests in the example is neither.
@@ -36,7 +38,7 @@ def first_aside(model: nn.Module, sites: Sequence[str]) -> tuple[str, str] | Non
     norms = {id(model.get_submodule(name)): name for name in sites}
     for name, part in model.named_modules():
         for key, value in vars(part).items():
-            for held in _held(value) if key != "_modules" else ():
+            for held in _held(value) if key not in EXCHANGED else ():
                 if id(held) in norms and held is not part:
                     return norms[id(held)], f"{name}.{key}" if name else key
     return None
