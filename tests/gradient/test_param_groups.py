@@ -225,6 +225,11 @@ def test_a_compiled_model_has_the_groups_of_the_plain_one_and_nothing_is_compile
     assert told(norm) == {"_orig_mod.scale": "gain"}
 
 
+def test_a_tensor_is_the_only_input_and_no_list_of_its_rows():
+    model, x = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 2)), torch.randn(3, 4)
+    assert str(nk.param_groups(model, "muon", inputs=x)) == str(nk.param_groups(model, "muon", inputs=[x]))
+
+
 def test_projection_is_for_what_may_have_no_length_alone():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(32, 5))
     found = nk.param_groups(model, "adamp", inputs=(torch.randn(6, 3, 4, 4),))

@@ -79,7 +79,7 @@ def param_groups(
     model: nn.Module,
     optimizer: Any = None,
     *,
-    inputs: Sequence[Any] = (),
+    inputs: Sequence[Any] | torch.Tensor = (),
     weight_decay: float | Mapping[str, float] | None = None,
     override: Mapping[Any, str] | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
@@ -121,7 +121,8 @@ def param_groups(
     Args:
         model: any model; what is not trained is left out.
         optimizer: its name or class, of the catalogue or of torch.optim; None: only decay matters.
-        inputs: what the model is called with, to see which weights are scale-invariant and which is the head.
+        inputs: the tensor, or the arguments, that the model is called with, to see which weights are scale-invariant
+            and which is the head.
         weight_decay: of what decays; None: the optimizer's own. Or by role, ``{"matrix": 0.1, "input gain": 0.1}``, the
             others as usual: ``"input gain"`` are gains of norms that linear maps alone read, ``"output gain"`` all
             other gains, which a run of the model shows.
@@ -146,6 +147,7 @@ def param_groups(
     [(['matrix'], True), (['embedding', 'head'], False), (['bias', 'gain'], False)]
     """
     _check_options(blocks, by_heads, parametrization, base, lr, settings)
+    inputs = (inputs,) if torch.is_tensor(inputs) else inputs
     rows = roles(model, *inputs, override=override)
     name = _method_name(optimizer)
     rule = _rule(name)
