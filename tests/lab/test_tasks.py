@@ -10,6 +10,7 @@ import torch
 import transformers
 from helpers import settings, trained
 from PIL import Image
+from torch import nn
 
 from normkit.lab.plan import data, measures, models, optimizers, samples, tasks
 from normkit.lab.plan.plan import Run
@@ -457,3 +458,45 @@ def test_as_many_tokens_as_an_error_asks_for_are_enough(apart, least):
         ValueError, match=rf"'here' has {least - 1} tokens; at least {least + (apart is None)} are needed"
     ):
         data.Tokens(torch.arange(least - 1), 1, 4, 1, "here", apart)
+
+
+class Given:
+    """Batches of a user's, for a model that gives what it is given."""
+
+    def __init__(self, batch):
+        self.batch = batch
+
+    def validation(self):
+        return [self.batch]
+
+
+def given(preds, target):
+    task = tasks.own_batches(Given((preds, target)), lambda variant, seed: nn.Identity())
+    return task, task.loss(nn.Identity(), (preds, target))
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 8, 8), (2, 3, 4, 5), (2, 3, 5)])
+def test_the_classes_of_an_image_stand_second(shape):
+    preds, target = torch.randn(shape), torch.randint(shape[1], (shape[0], *shape[2:]))
+    torch.testing.assert_close(given(preds, target)[1], nn.functional.cross_entropy(preds, target))
+
+
+def test_the_classes_of_tokens_stand_last():
+    preds, target = torch.randn(2, 5, 5), torch.randint(5, (2, 5))
+    torch.testing.assert_close(given(preds, target)[1], nn.functional.cross_entropy(preds.mT, target))
+
+
+def test_numbers_are_compared_one_by_one_and_never_each_with_all():
+    preds, target = torch.randn(6, 1), torch.randn(6)
+    torch.testing.assert_close(given(preds, target)[1], nn.functional.mse_loss(preds[:, 0], target))
+    for wrong in (torch.randn(6, 2), torch.tensor(1.0)):
+        with pytest.raises(ValueError, match=r"and those wanted have \(6,\)"):
+            given(wrong, target)
+    with pytest.raises(ValueError, match=r"\(6, 2\) do not fit classes of shape \(6, 1\)"):
+        given(torch.randn(6, 2), torch.zeros(6, 1).long())
+
+
+def test_labels_that_are_hidden_count_as_neither_right_nor_wrong():
+    preds, target = torch.eye(4), torch.tensor([0, -100, 2, 1])
+    task, _ = given(preds, target)
+    assert task.accuracy(nn.Identity(), (preds, target)).item() == pytest.approx(2 / 3)

@@ -267,3 +267,25 @@ def test_a_linear_in_float64_stays_and_says_so():
     assert nk.quantize(model).layers == ["1"]
     with pytest.raises(ValueError, match=r"no linear to quantize \(0: left, its weight is in float64"):
         nk.quantize(model[:1])
+
+
+class ByWeight(nn.Module):
+    """As BEiT calls its attention's map, and as a LoRA of a subclass and a map in half precision are."""
+
+    def __init__(self):
+        super().__init__()
+        self.named, self.summed, self.cast, self.plain = (nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x):
+        x = nn.functional.linear(x, weight=self.named.weight, bias=self.named.bias)
+        x = nn.functional.linear(x, self.summed.weight + 1, self.summed.bias)
+        return self.plain(nn.functional.linear(x, self.cast.weight.to(x.dtype), self.cast.bias))
+
+
+@pytest.mark.parametrize("method", ["nearest", "learned-rounding"])
+def test_a_weight_that_a_model_computes_with_itself_is_left(method):
+    done = nk.quantize(ByWeight(), [torch.randn(3, 8)], bits=8, method=method, steps=2)
+    assert done.layers == ["cast", "plain"]
+    left = {name: note for name, note in done.notes.items() if note.startswith("left")}
+    assert left == dict.fromkeys(["named", "summed"], "left, the model computes with its weight itself")
+    assert done.model(torch.randn(3, 8)).shape == (3, 8)

@@ -423,11 +423,12 @@ def likelihood(rows: data.Rows, build: Callable[[Variant, int], nn.Module]) -> T
 
 
 def share_right(scored: losses.Of) -> Callable[[nn.Module, Any], Tensor]:
-    """Return how often the class of the highest score is the right one."""
+    """Return how often the class of the highest score is the right one, where one is known."""
 
     def accuracy(model: nn.Module, batch: Any) -> Tensor:
         logits, labels = scored(model, batch)
-        return (logits.argmax(-1) == labels).float().mean()
+        known = labels != losses.HIDDEN
+        return ((logits.argmax(-1) == labels) & known).sum() / known.sum().clamp(min=1)
 
     return accuracy
 
@@ -436,7 +437,8 @@ def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Ta
     """Train on a user's batches.
 
     A mapping goes to the model as keywords, and the model gives the loss; of a pair, the second is what the model
-    should give: classes if it is integers, else numbers; a tensor of integers is a row of tokens.
+    should give: classes if it is integers, else numbers, whose squared distance is the loss; a tensor of integers is a
+    row of tokens.
     """
 
     def scored(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
@@ -444,7 +446,9 @@ def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Ta
             return scores(model(**batch)), batch["labels"]
         inputs, target = (batch[:, :-1], batch[:, 1:]) if isinstance(batch, Tensor) else batch
         preds = scores(model(inputs))
-        return (preds, target) if target.is_floating_point() else (preds.flatten(0, target.dim() - 1), target.flatten())
+        if target.is_floating_point():
+            return _as_wanted(preds, target), target
+        return _classes_last(preds, target).flatten(0, target.dim() - 1), target.flatten()
 
     def loss(model: nn.Module, batch: Any) -> Tensor:
         if isinstance(batch, dict):
@@ -459,6 +463,24 @@ def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Ta
     return Task(
         batches, build, loss, _own_size, accuracy, scored=scored if labelled else None, causal=isinstance(first, Tensor)
     )
+
+
+def _as_wanted(preds: Tensor, target: Tensor) -> Tensor:
+    """Numbers in the shape of those that are wanted, from which they may differ by axes of 1."""
+    if preds.squeeze().shape != target.squeeze().shape:
+        raise ValueError(f"it gives numbers of shape {tuple(preds.shape)}, and those wanted have {tuple(target.shape)}")
+    return preds.reshape(target.shape)
+
+
+def _classes_last(preds: Tensor, target: Tensor) -> Tensor:
+    """Scores with their classes last, which may stand second, as torch has those of an image's points.
+
+    Where either fits, they are last of tokens (N, T), and second of images.
+    """
+    last, second = preds.shape[:-1] == target.shape, preds.shape[:1] + preds.shape[2:] == target.shape
+    if not last and not second:
+        raise ValueError(f"its scores of shape {tuple(preds.shape)} do not fit classes of shape {tuple(target.shape)}")
+    return preds.movedim(1, -1) if second and not (last and target.dim() < 3) else preds
 
 
 def classes_of(batch: Any) -> Tensor | None:

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from normkit import check
 from normkit.columns import number_of
@@ -35,6 +37,22 @@ from normkit.where import Where, selects
 
 __all__ = ["perplexity", "quantize"]
 
+KEEPING = {  # what says something of a weight, or gives the same in another type, which torchao has as well
+    *("shape", "dtype", "device", "requires_grad", "grad", "ndim", "is_cuda", "is_meta", "layout", "is_sparse"),
+    *(
+        "size",
+        "dim",
+        "numel",
+        "stride",
+        "is_floating_point",
+        "is_contiguous",
+        "to",
+        "type_as",
+        "float",
+        "detach",
+        "clone",
+    ),
+}
 PACKED_GROUPS, PACKED_ROWS = (32, 64, 128), 16  # what torchao's kernel takes on a CPU
 METHODS = (
     "nearest",
@@ -150,7 +168,7 @@ def quantize(
     proof.check_model("quantize", model)
     _check(method, bits, budget, group, pack, steps=steps, rows=rows, lr=lr, norm_lr=norm_lr)
     batches, held = _batches(data, held, method, bits)
-    layers, notes = _linears(model, group, where)
+    layers, notes = _linears(model, group, where, batches[:1])
     library("torchao")
     mean = 0.0 if budget is None else _mean_bits(model, layers, group, budget)
     start = time.perf_counter()
@@ -257,11 +275,18 @@ def _as_list(name: str, batches: Iterable[Any]) -> list[Any]:
     return list(batches)
 
 
-def _linears(model: nn.Module, group: int | None, where: Where) -> tuple[list[str], dict[str, str]]:
+def _linears(
+    model: nn.Module, group: int | None, where: Where, batches: Sequence[Any]
+) -> tuple[list[str], dict[str, str]]:
     """The linears to be quantized, and those left with the reason."""
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     linears = {name: layer for name, layer in model.named_modules() if isinstance(as_linear(layer), nn.Linear)}
-    refusals = {name: _refusal(layer, tables, group) for name, layer in linears.items() if selects(where, name, layer)}
+    asked = {name: layer for name, layer in linears.items() if selects(where, name, layer)}
+    refusals = {name: _refusal(layer, tables, group) for name, layer in asked.items()}
+    used = _used_otherwise(
+        model, {id(layer.weight): name for name, layer in asked.items() if not refusals[name]}, batches
+    )
+    refusals |= dict.fromkeys(used, "the model computes with its weight itself")
     left = {name: f"left, {why}" for name, why in refusals.items() if why}
     names = [name for name in refusals if name not in left]
     if not names:
@@ -272,6 +297,33 @@ def _linears(model: nn.Module, group: int | None, where: Where) -> tuple[list[st
         if not model.get_parameter(f"{name}.weight").isfinite().all():
             raise ValueError(f"quantize: the weight of {name} has NaN or infinities")
     return names, left
+
+
+class _Uses(TorchFunctionMode):
+    """The weights that a call uses otherwise than torchao's are, which stand second in a linear map."""
+
+    def __init__(self, names: Mapping[int, str]):
+        super().__init__()
+        self.names, self.found = names, dict[str, None]()
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [*args, *(kwargs or {}).values()]
+        if function is F.linear and len(args) > 1:
+            del given[1]
+        what = function.__self__.__name__ if function.__name__ == "__get__" else function.__name__
+        if what not in KEEPING:
+            self.found |= {self.names[id(x)]: None for x in tree_leaves(given) if id(x) in self.names}
+        return function(*args, **(kwargs or {}))
+
+
+@torch.no_grad()
+def _used_otherwise(model: nn.Module, names: Mapping[int, str], batches: Sequence[Any]) -> list[str]:
+    """The linears, by the identities of their weights, with which a model computes without calling them."""
+    turned = {name for name in names.values() if as_linear(model.get_submodule(name)) is not model.get_submodule(name)}
+    with mode(model, False), _Uses(names) as uses:
+        for batch in batches:
+            feed(model, batch)
+    return [name for name in uses.found if name not in turned]
 
 
 def _refusal(layer: Any, tables: Collection[int], group: int | None) -> str:
