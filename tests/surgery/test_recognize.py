@@ -451,3 +451,7 @@ def test_norms_of_one_channel_are_recognized(norm):
     match = examine(norm, prove=True)
     assert match.name == ("instancenorm" if isinstance(norm, nn.InstanceNorm2d) else "batchnorm"), match.why_not
     assert match.kwargs["num_features"] == 1
+
+
+def test_a_long_vector_of_small_axes_leaves_sizes_for_the_others():
+    assert inputs.shapes((4, 5, 6, 3, 40))[1].sizes == (7, 2, 4, 5, 6, 3, 40)

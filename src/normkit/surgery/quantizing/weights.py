@@ -38,20 +38,8 @@ from normkit.where import Where, selects
 __all__ = ["perplexity", "quantize"]
 
 KEEPING = {  # what says something of a weight, or gives the same in another type, which torchao has as well
-    *("shape", "dtype", "device", "requires_grad", "grad", "ndim", "is_cuda", "is_meta", "layout", "is_sparse"),
-    *(
-        "size",
-        "dim",
-        "numel",
-        "stride",
-        "is_floating_point",
-        "is_contiguous",
-        "to",
-        "type_as",
-        "float",
-        "detach",
-        "clone",
-    ),
+    *("shape", "dtype", "device", "requires_grad", "grad", "ndim", "is_cuda", "is_meta", "layout", "is_sparse", "size"),
+    *("dim", "numel", "stride", "is_floating_point", "is_contiguous", "to", "type_as", "float", "detach", "clone"),
 }
 PACKED_GROUPS, PACKED_ROWS = (32, 64, 128), 16  # what torchao's kernel takes on a CPU
 METHODS = (
@@ -283,9 +271,8 @@ def _linears(
     linears = {name: layer for name, layer in model.named_modules() if isinstance(as_linear(layer), nn.Linear)}
     asked = {name: layer for name, layer in linears.items() if selects(where, name, layer)}
     refusals = {name: _refusal(layer, tables, group) for name, layer in asked.items()}
-    used = _used_otherwise(
-        model, {id(layer.weight): name for name, layer in asked.items() if not refusals[name]}, batches
-    )
+    plain = {name: layer for name, layer in asked.items() if not refusals[name] and as_linear(layer) is layer}
+    used = _used_otherwise(model, {id(layer.weight): name for name, layer in plain.items()}, batches)
     refusals |= dict.fromkeys(used, "the model computes with its weight itself")
     left = {name: f"left, {why}" for name, why in refusals.items() if why}
     names = [name for name in refusals if name not in left]
@@ -317,13 +304,12 @@ class _Uses(TorchFunctionMode):
 
 
 @torch.no_grad()
-def _used_otherwise(model: nn.Module, names: Mapping[int, str], batches: Sequence[Any]) -> list[str]:
+def _used_otherwise(model: nn.Module, names: Mapping[int, str], batches: Sequence[Any]) -> Iterable[str]:
     """The linears, by the identities of their weights, with which a model computes without calling them."""
-    turned = {name for name in names.values() if as_linear(model.get_submodule(name)) is not model.get_submodule(name)}
     with mode(model, False), _Uses(names) as uses:
         for batch in batches:
             feed(model, batch)
-    return [name for name in uses.found if name not in turned]
+    return uses.found
 
 
 def _refusal(layer: Any, tables: Collection[int], group: int | None) -> str:

@@ -33,7 +33,7 @@ class Shape(NamedTuple):
 
 def shapes(extent: tuple[int, ...]) -> list[Shape]:
     """Return the shapes to be tried: tokens with the vector last, then images with it second."""
-    rows, sides = (5, (2, 3, 4, 5, 6)) if is_wide(extent) else (ROWS, (4, 6, 7, 9, 10, 11))
+    rows, sides = (5, range(2, 12)) if is_wide(extent) else (ROWS, (4, 6, 7, 9, 10, 11))
     space = [n for n in sides if n not in extent]
     candidates = [
         Shape((rows, *extent), True, extent),
