@@ -582,3 +582,31 @@ def test_a_model_is_folded_within_inference_mode_as_outside_of_it():
         torch.testing.assert_close(model(x), wanted, rtol=1e-12, atol=1e-12)
     model(image(5, 4)).sum().backward()
     assert model[0].weight.grad is not None
+
+
+class Apart(nn.Module):
+    """Two layers with a norm behind each; the second's weight is also one's at rest, or read by the model itself."""
+
+    def __init__(self, tied):
+        super().__init__()
+        self.one, self.two, self.three = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)
+        self.one_norm, self.two_norm = nn.BatchNorm1d(6), nn.BatchNorm1d(6)
+        self.tied = tied
+        if tied:
+            self.three.weight = self.two.weight
+
+    def forward(self, x):
+        x = self.two_norm(self.two(self.one_norm(self.one(x))))
+        return x if self.tied else x + self.two.weight.sum()
+
+
+@pytest.mark.parametrize("tied, why", [(True, "two.weight is tied to three.weight"), (False, "two.weight is read")])
+def test_only_the_layer_whose_numbers_are_in_use_elsewhere_is_left(tied, why):
+    model, x = Apart(tied), torch.randn(9, 6)
+    model(x)
+    model.eval()
+    want = model(x)
+    one, two = nk.fold(model, x)
+    assert (one.became, two.became) == ("into one", None)
+    assert why in two.why_not
+    torch.testing.assert_close(model(x), want)

@@ -156,12 +156,9 @@ class Graph:
         for node, name in (read for one in held for read in self.reads.get(one, ())):
             if any(user not in call.own for user in node.users):
                 raise Stays(f"{name} is read elsewhere too")
-        tied = [name for one in held for name in self.names[one]]
-        if (
-            len(tied) > len(held)
-            and len({self.one[id(self.model.get_submodule(n.rpartition(".")[0]))] for n in tied}) > 1
-        ):
-            raise Stays(f"{tied[0]} is tied to {tied[-1]}")
+        for names in map(self.names.__getitem__, held):
+            if len({self.one[id(self.model.get_submodule(name.rpartition(".")[0]))] for name in names}) > 1:
+                raise Stays(f"{names[0]} is tied to {names[-1]}")
         return call
 
     def forget(self, call: Call) -> None:
