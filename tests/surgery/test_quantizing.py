@@ -289,3 +289,10 @@ def test_a_weight_that_a_model_computes_with_itself_is_left(method):
     left = {name: note for name, note in done.notes.items() if note.startswith("left")}
     assert left == dict.fromkeys(["named", "summed"], "left, the model computes with its weight itself")
     assert done.model(torch.randn(3, 8)).shape == (3, 8)
+
+
+def test_a_batch_that_the_model_does_not_take_is_named_and_nothing_is_changed():
+    model = nn.Sequential(nn.Linear(4, 4))
+    with pytest.raises(ValueError, match=r"quantize: the model does not take the first batch of data: .*2x5 and 4x4"):
+        nk.quantize(model, [torch.randn(2, 5)], bits=8)
+    assert type(model[0].weight) is nn.Parameter

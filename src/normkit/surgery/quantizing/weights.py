@@ -308,7 +308,11 @@ def _used_otherwise(model: nn.Module, names: Mapping[int, str], batches: Sequenc
     """The linears, by the identities of their weights, with which a model computes without calling them."""
     with mode(model, False), _Uses(names) as uses:
         for batch in batches:
-            feed(model, batch)
+            try:
+                feed(model, batch)
+            except Exception as error:
+                why = proof.describe_error(error)
+                raise ValueError(f"quantize: the model does not take the first batch of data: {why}") from error
     return uses.found
 
 
