@@ -1,7 +1,9 @@
 """Adding to a comparison: what is there is not trained again, and all ends as one comparison run whole."""
 
+import importlib
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -245,3 +247,34 @@ def score(model, batches):
 
 
 score.higher_is_better = True
+
+
+LOOP = "def train(build, seed, log):\n    build(4)\n    return {measure}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "words"),
+    [
+        ("loop_of_mine.py", LOOP.format(measure="1.0"), LOOP.format(measure="2.0"), ["--train", "loop_of_mine:train"]),
+        (
+            "words.txt",
+            "one two three " * 900,
+            "one two four " * 900,
+            [*WORDS[1:], "--steps", "2", "--data", "words.txt"],
+        ),
+    ],
+)
+def test_what_a_name_stands_for_may_not_change(name, before, after, words, tmp_path, monkeypatch, capsys):
+    """Runs of the old code beside runs of the new would be compared as if they were of one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path(name).write_text(before)
+    asked = ["compare", *words, "--norm", "layernorm", "dyt", "--seeds", "1", "--trials", "1", "--out", "out"]
+    assert cli.main(asked) == cli.main(asked) == 0
+    Path(name).write_text(after)
+    sys.modules.pop("loop_of_mine", None)
+    importlib.invalidate_caches()
+    capsys.readouterr()
+    assert cli.main(asked) == 2
+    assert f"{words[-1]} is not what it was); " in capsys.readouterr().err
+    assert cli.main([*asked, "--fresh"]) == 0

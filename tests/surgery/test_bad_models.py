@@ -141,6 +141,40 @@ def test_what_is_refused_is_named_and_left_as_it_was(calls, build, why):
         assert not said.getvalue()
 
 
+@pytest.mark.parametrize("call", CALLS)
+def test_layers_without_a_size_are_refused(call):
+    made = nn.Sequential(nn.Embedding(10, 8), nn.LazyLinear(4)).eval()
+    with pytest.raises(ValueError, match=f"{call}: the model has layers that take their size from a first input"):
+        CALLS[call](made, TOKENS)
+    assert made[1].has_uninitialized_params()
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("fuse", lambda made, where: nk.fuse(made, where=where)),
+        ("fold", lambda made, where: nk.fold(made, TOKENS, where=where)),
+        ("remove", lambda made, where: nk.remove(made, [TOKENS], steps=9, start=1, gaps=(1, 1, 1), where=where)),
+        ("quantize", lambda made, where: nk.quantize(made, where=where)),
+        ("adapt", lambda made, where: nk.adapt(made, where=where)),
+        ("apply", lambda made, where: nk.weight.apply(made, "weight-norm", where=where)),
+        ("regularize", lambda made, where: nk.weight.regularize(made, "orthogonality", where=where)),
+        (
+            "project",
+            lambda made, where: nk.weight.project(
+                made, torch.optim.SGD(made.parameters(), 0.1), "weight-norm", where=where
+            ),
+        ),
+    ],
+)
+def test_a_name_that_no_part_has_is_refused_by_name(name, call):
+    made = model()
+    before, modules = tensors(made), [id(part) for part in made.modules()]
+    with pytest.raises(ValueError, match=f"{name}: where has '1.wrong', which no part of the model is called"):
+        call(made, ["1.norm", "1.wrong"])
+    assert unchanged(made, before, modules)
+
+
 @pytest.mark.parametrize("call", ["fuse", "fold", "convert", "swap"])
 def test_an_example_that_does_not_fit_is_refused(call):
     made = model()

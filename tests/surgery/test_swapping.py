@@ -542,8 +542,28 @@ def test_a_sharded_model_is_refused_after_a_forward_pass_too():
             fully_shard(part, mesh=mesh)
         with torch.no_grad():
             model(torch.randn(2, 8))
-        with pytest.raises(ValueError, match="swap: the model is sharded by fully_shard"):
-            nk.swap(model, "rmsnorm")
+        model.eval()
+        for name, call in (
+            ("swap", lambda: nk.swap(model, "rmsnorm")),
+            ("fold", lambda: nk.fold(model, torch.randn(2, 8))),
+            ("fuse", lambda: nk.fuse(model)),
+            ("quantize", lambda: nk.quantize(model)),
+        ):
+            with pytest.raises(ValueError, match=f"{name}: the model is sharded by fully_shard"):
+                call()
         return type(model[2]).__name__
 
     assert each_rank(1, swap) == ["LayerNorm"]
+
+
+class CappedNorm(nn.Module):
+    def forward(self, x):
+        return x / (1 + x.abs().amax(-1, keepdim=True))
+
+
+def test_what_looks_like_a_norm_and_is_none_is_named_among_what_is_left():
+    model = nn.Sequential(nn.LayerNorm(8), CappedNorm(), nn.Linear(8, 8), CappedNorm())
+    report = nk.swap(model, "dyt", where=["0", "1"])
+    assert [(change.site, change.became is None) for change in report] == [("0", False), ("1", True)]
+    assert report[1].why_not == "not recognized: no method of the catalogue computes this"
+    assert str(report).endswith("1 of 2 sites changed")

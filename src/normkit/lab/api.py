@@ -149,8 +149,7 @@ def name_of(one: Option, value: Any) -> str:
         )
     if one.handed == "function" and not callable(value):
         raise TypeError(f"{one.name} must be a name or a function, not {value!r}")
-    is_code = inspect.isroutine(value) or inspect.isclass(value) or one.handed == "function"
-    return handed.hand_in(value, handed.print_of(value) if is_code else samples.sketch(value))
+    return handed.hand_in(value, samples.print_handed(value, one.handed == "function"))
 
 
 def _one(one: Option, value: Any) -> Any:

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -282,8 +283,21 @@ def settings_from(options: Any, variants: int) -> Settings:
         threads=threads,
         **paces(steps or 100),
     )
+    settings = replace(settings, prints=tuple(prints_of(settings)))
     later.require(settings)
     return ladder.require_ladder(settings)
+
+
+def prints_of(settings: Settings) -> Iterator[str]:
+    """Name the user's code and files, each with a short print of it, as it may change under its name."""
+    from normkit.lab.plan import data, samples
+
+    for name in HANDED:
+        source = getattr(settings, name) or ""
+        if names_code(source):
+            yield f"{source}#{samples.print_handed(data.resolve(source, name), FIELDS[name].handed == 'function')}"
+        elif name in ("data", "val") and Path(source).is_file():
+            yield f"{source}#{hashlib.blake2b(Path(source).read_bytes(), digest_size=4).hexdigest()}"
 
 
 def require_values(options: Any) -> None:

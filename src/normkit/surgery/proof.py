@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
@@ -80,12 +82,24 @@ def check_model(owner: str, model: nn.Module, *, with_numbers: bool = True) -> N
         raise ValueError(f"{owner}: the model is on the meta device and holds no numbers")
     if is_scripted(model):
         raise ValueError(f"{owner}: the model is scripted; hand it in as it was before torch.jit")
+    if with_numbers and any(map(is_lazy, model.parameters())):
+        raise ValueError(f"{owner}: the model has layers that take their size from a first input; call it once before")
     without_history(model)
+
+
+def require_whole(owner: str, model: nn.Module) -> None:
+    """Refuse a model that FSDP2 has sharded: after a forward pass its own parameters are plain tensors for a while."""
+    sharded: Any = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())  # nobody has one without it
+    for name, part in model.named_modules():
+        if isinstance(part, sharded):
+            whole = name or "the model"
+            raise ValueError(f"{owner}: {whole} is sharded by fully_shard: hand in the model as it was before")
 
 
 def ready(owner: str, model: nn.Module, example: Any) -> None:
     """Refuse what is no model in evaluation with numbers, and an example that it does not take."""
     check_model(owner, model)
+    require_whole(owner, model)
     if any(part.training for part in model.modules()):
         raise ValueError(f"{owner}: the model is in train mode; call model.eval() first")
     try:

@@ -24,6 +24,7 @@ from normkit.weight._layers import (
     without_weight,
 )
 from normkit.weight.weight_norm import WeightNorm
+from normkit.where import require_known
 
 Target = tuple[str, nn.Module, Parametrization]
 
@@ -51,6 +52,7 @@ def apply(model: nn.Module, name: str, *, where: Where = None, tensor: str = "we
     weight-norm: 1 of 3 layers
     """
     check_model("apply", model)
+    require_known("apply", where, model)
     choice = catalog.choose("apply", "name", name, PARAMETRIZATION).with_arguments(options)
     rows, plans = [], []
     for layer, module, value in weights(model, tensor):

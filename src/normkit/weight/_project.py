@@ -11,6 +11,7 @@ from normkit import catalog, check
 from normkit.kinds import PARAMETRIZATION, Parametrization
 from normkit.weight._apply import check_model
 from normkit.weight._layers import Row, Table, Where, misfit, named_outright, options_for, selects, weights
+from normkit.where import require_known
 
 
 class Projection(nn.Module):
@@ -84,6 +85,7 @@ def project(
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"project: optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
     check.size("project", "every", every)
+    require_known("project", where, model)
     result = _own(model) if name is None else _name(model, name, where, tensor, options)
     result()
     result.every = every

@@ -12,6 +12,7 @@ from normkit.kinds import LOSS
 from normkit.weight._apply import check_model
 from normkit.weight._layers import Row, Table, Where, options_for, selects
 from normkit.weight._penalty import Penalty
+from normkit.where import require_known
 
 
 class Regularizer(nn.Module):
@@ -58,6 +59,7 @@ def regularize(
     >>> loss = penalty()
     """
     check_model("regularize", model)
+    require_known("regularize", where, model)
     check.number("regularize", "strength", strength)
     choice = catalog.choose("regularize", "name", name, LOSS).with_arguments(options)
     if not issubclass(choice.card.entry, Penalty):

@@ -57,7 +57,8 @@ def obstacles(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     for variant in (full(Variant, variant) for variant in old["variants"]):
         if variant != ours.get(variant["name"]):
             changed.append(_differing(variant, ours.get(variant["name"])))
-    return changed
+    now, known = (dict(entry.rsplit("#", 1) for entry in side["prints"]) for side in (here, prior))
+    return changed + [f"{name} is not what it was" for name, print_ in known.items() if now.get(name, print_) != print_]
 
 
 def _more(was: Any, now: Any) -> bool:

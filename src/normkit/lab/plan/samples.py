@@ -34,6 +34,7 @@ from torch.utils.data import (
     default_collate,
 )
 
+from normkit.lab.plan import handed
 from normkit.lab.plan.data import Data, all_but, chances, generator, held_out, resolve
 from normkit.lab.plan.settings import spell
 
@@ -517,6 +518,12 @@ def _bytes(row: Tensor) -> bytes:
 def print_of(batches: list[Any]) -> str:
     """Return a short print of held-out batches, by which two runs can tell whether theirs are the same."""
     return hashlib.blake2b(b"".join(p for batch in batches for p in _prints(batch)), digest_size=8).hexdigest()
+
+
+def print_handed(thing: Any, is_code: bool = False) -> str:
+    """Return a short print of what a user hands in: of its code, or of the data that it is."""
+    is_code = is_code or inspect.isroutine(thing) or inspect.isclass(thing)
+    return handed.print_of(thing) if is_code else sketch(thing)
 
 
 def sketch(data: Any) -> str:

@@ -403,6 +403,7 @@ class Settings:
     eval_batches: int = setting(5, task=True)
     probe_every: int = setting(40, resuming=FOLLOWS)
     checkpoint_seconds: float = setting(10.0, role=MACHINE, resuming=ANY)
+    prints: tuple[str, ...] = setting((), role=MACHINE, resuming=ANY)  # of code and files, behind their names
 
     def sources(self) -> list[str]:
         """Return what the runs need from elsewhere: modules, files, or what a script has handed in."""

@@ -34,7 +34,7 @@ from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.search import behind, without
 from normkit.surgery.recognition.specimen import inputs_of
 from normkit.weight._apply import take_off
-from normkit.where import Where, selects
+from normkit.where import Where, require_known, selects
 
 __all__ = ["fold"]
 
@@ -88,6 +88,7 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
     Identity()
     """
     proof.ready("fold", model, example)
+    require_known("fold", where, model)
     work = copy.deepcopy(model)
     baked = _bake(work)
     neurons = _neurons(work, where)

@@ -21,7 +21,7 @@ from normkit.surgery.exact.racing import SURE, Outcome, race, race_addition, rac
 from normkit.surgery.recognition.match import Match
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.specimen import further, quiet
-from normkit.where import Where, selects
+from normkit.where import Where, require_known, selects
 
 __all__ = ["fuse"]
 
@@ -60,6 +60,8 @@ def fuse(
     0 of 0 sites changed
     """
     sizes = proof.sizes_of("fuse", model, example)
+    proof.require_whole("fuse", model)
+    require_known("fuse", where, model)
     model = model if inplace else copy.deepcopy(model)
     plan = _Plan(model, model.training if training is None else training, sizes)
     with quiet():

@@ -33,7 +33,7 @@ from normkit.surgery.quantizing.allocating import allocate, describe, mean_bits
 from normkit.surgery.quantizing.tuning import tune
 from normkit.surgery.recognition import recognize
 from normkit.surgery.statistics.batch_statistics import feed
-from normkit.where import Where, selects
+from normkit.where import Where, require_known, selects
 
 __all__ = ["perplexity", "quantize"]
 
@@ -154,6 +154,8 @@ def quantize(
     Improving Post Training Neural Quantization (2021), arXiv 2006.10518.
     """
     proof.check_model("quantize", model)
+    proof.require_whole("quantize", model)
+    require_known("quantize", where, model)
     _check(method, bits, budget, group, pack, steps=steps, rows=rows, lr=lr, norm_lr=norm_lr)
     batches, held = _batches(data, held, method, bits)
     layers, notes = _linears(model, group, where, batches[:1])

@@ -28,7 +28,7 @@ from normkit.surgery.recognition.specimen import inputs_of
 from normkit.surgery.removal.fading import Fading, Tokens
 from normkit.surgery.removal.order import FINAL, Part, parts, timetable
 from normkit.surgery.removal.weaning import Loss, Progress, Run, Weaning, mean_loss, next_token
-from normkit.where import Where, selects
+from normkit.where import Where, require_known, selects
 
 __all__ = ["remove"]
 
@@ -114,6 +114,7 @@ def remove(
     Differs from the authors' code in: a norm's constant is fixed once, when queries and keys lose it, and values take
     the same; the deviations of first and separating tokens are measured, not set.
     """
+    require_known("remove", where, model)
     plan = Weaning(steps, lr, weight_decay, auxiliary)
     measured, example = _batches(data, val)
     was = copy.deepcopy(model).eval()

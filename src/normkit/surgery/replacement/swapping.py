@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import sys
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -45,6 +44,7 @@ def swap(
 ) -> Report:
     """Put other norms where a model's are, found by what they compute; all sites or, after an error, none.
 
+    What looks like a norm and is not recognized is left, and the report says so.
     A gain and a shift go over where the new norm has them as well, as the same parameters where their shape is the
     same; what is frozen stays so. From one batch norm to another, or a frozen one, running statistics and eps go over
     too, and within one method eps and momentum, unless they are named. A new norm's other numbers are new: build the
@@ -74,7 +74,7 @@ def swap(
     model = model if inplace else copy.deepcopy(model)
     findings = sized_table(model, sizes)
     edits = edits_for(model, findings, norms, where, sizes)
-    _require_whole(model)
+    proof.require_whole("swap", model)
     read = uncalled.first_read(model, example, [edit.site for edit in edits if edit.site not in sizes])
     if read is not None:
         raise ValueError(f"swap: {read} is never called: its block reads its numbers instead; leave it out by where")
@@ -102,19 +102,15 @@ def swap(
         )
         for edit in edits
     ]
+    changes += [
+        Change(name, match.kind, why_not=f"not recognized: {match.why_not}")
+        for name, match in findings.rest.items()
+        if selects(where, name, model.get_submodule(name))
+    ]
     changed = replace_parts("swap", model, new, inplace, edits=edits)
     for name, norm in fitted.items():
         new[name].load_state_dict(norm.state_dict())
     return Report(changed, changes)
-
-
-def _require_whole(model: nn.Module) -> None:
-    """Refuse a model that FSDP2 has sharded: after a forward pass its own parameters are plain tensors for a while."""
-    sharded: Any = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())  # nobody has one without it
-    for name, part in model.named_modules():
-        if isinstance(part, sharded):
-            whole = name or "the model"
-            raise ValueError(f"swap: {whole} is sharded by fully_shard: hand in the model as it was before")
 
 
 def _record_sites(model: nn.Module, example: Any, sites: Collection[str]) -> dict[str, tuple[Tensor, Tensor]]:

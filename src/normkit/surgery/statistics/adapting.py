@@ -19,7 +19,7 @@ from normkit.surgery.edits.changes import Change, Report, norm_words
 from normkit.surgery.edits.layers import takes_batch_statistics
 from normkit.surgery.recognition.match import Followed, Match
 from normkit.surgery.recognition.recognize import sized_table
-from normkit.where import Where, selects
+from normkit.where import Where, require_known, selects
 
 __all__ = ["adapt"]
 
@@ -65,6 +65,7 @@ def adapt(
     [('1', "alpha-batchnorm, 0.1 of it the batch's")]
     """
     weight = check.number("adapt", "weight", weight, 0.0, 1.0)
+    require_known("adapt", where, model)
     model = model if inplace else copy.deepcopy(model)
     if method is not None:
         return _around(model, method, where, options)

@@ -93,7 +93,14 @@ def _estimate(model: nn.Module, batches: Iterable[Any]) -> None:
         with averaging():
             for number, batch in enumerate(itertools.chain(first, remaining)):
                 _take(model, number, batch)
+        _require_finite(model)
     model.eval()
+
+
+def _require_finite(model: nn.Module) -> None:
+    for name, layer in batch_norms(model).items():
+        if not all(buffer.isfinite().all() for buffer in layer.buffers()):
+            raise ValueError(f"recalibrate: what {name or 'the model'} takes of data has NaN or infinite statistics")
 
 
 def _take(model: nn.Module, number: int, batch: Any) -> None:
