@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from normkit.lab.plan import ladder
+from normkit.lab.plan.handed import PREFIX, in_words
 from normkit.lab.plan.settings import ANY, FOLLOWS, JUDGEMENT, MORE, RUNGS, Settings, fields, full
 from normkit.lab.plan.variants import SLOTS, Variant, unique
 
@@ -49,7 +50,7 @@ def obstacles(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     free += fields(resuming=RUNGS) if ladder.contains(here, prior) else []
     growing = fields(resuming=MORE)
     changed = [
-        f"{key}: {prior.get(key)!r} there, {here.get(key)!r} here"
+        f"{key}: {_in_words(prior.get(key), here.get(key))}"
         for key in {**prior, **here}
         if key not in free and prior.get(key) != here.get(key) and not (key in growing and _more(prior[key], here[key]))
     ]
@@ -59,6 +60,12 @@ def obstacles(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
             changed.append(_differing(variant, ours.get(variant["name"])))
     now, known = (dict(entry.rsplit("#", 1) for entry in side["prints"]) for side in (here, prior))
     return changed + [f"{name} is not what it was" for name, print_ in known.items() if now.get(name, print_) != print_]
+
+
+def _in_words(was: Any, now: Any) -> str:
+    if str(was).startswith(PREFIX) and in_words(str(was)) == in_words(str(now)):  # they differ in their prints
+        return f"the {in_words(was)} is another than it was"
+    return f"{was!r} there, {now!r} here"
 
 
 def _more(was: Any, now: Any) -> bool:
