@@ -79,6 +79,18 @@ def test_running_moments_rest_while_tracking_is_switched_off(kind, layout):
     assert norms[1].num_batches_tracked == 1
 
 
+def test_instance_norm_takes_each_images_own_moments_while_tracking_is_switched_off():
+    norms = nn.InstanceNorm2d(3, track_running_stats=True), nk.InstanceNorm(3, track_running_stats=True)
+    x = 5 + drawn(8, 3, 5, 5).float()
+    for norm in norms:
+        norm(x)
+        norm.track_running_stats = False
+    for training in (True, False, True):
+        want, got = (norm.train(training)(2 * x) for norm in norms)
+        torch.testing.assert_close(got, want)
+        torch.testing.assert_close(norms[1].state_dict(), norms[0].state_dict())
+
+
 @pytest.mark.parametrize("name", ["batchnorm", "instancenorm", "mean-only-batchnorm"])
 def test_a_checkpoint_from_before_batches_were_counted_loads(name):
     options = {"track_running_stats": True} if name == "instancenorm" else {}

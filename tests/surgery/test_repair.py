@@ -214,6 +214,12 @@ def test_the_first_network_takes_the_average_where_that_is_asked_for():
         average(models, data, repair="rescaled")
 
 
+def test_data_that_can_be_gone_over_once_alone_are_refused():
+    models = [nn.Linear(2, 2), nn.Linear(2, 2)]
+    with pytest.raises(TypeError, match="average: data must be a list or a loader, which can be gone over again"):
+        average(models, iter([torch.randn(3, 2)]))
+
+
 def test_without_data_the_states_alone_are_averaged():
     models = networks(nn.BatchNorm2d)
     report = average(models, weights=[0.25, 0.75])

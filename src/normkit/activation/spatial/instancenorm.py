@@ -93,7 +93,7 @@ class InstanceNorm(Running, Norm):
             return self.forward(x.unsqueeze(0)).squeeze(0)
         check.channels_first(self, x, self.num_features, *(3, None) if self.space is None else [self.space + 2] * 2)
         mean, var = self.running_mean, self.running_var
-        if mean is not None and var is not None and not self.training:
+        if mean is not None and var is not None and self.track_running_stats and not self.training:
             return ops.normalize_with(x, mean, var, self.weight, self.bias, eps=self.eps)
         if self.training and x.shape[2:].numel() == 1:
             raise ValueError(f"InstanceNorm: x of shape {tuple(x.shape)} has one position; training needs more")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -145,6 +145,8 @@ def average(
     """
     if repair is not None:
         check.choice("average", "repair", repair, VARIANTS)
+    if isinstance(data, Iterator):
+        raise TypeError("average: data must be a list or a loader, which can be gone over again, not an iterator")
     weights = _weights("average", models, weights)
     total = math.fsum(weights)
     if not 0 < total < math.inf:
