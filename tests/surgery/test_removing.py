@@ -12,6 +12,7 @@ from torch.nn import functional
 import normkit as nk
 from normkit import cli
 from normkit.optional import library
+from normkit.surgery.edits import load_numbers, replay
 from normkit.surgery.flow import Graph
 from normkit.surgery.removal.fading import Fading, Fixed, Tokens
 from normkit.surgery.removal.order import parts
@@ -303,3 +304,19 @@ def test_a_gpt2_of_transformers_loses_its_norms_by_a_command(tmp_path, monkeypat
     assert "its outputs differ by 0e+00" in told.err
     assert cli.main(["recognize", "out"]) == 0
     assert "0 recognized, 0 not" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("inplace", [True, False])
+def test_our_own_decoder_loses_the_norms_of_its_layers(inplace):
+    model, tokens = nk.Decoder(vocab=WORDS, dim=DIM, depth=1, heads=2), texts(1)[0]
+    removal = nk.remove(model, [tokens], **{**QUICK, "steps": 16}, where="layers.*", inplace=inplace)
+    assert [change.became for change in removal] == [
+        "into layers.0.attention.query, layers.0.attention.value, layers.0.attention.key",
+        "into layers.0.feedforward.up",
+    ]
+    assert (removal.model is model) is inplace
+    again = nk.Decoder(vocab=WORDS, dim=DIM, depth=1, heads=2)
+    assert list(nk.recognize(removal.model).found) == ["norm"]
+    state = removal.model.state_dict()
+    load_numbers(replay(again, removal.edits, state), state)
+    torch.testing.assert_close(again.eval()(tokens), removal.model.eval()(tokens))

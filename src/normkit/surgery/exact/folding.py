@@ -146,11 +146,17 @@ def _bake(model: nn.Module) -> dict[str, str]:
         for hook in hooks_of(part, WeightNorm):
             kinds[name] = type(hook).__name__
             remove_weight_norm(part, hook.name)
+    return kinds | make_plain("fold", model)
+
+
+def make_plain(owner: str, model: nn.Module) -> dict[str, str]:
+    """Put plain layers where a copy has some that are derived from them, and tell of each what it was."""
+    kinds = {}
     for name, part in list(model.named_modules()):
         layer = plain_layer(part) if name and not specimen.refusal(part) else None
         if layer is not None and not ties_of(model, name):
             kinds[name] = type(part).__name__
-            replace_parts("fold", model, {name: layer}, True)
+            replace_parts(owner, model, {name: layer}, True)
     return kinds
 
 

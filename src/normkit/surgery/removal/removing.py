@@ -20,6 +20,7 @@ from normkit.surgery import proof
 from normkit.surgery.edits import replace_parts
 from normkit.surgery.edits.changes import Change, Report, name_others, norm_words, take_over, ties_of, untie
 from normkit.surgery.edits.edit import put
+from normkit.surgery.exact.folding import make_plain
 from normkit.surgery.exact.pairs import is_plain
 from normkit.surgery.flow import Graph, Stays
 from normkit.surgery.recognition.match import Match, is_layer_norm
@@ -119,6 +120,7 @@ def remove(
     measured, example = _batches(data, val)
     was = copy.deepcopy(model).eval()
     proof.ready("remove", was, example)
+    make_plain("remove", was)
     norms, order = _norms_in_order(was, example, where)
     how: dict[str, Any] = {"loss": loss or next_token, "log": log or _tell}
     wean = replace(plan, table=timetable(order, start, gaps))
