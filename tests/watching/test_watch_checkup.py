@@ -105,6 +105,23 @@ def test_numbers_are_judged_by_their_squared_distance(shape):
     assert [finding.rule for finding in slow.mend.of("rate-too-low")] == ["rate-too-low"]
 
 
+@pytest.mark.parametrize("seed", [1, 3, 4])
+def test_batches_whose_losses_differ_are_no_rate_that_is_too_high(seed):
+    torch.manual_seed(seed)
+    model, truth = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1)), torch.randn(8, 1)
+    data = [(x := torch.randn(16, 8), x @ truth + 0.5 * torch.randn(16, 1)) for _ in range(32)]
+    found = checkup(model, data, rate=1e-3)
+    assert not found.mend
+    assert 0.03 < found.limit < 1
+
+
+@pytest.mark.parametrize("side", [8, 6])
+def test_the_classes_of_an_images_points_stand_second(side):
+    scores, classes = torch.randn(2, 8, side, side), torch.randint(8, (2, side, side))
+    want = nn.functional.cross_entropy(scores, classes)
+    torch.testing.assert_close(known_loss(scores, (None, classes)), want)
+
+
 class Words(nn.Module):
     """Scores of 40 tokens, or their loss."""
 

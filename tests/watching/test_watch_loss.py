@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -49,6 +50,15 @@ def test_a_loss_that_rises_diverges(worst):
 def test_a_loss_that_gives_back_what_it_gained_diverges():
     assert told([*falling(), *[2.1] * 15], "loss-diverges")
     assert not told([*falling(), *[1.0] * 15], "loss-diverges")
+
+
+def test_a_loss_that_differs_by_half_from_batch_to_batch_does_not_diverge():
+    """As squared distances of a few numbers do, where a first batch may well be an easy one."""
+    chance = np.random.default_rng(0)
+    for _ in range(20):
+        noisy = chance.chisquare(6, 60).astype(np.float32) / 6
+        assert not told([0.6, *noisy.tolist()], "loss-diverges")
+        assert told([0.6, *noisy[:30].tolist(), *(5 + 3 * noisy[30:]).tolist()], "loss-diverges")
 
 
 def test_a_loss_that_stands_where_it_began():

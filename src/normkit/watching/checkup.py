@@ -29,6 +29,7 @@ Loss = Callable[[Any, Any], Tensor]
 
 BATCHES = 32  # that are taken, and gone through again and again
 LOWEST, HIGHEST, RATES = 1e-6, 10.0, 64  # rates of the range test, a step each
+SAME = 2  # of these, on which it is tried what the loss bears
 WORSE = 1.5  # times the first loss, from which on a rate is not borne
 USUAL = 3e-3  # the highest rate that is tried where none is planned
 APART = 10.0  # between the first rate that is not borne, and the one to train at
@@ -154,16 +155,19 @@ def _loss_of(output: Any, batch: Any) -> Tensor:
 
 
 def _limit(model: nn.Module, batches: list[Any], measure: Loss, end: float) -> tuple[float, float]:
-    """Return the rate at which the loss has left what it was, infinity if none, and the last rate that was tried."""
+    """Return the rate at which the loss has left what it was, infinity if none, and the last rate that was tried.
+
+    It is that of the same few batches behind every step, as one batch's may be many times another's.
+    """
     optimizer = torch.optim.AdamW(_trainable(model), lr=LOWEST)
-    first = best = math.nan
+    first = best = _mean_loss(model, batches[:SAME], measure)
     for number_of_step, batch in zip(range(RATES), itertools.cycle(batches), strict=False):
         rate = LOWEST * (HIGHEST / LOWEST) ** (number_of_step / (RATES - 1))
         for group in optimizer.param_groups:
             group["lr"] = rate
-        value = _step(model, optimizer, batch, measure)
-        first = value if math.isnan(first) else first
-        best = min(best, value) if best == best else value
+        _step(model, optimizer, batch, measure)
+        value = _mean_loss(model, batches[:SAME], measure)
+        best = min(best, value)
         if not math.isfinite(value) or (value - best > (WORSE - 1) * abs(first) and number_of_step > 2):
             return rate, rate
         if time.monotonic() > end:

@@ -20,7 +20,9 @@ def head(history: History) -> str:
 
 def table(history: History) -> list[tuple[str, ...]]:
     """Return a row a block, below the titles of the columns; a column without numbers is left out."""
-    late: dict[str, Mapping[str, float]] = {what: history.late(what) for what in COLUMNS}
+    late: dict[str, Mapping[str, float]] = {
+        what: {block: value for block, value in history.late(what).items() if value == value} for what in COLUMNS
+    }
     late["gradient"] = gradients_by_block(history)
     late["entropy"] = _within(history.late("entropy"), history.facts["blocks"])
     rows = [block for block in history.facts["blocks"] if any(block in column for column in late.values())]

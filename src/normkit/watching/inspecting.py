@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
-import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +14,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.columns import aligned
 from normkit.parameters import mode
+from normkit.surgery.models import import_object
 from normkit.surgery.statistics.batch_statistics import feed
 from normkit.watching import health
 from normkit.watching.diagnosis import Diagnosis
@@ -145,9 +143,20 @@ def known_loss(output: Any, batch: Any) -> Tensor | None:
         return F.mse_loss(scores.float(), target.float().view_as(scores)) if fits else None
     if not isinstance(target, Tensor) and isinstance(tokens, Tensor) and _are_words(tokens, scores):
         scores, target = scores[:, :-1], tokens[:, 1:].long()
-    if isinstance(target, Tensor) and target.numel() == scores[..., 0].numel():
-        return F.cross_entropy(scores.flatten(0, -2).float(), target.flatten())
-    return None
+    if not isinstance(target, Tensor):
+        return None
+    scores = classes_last(scores, target)
+    fits = target.numel() == scores[..., 0].numel()
+    return F.cross_entropy(scores.flatten(0, -2).float(), target.flatten()) if fits else None
+
+
+def classes_last(scores: Tensor, target: Tensor) -> Tensor:
+    """Return scores with their classes last, which may stand second, as torch has those of an image's points.
+
+    Where either fits, they are last of tokens (N, T), and second of images.
+    """
+    last, second = scores.shape[:-1] == target.shape, scores.shape[:1] + scores.shape[2:] == target.shape
+    return scores.movedim(1, -1) if second and not (last and target.dim() < 3) else scores
 
 
 def _are_words(tokens: Tensor, scores: Tensor) -> bool:
@@ -197,16 +206,9 @@ def _for_first(model: nn.Module, chance: torch.Generator) -> Tensor:
 
 def batches_of(word: str) -> Iterable[Any]:
     """Return batches by ``package.module:name``: an iterable, or a function that returns one."""
-    module, colon, name = word.partition(":")
-    if not colon:
+    if ":" not in word:
         raise ValueError(f"data must be built-in data or package.module:name, batches or a function, not {word!r}")
-    sys.path.insert(0, os.getcwd())
-    try:
-        batches = getattr(importlib.import_module(module), name, None)
-    except ModuleNotFoundError as error:
-        raise ValueError(f"there is no module {error.name!r} for {word}") from None
-    finally:
-        sys.path.pop(0)
+    batches = import_object(word, "data")
     batches = batches() if callable(batches) and not isinstance(batches, Iterable) else batches
     if not isinstance(batches, Iterable):
         raise ValueError(f"{word} gives {type(batches).__name__}, not batches")

@@ -12,18 +12,31 @@ from normkit.watching.finding import Finding, number
 from normkit.watching.history import LOSS, History, late_median
 
 FEWEST = 5  # samples
+DEVIATION = 1.05  # of a normal law, over the median of the distance of two draws
 ABOVE = 0.5
 """Of its size, over the first sample: batches differ by less, and no training is meant to end there."""
 GAINED, LOST = 0.2, 0.8
 """Once a fifth of the first loss was gained, losing four fifths of that again is no noise of batches."""
+SPREADS = 3.0  # between samples that follow each other: squared distances of a few numbers differ by more than a fifth
 
 
 def bound(series: np.ndarray) -> float:
     """Return the loss from which on a training has diverged."""
-    first, best = series[0], np.nanmin(series)
-    if first - best > GAINED * abs(first):
+    first, best, noise = series[0], np.nanmin(series), SPREADS * spread(series)
+    if first - best > max(GAINED * abs(first), noise):
         return float(best + LOST * (first - best))
-    return float(first + ABOVE * abs(first))
+    return float(first + max(ABOVE * abs(first), noise))
+
+
+def spread(series: np.ndarray) -> float:
+    """Return by how much samples differ from batch to batch, in the half that is calmer.
+
+    >>> spread(np.array([2.0, 1.0, 3.0, 1.0, 2.0, 50.0, 4.0, 90.0]))
+    1.48...
+    """
+    halves = [half[np.isfinite(half)] for half in np.array_split(series, 2)]
+    steps = [float(np.median(np.abs(np.diff(half)))) for half in halves if len(half) > 1]
+    return DEVIATION * min(steps, default=0.0)
 
 
 NEEDS = Needs("the loss diverges", (LOSS,), samples=FEWEST)
