@@ -4,6 +4,7 @@ import copy
 import json
 import random
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -33,6 +34,34 @@ def refused(folder):
     for kind in (transformers.AutoModelForCausalLM, transformers.AutoModel, transformers.GPT2LMHeadModel):
         with pytest.raises(Exception, match=r"changed by normkit|no file named model.safetensors"):
             kind.from_pretrained(folder)
+
+
+class WithAdapters(nn.Module):
+    """A model of transformers in the hands of peft, which writes its adapters alone."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
+        self.config = base.config
+
+    def get_base_model(self):
+        return self.base
+
+    def save_pretrained(self, folder):
+        Path(folder).mkdir()
+        Path(folder, "adapter_config.json").write_text("{}")
+
+
+def test_adapters_are_written_with_a_warning_and_what_is_around_them_as_a_changed_model(tmp_path):
+    model = WithAdapters(gpt2())
+    nk.swap(model, "dyt")
+    with pytest.warns(UserWarning, match="save_pretrained writes adapters alone, without the norms"):
+        model.save_pretrained(tmp_path / "adapter")
+    assert [path.name for path in (tmp_path / "adapter").iterdir()] == ["adapter_config.json"]
+    with pytest.raises(ValueError, match="save: WithAdapters is a model with adapters around it"):
+        nk.save(model, tmp_path / "whole")
+    model.base.save_pretrained(tmp_path / "merged")
+    torch.testing.assert_close(logits(nk.load(tmp_path / "merged")), logits(model.base))
 
 
 @pytest.mark.parametrize("tied", [True, False])

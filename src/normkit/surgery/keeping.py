@@ -51,6 +51,11 @@ def build_unloaded(model: Any) -> nn.Module:
             return library("timm").create_model(model.pretrained_cfg["architecture"], **arguments)
         if not hasattr(getattr(model, "config", None), "save_pretrained"):
             raise ValueError(f"save: original must be the model before its change; {type(model).__name__} names none")
+        if hasattr(model, "get_base_model"):
+            raise ValueError(
+                f"save: {type(model).__name__} is a model with adapters around it: save model.merge_and_unload(), or "
+                "the adapters alone by model.save_pretrained"
+            )
         kind = type(model)
         while rewriting.words_of(kind):
             kind = kind.__bases__[0]

@@ -17,6 +17,7 @@ import importlib
 import json
 import sys
 import types
+import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -254,9 +255,24 @@ def edits_of(
 
 
 def guard(model: Any) -> None:
-    """Let ``save_pretrained`` of a changed model write a folder that is never opened as the old model."""
-    if hasattr(model, "save_pretrained") and hasattr(getattr(model, "config", None), "save_pretrained"):
+    """Let ``save_pretrained`` of a changed model write a folder that is never opened as the old model.
+
+    Of a model with adapters by ``peft`` it writes the adapters alone, and warns that what was changed is not in them.
+    """
+    if hasattr(model, "get_base_model"):
+        guard(model.get_base_model())
+        model.save_pretrained = types.MethodType(_save_adapters, model)
+    elif hasattr(model, "save_pretrained") and hasattr(getattr(model, "config", None), "save_pretrained"):
         model.save_pretrained = types.MethodType(_save_pretrained, model)
+
+
+def _save_adapters(self: Any, *args: Any, **kwargs: Any) -> Any:
+    warnings.warn(
+        "save_pretrained writes adapters alone, without the norms that were put into the model: write all of it by "
+        "nk.save(model.merge_and_unload(), folder), or let get_peft_model take a model that nk.load opens",
+        stacklevel=2,
+    )
+    return type(self).save_pretrained(self, *args, **kwargs)
 
 
 def _save_pretrained(self: Any, *args: Any, **kwargs: Any) -> Any:
