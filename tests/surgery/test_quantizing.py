@@ -67,6 +67,28 @@ def test_perplexity_is_of_real_tokens_alone(model, held):
     assert perplexity(Named(), [left]) == pytest.approx(losses[kept.flip(1)[:, :-1]].mean().exp().item(), rel=1e-5)
 
 
+def test_perplexity_is_of_the_labels_where_the_models_own_loss_predicts_them():
+    """An encoder-decoder and a masked model predict them at their own place, and the former from another text."""
+    tf = library("transformers")
+    torch.manual_seed(0)
+    small = {"num_layers": 1, "num_heads": 2, "d_model": 16, "d_kv": 8, "d_ff": 16, "decoder_start_token_id": 0}
+    other = tf.T5ForConditionalGeneration(tf.T5Config(vocab_size=32, **small)).eval()
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    masked = tf.BertForMaskedLM(tf.BertConfig(vocab_size=32, **sizes)).eval()
+    tokens, labels = torch.randint(32, (4, 9)), torch.randint(32, (4, 5))
+    left = tokens.masked_fill(torch.arange(9) % 3 != 0, -100)
+    for model, own in ((other, labels), (other, labels[:, :1]), (masked, left)):
+        batch = {"input_ids": tokens, "labels": own}
+        want = model(**batch).loss.exp().item()
+        assert nk.quantize(model, bits=8, held=[batch]).perplexity[0] == pytest.approx(want, rel=1e-4)
+    begun = torch.cat([labels.new_zeros(4, 1), labels], 1)  # as the decoder gets them
+    want = other(input_ids=tokens, labels=labels).loss.exp().item()
+    assert perplexity(other, [{"input_ids": tokens, "decoder_input_ids": begun}]) == pytest.approx(want, rel=1e-4)
+    sorts = tf.BertForSequenceClassification(masked.config)
+    with pytest.raises(ValueError, match=r"held-out batches must have labels .* torch.int64 \(4,\) and"):
+        nk.quantize(sorts, bits=8, held=[{"input_ids": tokens, "labels": torch.ones(4).long()}])
+
+
 def test_an_attention_that_reads_its_own_weight_keeps_it():
     model = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval()
     x = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(0))

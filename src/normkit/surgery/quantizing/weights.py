@@ -132,7 +132,7 @@ def quantize(
             packed bytes of the model.
         group: inputs that share a grid; None: a grid a row.
         where: only linears whose name fits a pattern, is in a list, or is let by a function of name and module.
-        held: batches of tokens on which perplexity is taken before and after; None: it is not taken.
+        held: batches on which :func:`perplexity` is taken before and after; None: it is not taken.
         inplace: change the model, else a copy.
         pack: put two numbers of 4 bits in a byte, in the form that torchao's kernel on a CPU multiplies by without
             making floats of them first; for 4 bits and groups of 32, 64 or 128.
@@ -225,37 +225,59 @@ def _with_edits(model: nn.Module, layers: Sequence[str]) -> nn.Module:
 
 @torch.no_grad()
 def perplexity(model: nn.Module, batches: Iterable[Any]) -> float:
-    """Return a language model's perplexity: the exponential of the mean loss of the next token.
+    """Return a language model's perplexity: the exponential of the mean loss of the tokens that it is to predict.
 
-    ``batches`` are tokens (B, T), or mappings with ``input_ids``; a model returns logits (B, T, V), or has ``logits``
-    in what it returns. A mapping's ``labels`` of -100, or else its ``attention_mask``, leave tokens out.
+    ``batches`` are tokens (B, T), or mappings of named arguments; a model returns logits (B, T, V), or has ``logits``
+    in what it returns. Each token is predicted from those before it. A mapping's ``labels``, -100 where none counts,
+    are predicted where the model's own loss does so: an encoder-decoder's or a masked model's at their own place.
+    Without labels the tokens are ``decoder_input_ids`` or else ``input_ids``, but for those that its mask leaves out.
     """
     total, count = 0.0, 0
     with mode(model, False):
         for batch in batches:
-            tokens = batch["input_ids"] if isinstance(batch, Mapping) else batch
-            tokens = tokens[0] if isinstance(tokens, tuple | list) else tokens
-            output = feed(model, batch)
-            logits = getattr(output, "logits", output)
-            if not isinstance(tokens, Tensor) or tokens.dtype is not torch.int64 or tokens.dim() != 2:
-                raise ValueError("perplexity: batches must be of tokens, int64 (B, T)")
-            counted = _counted(batch, tokens).to(logits.device)
-            targets = tokens[:, 1:].to(logits.device).masked_fill(~counted, -100)
-            total += float(F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), targets.flatten(), reduction="sum"))
-            count += int(counted.sum())
+            named = batch if isinstance(batch, Mapping) else {"input_ids": batch}
+            loss, counted = _loss_and_count(feed(model, batch), named)
+            total, count = total + loss, count + counted
     if not count:
         raise ValueError("perplexity: batches must hold at least two tokens in a row, but they are empty")
     return math.exp(total / count)
 
 
-def _counted(batch: Any, tokens: Tensor) -> Tensor:
-    """Which tokens but the first of each row are to be predicted from the one before."""
-    named = batch if isinstance(batch, Mapping) else {}
-    if named.get("labels") is not None:
-        return named["labels"][:, 1:] != -100
-    mask = named.get("attention_mask")
-    real = torch.ones_like(tokens, dtype=torch.bool) if mask is None or mask.dim() != 2 else mask.bool()
-    return real[:, 1:] & real[:, :-1]
+def _loss_and_count(output: Any, batch: Mapping[str, Any]) -> tuple[float, int]:
+    """The summed loss of the tokens of a batch that are to be predicted, and how many these are."""
+    logits, labels, loss = getattr(output, "logits", output), batch.get("labels"), getattr(output, "loss", None)
+    decoder = "decoder_" if hasattr(output, "encoder_last_hidden_state") else ""
+    tokens = _tokens(batch, decoder) if labels is None else labels
+    right = isinstance(tokens, Tensor) and tokens.dtype is torch.int64 and tokens.dim() == 2
+    if not right or not isinstance(logits, Tensor) or logits.dim() != 3 or logits.shape[:2] != tokens.shape:
+        kinds = [f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__ for x in (tokens, logits)]
+        raise ValueError(
+            f"perplexity: held-out batches must have labels or {decoder}input_ids, int64 (B, T), for which the model "
+            f"returns logits (B, T, V), not {' and '.join(kinds)}"
+        )
+    next_ones = _sum(logits[:, :-1], tokens[:, 1:])
+    if labels is None or loss is None:
+        return next_ones
+    # the loss of some models moves labels by one and that of others does not: its value alone says which
+    both = [next_ones, _sum(logits, tokens)]
+    return min(both, key=lambda each: abs(each[0] / each[1] - float(loss)) if each[1] else math.inf)
+
+
+def _tokens(batch: Mapping[str, Any], decoder: str) -> Any:
+    """The tokens of a batch, -100 where one is not to be predicted from the one before."""
+    tokens, mask = batch.get(f"{decoder}input_ids"), batch.get(f"{decoder}attention_mask")
+    tokens = tokens[0] if isinstance(tokens, tuple | list) else tokens
+    if not isinstance(tokens, Tensor) or mask is None or mask.dim() != 2:
+        return tokens
+    real = mask.bool()
+    return tokens.masked_fill(~(real & real.roll(1, 1)), -100)  # the first is predicted from none
+
+
+def _sum(logits: Tensor, tokens: Tensor) -> tuple[float, int]:
+    """The summed loss of tokens, and how many count."""
+    tokens = tokens.to(logits.device)
+    loss = F.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten(), reduction="sum")
+    return float(loss), int((tokens != -100).sum())
 
 
 def _as_list(name: str, batches: Iterable[Any]) -> list[Any]:
