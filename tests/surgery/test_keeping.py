@@ -88,6 +88,23 @@ def test_a_changed_model_of_transformers_is_opened_as_what_it_is_or_not_at_all(t
     refused(tmp_path / "again")
 
 
+@pytest.mark.parametrize("how", ["plain", "shards", "swapped", "packed", "checkpoint"])
+def test_a_quantized_model_of_transformers_is_saved_as_any_changed_one(tmp_path, how):
+    pytest.importorskip("torchao")
+    model, folder = gpt2(), tmp_path / "few"
+    if how == "swapped":
+        nk.swap(model, "dyt")
+    nk.quantize(model, bits=4, inplace=True, **({"pack": True, "group": 32} if how == "packed" else {}))
+    given = {"shards": {"max_shard_size": "20KB"}, "checkpoint": {"state_dict": model.state_dict()}}
+    model.save_pretrained(folder, **given.get(how, {}))
+    refused(folder)
+    again = nk.load(folder)
+    torch.testing.assert_close(logits(again), logits(model), rtol=0, atol=0)
+    assert type(again.transformer.h[0].mlp.c_fc.weight) is type(model.transformer.h[0].mlp.c_fc.weight)
+    again.save_pretrained(tmp_path / "again")
+    torch.testing.assert_close(logits(nk.load(tmp_path / "again")), logits(model), rtol=0, atol=0)
+
+
 def test_a_checkpoint_of_experts_keeps_the_names_that_load_looks_for(tmp_path):
     transformers = library("transformers")
     config = transformers.MixtralConfig(

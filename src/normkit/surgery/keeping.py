@@ -14,7 +14,7 @@ from torch import nn
 from normkit.files import replace_file
 from normkit.optional import library
 from normkit.surgery import saving, seals
-from normkit.surgery.edits import edits_between, rewriting
+from normkit.surgery.edits import bits, edits_between, rewriting
 
 __all__ = ["load", "save"]
 
@@ -65,10 +65,14 @@ def build_unloaded(model: Any) -> nn.Module:
 def save_pretrained(self: Any, save_directory: str, *args: Any, **kwargs: Any) -> Any:
     """Save as transformers does; the folder is opened by ``normkit.load``, and refused by transformers."""
     options = inspect.signature(library("transformers").PreTrainedModel.save_pretrained).parameters
+    kwargs |= dict(zip([*options][2:], args, strict=False))
     if "save_original_format" in options:  # the hub's names of tensors, by which nothing but transformers can load
         kwargs.setdefault("save_original_format", False)
-    answer = type(self).save_pretrained(self, save_directory, *args, **kwargs)
-    if not kwargs.get("is_main_process", args[0] if args else True):
+    if any(bits.words_of(part) for part in self.modules()):
+        state = kwargs.get("state_dict")
+        kwargs["state_dict"] = saving.in_parts(self.state_dict() if state is None else state)
+    answer = type(self).save_pretrained(self, save_directory, **kwargs)
+    if not kwargs.get("is_main_process", True):
         return answer
     place = Path(save_directory)
     config = json.loads((place / "config.json").read_text())

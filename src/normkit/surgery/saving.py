@@ -98,9 +98,16 @@ def _state(model: nn.Module) -> dict[str, Tensor]:
                 f"{name} is a {type(tensor).__name__}, and a folder holds tensors alone: save the model before it is "
                 "quantized, or without that layer"
             )
-        parts = {f"{name}.{part}": own for part, own in bits.parts(tensor).items()} or {name: tensor}
-        state |= {part: own.detach().clone().contiguous() for part, own in parts.items()}
-    return state
+        state[name] = tensor
+    return {name: tensor.detach().clone().contiguous() for name, tensor in in_parts(state).items()}
+
+
+def in_parts(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Put the parts of tensors of few bits in their place, which safetensors cannot write as they are."""
+    parts: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        parts |= {f"{name}.{part}": own for part, own in bits.parts(tensor).items()} or {name: tensor}
+    return parts
 
 
 def is_timm(model: nn.Module) -> bool:

@@ -25,7 +25,7 @@ from normkit.quant.norm_tweaking_loss import NormTweakingLoss
 from normkit.quant.reconstruction_loss import ReconstructionLoss
 from normkit.quant.rounding_regularizer import RoundingRegularizer
 from normkit.surgery import proof
-from normkit.surgery.edits import Edit, edits_in
+from normkit.surgery.edits import Edit, edits_in, guard
 from normkit.surgery.edits import bits as few
 from normkit.surgery.edits.edit import note, put
 from normkit.surgery.edits.layers import as_linear
@@ -220,6 +220,7 @@ def _check(method: str, bits: int | str, budget: str | None, group: int | None, 
 def _with_edits(model: nn.Module, layers: Sequence[str]) -> nn.Module:
     """Let a quantized model carry what was done to it."""
     note(model, [Edit(name, "bits", few.words_of(model.get_submodule(name)) or {}) for name in layers])
+    guard(model)
     return model
 
 
