@@ -94,7 +94,10 @@ def test_an_attention_that_reads_its_own_weight_keeps_it():
     x = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(0))
     found = nk.quantize(model, bits=8)
     assert found.layers == ["linear1", "linear2"]
-    assert found.notes == {"self_attn.out_proj": "left, its attention reads its weight itself"}
+    assert found.notes == {
+        "self_attn.out_proj": "left, its attention reads its weight itself",
+        "self_attn": "left, its weights are no linear's (3,072 of 8,544 numbers)",
+    }
     torch.testing.assert_close(found.model(x), model(x), rtol=0.05, atol=0.05)
 
 
@@ -282,6 +285,20 @@ def test_packed_weights_run_on_torchaos_kernel_and_are_half_a_byte():
     for wrong in ({"bits": 3, "group": 32}, {"bits": 4}, {"bits": 4, "group": 16}):
         with pytest.raises(ValueError, match="pack=True is for bits=4"):
             nk.quantize(model, pack=True, **wrong)
+
+
+def test_experts_and_computed_weights_that_are_left_are_noted():
+    tf = library("transformers")
+    sizes = {"num_key_value_heads": 1, "num_local_experts": 4, "intermediate_size": 48}
+    config = tf.MixtralConfig(vocab_size=16, **(SMALL | sizes | {"num_hidden_layers": 2}))
+    left = nk.quantize(tf.MixtralForCausalLM(config), bits=8).notes
+    why = "left like all 2 MixtralExperts, their weights are no linear's (36,864 of 44,448 numbers)"
+    assert left == {"model.layers.0.mlp.experts": why}
+    assert not nk.quantize(tf.MixtralForCausalLM(config), where="*attn*").notes
+    normed = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)), nn.Linear(8, 8))
+    assert nk.quantize(normed).notes == {"0": "left, its weight is made of other parameters"}
+    model = nn.Sequential(nn.Conv1d(8, 8, 1), nn.Linear(8, 8))
+    assert not nk.quantize(model, where=lambda name, linear: linear.out_features > 2).notes
 
 
 def test_a_linear_in_float64_stays_and_says_so():

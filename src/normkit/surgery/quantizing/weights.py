@@ -51,16 +51,18 @@ METHODS = (
     "adaquant+norm-tweaking",
 )
 AUTO = "auto"
+NOTABLE = 0.05  # the share of all numbers above which a class of modules that are no linears is noted
 
 
 @dataclass(frozen=True)
 class Quantized:
     """What :func:`quantize` made: the model, its layers, and what was measured before and after.
 
-    ``notes`` tell of linears that were left, or on which nothing was learned. ``bytes`` are those that parameters and
-    buffers take; ``packed`` what they would take if every number of a quantized weight took its bits alone;
-    ``perplexity`` is on the held-out data, if there were any; ``tweaked`` the loss of each block as its norms were
-    trained, of the first and of the last quarter; ``bits`` those of each linear.
+    ``notes`` tell of linears that were left, or on which nothing was learned, and of modules with many weights that are
+    no linear's, such as experts. ``bytes`` are those that parameters and buffers take; ``packed`` what they would take
+    if every number of a quantized weight took its bits alone; ``perplexity`` is on the held-out data, if there were
+    any; ``tweaked`` the loss of each block as its norms were trained, of the first and of the last quarter; ``bits``
+    those of each linear.
     """
 
     model: nn.Module
@@ -308,7 +310,25 @@ def _linears(
     for name in names:
         if not model.get_parameter(f"{name}.weight").isfinite().all():
             raise ValueError(f"quantize: the weight of {name} has NaN or infinities")
-    return names, left
+    return names, left | _other_weights(model, linears, where)
+
+
+def _other_weights(model: nn.Module, linears: Mapping[str, Any], where: Where) -> dict[str, str]:
+    """The first module of each class that holds a good part of the model's numbers, but in no linear or embedding."""
+    passed = {id(part) for layer in linears.values() for part in layer.modules()}
+    sizes: dict[str, dict[str, int]] = {}
+    for name, part in model.named_modules():
+        asked = not callable(where) and selects(where, name, part)  # a function may ask of linears alone
+        if asked and id(part) not in passed and not isinstance(part, nn.Embedding | nn.EmbeddingBag):
+            kind = type(part).__name__
+            size = sum(p.numel() for p in part.parameters(recurse=False) if p.dim() > 1)
+            sizes[kind] = sizes.get(kind, {}) | ({name or kind: size} if size else {})
+    total, notes = sum(p.numel() for p in model.parameters()), {}
+    for kind, each in sizes.items():
+        own, whose = sum(each.values()), f" like all {len(each)} {kind}, their" if len(each) > 1 else ", its"
+        if own > NOTABLE * total:
+            notes[next(iter(each))] = f"left{whose} weights are no linear's ({own:,} of {total:,} numbers)"
+    return notes
 
 
 class _Uses(TorchFunctionMode):
@@ -348,6 +368,8 @@ def _refusal(layer: Any, tables: Collection[int], group: int | None) -> str:
         return "its weight is also an embedding's"
     if isinstance(layer, NonDynamicallyQuantizableLinear):
         return "its attention reads its weight itself"
+    if type(layer.weight) is Tensor:
+        return "its weight is made of other parameters"
     if type(layer.weight) is not nn.Parameter:
         return f"its weight is already of {type(layer.weight).__name__}"
     if layer.weight.dtype is torch.float64:
