@@ -31,7 +31,7 @@ def principal_gradient(*updates: Tensor, entries: Sequence[str], share: float = 
     in a row. Entry by entry, with s_j the eigenvalues of the K clients' products <g_i, g_k> / K, falling, and w_j the
     directions that belong to them,
 
-        g_i <- |g_i| sum_j (s_j / sum of all s) sign(<g_i, w_j>) w_j    over the first floor(K share) directions
+        g_i <- |g_i| sum_j (s_j / sum of all s) sign(<g_i, w_j>) w_j    over the first max(1, floor(K share)) directions
 
     An entry of one number gets the plain mean. Eigenvalues at or below 1e-12 of the largest are left out.
 
@@ -41,6 +41,8 @@ def principal_gradient(*updates: Tensor, entries: Sequence[str], share: float = 
         share: of the K directions.
 
     Tackling Data Heterogeneity in Federated Learning via Loss Decomposition (Zeng et al., 2024), arXiv 2408.12300.
+
+    Differs from the paper in: one direction is kept where floor(K share) is 0, as in a round of one client.
     """
     share = check.number("principal-gradient", "share", share, 0.0, 1.0)
     if len(updates) != len(entries):
@@ -63,7 +65,7 @@ def _join(update: Tensor, share: float) -> Tensor:
     if g.shape[1] == 1:
         return update.mean(0)
     sizes, vectors = (x.flip(-1) for x in torch.linalg.eigh(g @ g.mT / clients))
-    kept = (torch.arange(clients, device=g.device) < math.floor(clients * share)) & (sizes > NOISE * sizes[0])
+    kept = (torch.arange(clients, device=g.device) < max(1, math.floor(clients * share))) & (sizes > NOISE * sizes[0])
     ways = vectors.mT @ g
     ways = ways / torch.where(kept, ways.norm(dim=1), 1)[:, None]
     sizes = sizes.clamp(min=0)
