@@ -103,6 +103,19 @@ def test_states_of_other_names_or_shapes_are_named():
         stack([model, {**model, "bias": torch.zeros(4)}])
 
 
+def test_a_round_of_one_client_moves_the_server_by_its_update():
+    update = numbers(1, 5, 3)
+    torch.testing.assert_close(nk.principal_gradient(update, entries=("w",))[0], update[0])
+
+
+def test_a_client_without_samples_drops_out_though_its_mean_is_nan():
+    mean, covariance, count = numbers(3, 4), numbers(3, 4, 4), torch.tensor([5.0, 0.0, 2.0]).double()
+    want = nk.pooled_covariance(mean[::2], covariance[::2], count[::2])
+    mean[1], covariance[1] = math.nan, math.nan
+    for found, expected in zip(nk.pooled_covariance(mean, covariance, count), want, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
 def test_a_class_that_nobody_has_gets_the_average_by_counts():
     w, b, n = numbers(2, 3, 4), numbers(2, 3, seed=1), torch.tensor([1.0, 3.0])
     classes = torch.tensor([[1.0, 0.0, 2.0], [1.0, 0.0, 0.0]])

@@ -284,6 +284,25 @@ def test_fedtiny_joins_the_layers_of_all_candidates_and_takes_them_apart_without
     assert servers.pick_candidate({}, memory, candidates=candidates)["b.running_var"].shape == (2, 2)
 
 
+def test_ggeur_takes_a_client_that_lacks_a_class_and_so_its_mean():
+    def update(client, counts):
+        each = [torch.randn(count, 3, generator=torch.Generator().manual_seed(client)) for count in counts]
+        mean, covariance = torch.stack([x.mean(0) for x in each]), torch.stack([x.mT @ x / len(x) for x in each])
+        stats = {"mean": mean, "covariance": covariance, "count": torch.tensor(counts)}
+        return Update({}, 1, {"statistics": stats}, client=client)
+
+    [ask], memory = PLANS["ggeur"].asks, {}
+    updates = {0: update(0, [4, 0]), 1: update(1, [3, 5])}
+    assert updates[0].more["statistics"]["mean"][1].isnan().all()
+    usable, refused = accept(updates, {}, 1e3, ask.wanted, memory)
+    assert refused == {}
+    ask.take(usable, memory)
+    torch.testing.assert_close(memory["pooled"]["mean"][1], updates[1].more["statistics"]["mean"][1])
+    assert all(mean.isfinite().all() for mean, count in memory["means"].values())
+    updates[1].more["statistics"]["mean"][0] = math.nan  # of a class that it has
+    assert "has NaN" in refusals(updates, {}, 1e3, ask.wanted, memory)[1]
+
+
 def test_fedloge_joins_the_rows_of_a_bias_and_of_a_matrix_by_their_classes():
     def update(number, classes):
         state = {"w": number * torch.ones(2, 3), "b": number * torch.ones(2)}

@@ -73,6 +73,11 @@ def counts(owner: str, name: str, value: Tensor, clients: int) -> Tensor:
     return value.double()
 
 
+def where_counted(values: Tensor, count: Tensor) -> Tensor:
+    """Put zeros where the count, one on the first axis, is 0: the mean of no samples is NaN in most programs."""
+    return values.masked_fill((count == 0).reshape(-1, *(1,) * (values.dim() - 1)), 0)
+
+
 def total(values: Tensor) -> Tensor:
     """Sum over the clients on the first axis in float64, so that their order does not change a bit."""
     return by_numbers(values.double()).sum(0)

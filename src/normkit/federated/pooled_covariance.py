@@ -36,7 +36,7 @@ def pooled_covariance(mean: Tensor, covariance: Tensor, count: Tensor) -> Pooled
         mean = sum_k n_k mean_k / N
         covariance = sum_k n_k (covariance_k + (mean_k - mean)(mean_k - mean)ᵀ) / N
 
-    A client with a count of 0 drops out. Sums are taken in float64.
+    A client with a count of 0 drops out, whatever its mean and covariance are. Sums are taken in float64.
 
     Args:
         mean: (K, D).
@@ -50,6 +50,7 @@ def pooled_covariance(mean: Tensor, covariance: Tensor, count: Tensor) -> Pooled
     clients, features = mean.shape
     check.values(NAME, "covariance", covariance, (clients, features, features), mean)
     check.shape(NAME, "count", count, (clients,), mean)
+    mean, covariance = (_states.where_counted(value, count) for value in (mean, covariance))
     for name, value in (("mean", mean), ("covariance", covariance), ("count", count)):
         _states.finite(NAME, name, value)
     weights = _states.counts(NAME, "count", count, clients)

@@ -39,6 +39,7 @@ class Extras(NamedTuple):
     more: records whose entries are among the state's; records: those with names of their own, the same for all clients.
     numbers: from 0, or lists of them; signed: of any sign.
     sound: says what else is wrong with an update, if anything is, by the server's memory and the method's options.
+    read: what an update is taken as, before anything is checked.
     """
 
     more: tuple[str, ...] = ()
@@ -46,6 +47,7 @@ class Extras(NamedTuple):
     numbers: tuple[str, ...] = ()
     signed: tuple[str, ...] = ()
     sound: Callable[..., str | None] = lambda update, memory, **options: None
+    read: Callable[[Update], Update] = lambda update: update
 
 
 class UpdateList(list[Update]):
@@ -76,6 +78,8 @@ def accept(
     >>> accept({"a": Update({"w": torch.ones(2)}, 3), "b": Update({"w": torch.ones(3)}, 3)}, sent, 1e3)[1]
     {'b': 'w has shape (3,), but (2,) was sent'}
     """
+    if extras is not None:
+        updates = {client: extras.read(update) for client, update in updates.items()}
     refused = {client: why for client, update in updates.items() if (why := _unusable(update, sent))}
     summed = {client: update for client, update in updates.items() if client not in refused}
     average_of_all, far = _average_and_distances(list(summed.values()), sent, measured=True)

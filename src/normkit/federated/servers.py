@@ -139,6 +139,17 @@ def answer(updates: Sequence[Update], sent: State, *, memory: Memory) -> dict[st
     return state
 
 
+def of_own_classes(update: Update) -> Update:
+    """GGEUR: what a client sends, with zeros as the moments of a class that it has no sample of."""
+    stats = update.more.get("statistics", {})
+    count = stats.get("count")
+    if count is None or count.dim() != 1:
+        return update
+    fitting = {name: value for name, value in stats.items() if value.shape[:1] == count.shape}
+    known = {name: _states.where_counted(value, count) for name, value in fitting.items()}
+    return update._replace(more={**update.more, "statistics": {**stats, **known}})
+
+
 def moments(update: Update, memory: Memory, **_: Any) -> str | None:
     """GGEUR: mean (C, D), covariance (C, D, D) and count (C,) of each class."""
     stats = update.more["statistics"]
