@@ -18,6 +18,15 @@ def test_rewards_that_are_all_equal_have_no_advantage(mode):
     assert (nk.bnpo(torch.ones(6), torch.arange(6) // 3, mode=mode) == 0).all()
 
 
+def test_an_epoch_beyond_the_last_whose_labels_would_weigh_less_than_nothing_is_refused():
+    loss, given = nk.PSKD(num_samples=4, num_classes=3, epochs=2), (numbers(4, 3), torch.tensor([0, 1, 2, 0]))
+    order = torch.arange(4)
+    loss(*given, order, 1)
+    for epoch in (2, torch.tensor(2)):
+        with pytest.raises(ValueError, match=r"PSKD: epoch must .* 1"):
+            loss(*given, order, epoch)
+
+
 @pytest.mark.parametrize("mode", ["delta-l", "dr-grpo", "grpo", "dapo"])
 def test_a_mask_equals_leaving_out(mode):
     loss, mask = numbers(3, 5), torch.tensor([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 0, 0]])

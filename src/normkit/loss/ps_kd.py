@@ -41,8 +41,8 @@ class PSKD(Loss):
         alpha: the share of the prediction in the last one.
 
     ``loss(logits, target, index, epoch)``: (N, C), classes int64 (N,), the samples' places in the data set int64 (N,),
-    and the epoch from 0. State: ``memory`` (samples, C), to be saved with the model; a sample not seen in the first
-    epoch has a row of zeros there, as in the authors' code.
+    and the epoch, from 0 to ``epochs`` - 1. State: ``memory`` (samples, C), to be saved with the model; a sample not
+    seen in the first epoch has a row of zeros there, as in the authors' code.
 
     Self-Knowledge Distillation with Progressive Refinement of Targets (Kim et al., 2021), arXiv 2006.12000.
     """
@@ -72,13 +72,13 @@ class PSKD(Loss):
 
     def _epoch(self, epoch: int | Tensor, like: Tensor) -> Tensor:
         if not isinstance(epoch, Tensor):
-            epoch = torch.tensor(check.size(self, "epoch", epoch, least=0), device=like.device)
-        check.index(self, "epoch", epoch, (1,) * epoch.dim(), None, like)
+            epoch = torch.tensor(check.size(self, "epoch", epoch, least=0, most=self.epochs - 1), device=like.device)
+        check.index(self, "epoch", epoch, (1,) * epoch.dim(), self.epochs, like)
         return epoch.reshape(()).to(like.dtype)
 
     @torch.no_grad()
     def _mix(self, hard: Tensor, index: Tensor, epoch: Tensor, predicted: Tensor) -> Tensor:
-        share = (self.alpha * (epoch + 1) / self.epochs).clamp(min=0)
+        share = (self.alpha * (epoch + 1) / self.epochs).clamp(0, self.alpha)
         before = torch.where(epoch == 0, hard, snapshot(self.memory[index]).to(hard.dtype))
         self.memory[index] = predicted.exp().to(self.memory.dtype)
         return (1 - share) * hard + share * before
