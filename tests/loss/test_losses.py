@@ -98,6 +98,13 @@ def test_h_calibration_of_true_probabilities_is_below_that_of_sharper_ones():
     assert loss(logits.softmax(1), target) < 0.5 * loss((3 * logits).softmax(1), target)
 
 
+def test_h_calibration_refuses_logits():
+    logits, target = numbers(6, 3), torch.arange(6) % 3
+    with pytest.raises(ValueError, match="probs must be probabilities, from 0 to 1"):
+        nk.HCalibration(3, window=2)(logits, target)
+    assert nk.HCalibration(3, window=2)(logits.softmax(1).bfloat16(), target).isfinite()
+
+
 def test_centers_are_the_means_of_the_classes_and_zero_where_there_is_none():
     features, labels = numbers(5, 2), torch.tensor([0, 2, 0, 0, 2])
     loss = nk.NDLoss(2, num_classes=4).to(features.dtype)

@@ -11,6 +11,7 @@ from normkit.catalog import method
 from normkit.kinds import Loss
 from normkit.statistics import accurate
 
+SLACK = 0.01  # what rounding in half precision may add
 WEIGHTINGS = ("clustered", "equal_width", "unweighted")
 
 
@@ -18,11 +19,14 @@ WEIGHTINGS = ("clustered", "equal_width", "unweighted")
     "h-calibration",
     paper="h-calibration: Rethinking Classifier Recalibration with Probabilistic Error-Bounded Objective (Huang et "
     "al., 2025), arXiv 2506.17968",
-    shape="N C",
+    shape="N C : unit",
     over="N C",
     inputs={"target": "N : index C", "centroids?": "15 : unit"},
     example={"num_classes": lambda classes: classes, "window": 2, "loss_weight": 1.0},
-    exempt={"processes": "windows go over the whole set; join it before the call"},
+    exempt={
+        "processes": "windows go over the whole set; join it before the call",
+        **dict.fromkeys(("extremes huge", "extremes offset"), "numbers above 1 are no probabilities, and are refused"),
+    },
 )
 class HCalibration(Loss):
     """Compare, in a window over all probabilities in order, what is said too much with what is said too little.
@@ -82,6 +86,8 @@ class HCalibration(Loss):
         check.values(self, "probs", probs, (None, self.num_classes), probs)
         check.index(self, "target", target, probs.shape[:1], self.num_classes, probs)
         wide = accurate(probs)
+        if check.readable(probs) and not ((wide > -SLACK) & (wide < 1 + SLACK)).all():
+            raise ValueError("HCalibration: probs must be probabilities, from 0 to 1; of logits take the softmax")
         if centroids is not None:
             check.values(self, "centroids", centroids, (self.num_bins,), probs)
             centroids = accurate(centroids).to(wide.dtype)
