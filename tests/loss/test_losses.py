@@ -5,6 +5,8 @@ import math
 import pytest
 import scipy.stats
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import normkit as nk
 
@@ -25,6 +27,27 @@ def test_an_epoch_beyond_the_last_whose_labels_would_weigh_less_than_nothing_is_
     for epoch in (2, torch.tensor(2)):
         with pytest.raises(ValueError, match=r"PSKD: epoch must .* 1"):
             loss(*given, order, epoch)
+
+
+class Sizes(TorchDispatchMode):
+    """How large the tensors are that are made."""
+
+    def __init__(self):
+        super().__init__()
+        self.largest = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        self.largest = max([self.largest, *(x.numel() for x in tree_leaves(made) if isinstance(x, torch.Tensor))])
+        return made
+
+
+@pytest.mark.parametrize("mode", ["bnpo", "grpo", "dr-grpo", "rloo"])
+def test_a_large_batch_of_rewards_takes_memory_by_its_length_alone(mode):
+    rewards, group = numbers(600).sigmoid(), torch.arange(600) % 150 - 70
+    with Sizes() as sizes:
+        nk.bnpo(rewards, group, mode=mode)
+    assert sizes.largest == 600
 
 
 @pytest.mark.parametrize("mode", ["delta-l", "dr-grpo", "grpo", "dapo"])

@@ -68,30 +68,35 @@ def bnpo(
     check.eps("bnpo", eps)
     low, high = check.number("bnpo", "min_value", min_value), check.number("bnpo", "max_value", max_value)
     wide = accurate(rewards)
-    same = (group.unsqueeze(0) == group.unsqueeze(1)).to(wide.dtype)
-    count = same.sum(1)
+    prompt = torch.searchsorted(group.sort().values, group.contiguous())  # a number below N, the same for a prompt
+    count = _total(torch.ones_like(wide), prompt)
     if mode != "bnpo":
-        return _plain(wide, same, count, mode, eps).to(rewards.dtype)
+        return _plain(wide, prompt, count, mode, eps).to(rewards.dtype)
     if not low < high:
         raise ValueError(f"bnpo: min_value must be below max_value={max_value}, not {min_value}")
     if not rewards.is_meta and not ((wide >= low) & (wide <= high)).all():
         raise ValueError(f"bnpo: rewards must lie in [{low}, {high}], from min_value to max_value")
-    return _beta((wide - low) / (high - low), same, count).to(rewards.dtype)
+    return _beta((wide - low) / (high - low), prompt, count).to(rewards.dtype)
 
 
-def _plain(r: Tensor, same: Tensor, count: Tensor, mode: str, eps: float) -> Tensor:
+def _total(values: Tensor, prompt: Tensor) -> Tensor:
+    """For each sample the sum over its prompt."""
+    return torch.zeros_like(values).index_add(0, prompt, values)[prompt]
+
+
+def _plain(r: Tensor, prompt: Tensor, count: Tensor, mode: str, eps: float) -> Tensor:
     single = count == 1
-    centered = r - torch.where(single, 0, same @ r / count)
+    centered = r - torch.where(single, 0, _total(r, prompt) / count)
     if mode == "dr-grpo":
         return centered
     if mode == "rloo":
         return centered * torch.where(single, 1, count / (count - 1).clamp(min=1))
-    deviation = (same @ centered.square() / (count - 1).clamp(min=1)).sqrt()
+    deviation = (_total(centered.square(), prompt) / (count - 1).clamp(min=1)).sqrt()
     return centered / (torch.where(single, 1, deviation) + eps)
 
 
-def _beta(r: Tensor, same: Tensor, count: Tensor) -> Tensor:
-    p = torch.where(count == 1, 0, same @ r / count)
+def _beta(r: Tensor, prompt: Tensor, count: Tensor) -> Tensor:
+    p = torch.where(count == 1, 0, _total(r, prompt) / count)
     share = 1 / count  # each prompt counts once, however many samples it has
     prompts = share.sum()
     mean = (p * share).sum() / prompts.clamp(min=1)
