@@ -9,7 +9,8 @@ import torch
 from torch.nn import functional as F
 
 import normkit as nk
-from normkit.transformer.moe import MixtureOfExperts, clamped_swiglu
+from normkit.transformer.attention import clamped_swiglu
+from normkit.transformer.moe import MixtureOfExperts
 
 TOKENS = torch.randint(11, (2, 9), generator=torch.Generator().manual_seed(0))
 
@@ -60,6 +61,14 @@ def test_the_gate_of_gpt_oss_is_clamped_from_above_and_u_on_both_sides():
     torch.testing.assert_close(
         clamped_swiglu(torch.cat([u, gate])), torch.tensor(want, dtype=torch.float64), atol=0, rtol=1e-12
     )
+
+
+def test_a_shared_expert_has_the_gate_of_gpt_oss_too():
+    torch.manual_seed(0)
+    experts = MixtureOfExperts(4, 3, router="router:experts=2,top_k=1", activation="clamped_swiglu", shared=5)
+    x = torch.randn(6, 4)
+    apart = F.linear(clamped_swiglu(F.linear(x, experts.shared.up.weight)), experts.shared.down.weight)
+    torch.testing.assert_close(experts(x) - by_hand(experts, x, lambda h: clamped_swiglu(h[None])[0]), apart)
 
 
 def test_a_full_expert_drops_later_tokens_and_second_choices():

@@ -431,9 +431,17 @@ def limited_swiglu(h: Tensor) -> Tensor:
     return F.silu(gate.clamp(max=10.0)) * u.clamp(-10.0, 10.0)
 
 
+def clamped_swiglu(h: Tensor) -> Tensor:
+    """gpt-oss's gate, for h = (u, gate): (u + 1) gate sigmoid(1.702 gate), the gate at most 7 and u within 7 of 0."""
+    u, gate = h.chunk(2, -1)
+    gate = gate.clamp(max=7.0)
+    return (u.clamp(-7.0, 7.0) + 1) * gate * torch.sigmoid(1.702 * gate)
+
+
 HALVES: dict[str, Callable[[Tensor], Tensor]] = {
     **{name: functools.partial(gated, name=name) for name in GATES},
     "limited_swiglu": limited_swiglu,
+    "clamped_swiglu": clamped_swiglu,
 }
 
 
@@ -441,7 +449,7 @@ class FeedForward(nn.Module):
     """Widen, activate, narrow: F(x) = down(act(up(x))), position by position.
 
     With a gate (``"swiglu"``, ``"geglu"``, ``"limited_swiglu"``), ``up`` has 2 * hidden rows, first u, then the gate,
-    and act is act(gate) * u.
+    and act is act(gate) * u, of ``"clamped_swiglu"``, gpt-oss's, act(gate) * (u + 1).
 
     Args:
         dim, hidden: features of the stream, and in between.

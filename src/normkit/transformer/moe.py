@@ -11,20 +11,9 @@ from torch import Tensor, nn
 
 from normkit import catalog, check
 from normkit.layers import Linear
-from normkit.transformer.attention import ACTIVATIONS, FeedForward
-from normkit.transformer.attention import HALVES as GATED
+from normkit.transformer.attention import ACTIVATIONS, HALVES, FeedForward
 
 ROOM = "router"
-
-
-def clamped_swiglu(h: Tensor) -> Tensor:
-    """gpt-oss's gate, for h = (u, gate): (u + 1) gate sigmoid(1.702 gate), the gate at most 7 and u within 7 of 0."""
-    u, gate = h.chunk(2, -1)
-    gate = gate.clamp(max=7.0)
-    return (u.clamp(-7.0, 7.0) + 1) * gate * torch.sigmoid(1.702 * gate)
-
-
-HALVES: dict[str, Callable[[Tensor], Tensor]] = {**GATED, "clamped_swiglu": clamped_swiglu}
 
 
 class Stack(nn.Module):
@@ -52,7 +41,7 @@ class MixtureOfExperts(nn.Module):
         dim, hidden: features of the stream, and inside each expert.
         router: a method of the router room by name, with its arguments: ``"router:experts=8,top_k=2"``,
             ``"deepseek-v3-router:experts=8,top_k=2,scale=2.5"``.
-        activation, bias: those of the experts, as of a ``FeedForward``, and ``"clamped_swiglu"``, gpt-oss's.
+        activation, bias: those of the experts, as of a ``FeedForward``.
         capacity: an expert takes at most capacity * top_k / experts of the tokens, first choices first and tokens in
             their order; the others are dropped by it, which is to add nothing. None: no token is dropped.
         shared: features inside a further expert that all tokens pass through; 0: none.

@@ -71,7 +71,7 @@ class TransformerLayer(Stream):
         layer, depth: the layer's place in the model, from 0; how many there are.
         norm: a norm of the catalogue by name, or a function of the width.
         activation: ``"gelu"`` (exact), ``"gelu_tanh"``, ``"relu"``, ``"silu"``, ``"relu_squared"``, or gated:
-            ``"swiglu"``, ``"geglu"``, ``"geglu_tanh"``, ``"limited_swiglu"``.
+            ``"swiglu"``, ``"geglu"``, ``"geglu_tanh"``, ``"limited_swiglu"``, ``"clamped_swiglu"``.
         feedforward: ``"mlp"``, or ``"moe"``: a mixture of experts, each of ``hidden`` features.
         router: of a mixture, a method of the router room with its arguments: ``"router:experts=8,top_k=2"``.
         feedforward_options: further arguments of the feedforward, of a mixture ``capacity``, ``shared``,
