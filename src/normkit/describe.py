@@ -33,7 +33,7 @@ def run_list(options: argparse.Namespace, standing: Callable[[list[Card]], list[
         return 0
     width = max(len(card.name) for card in cards)
     for place, members in reference.rooms(cards).items():
-        say(f"{place}: {reference.meaning_of(place, importlib.import_module)}")
+        say(": ".join(filter(None, [place, reference.meaning_of(place, importlib.import_module)])))
         for card in members:
             say(f"  {card.name:{width}}  {card.evidence:9}  {card.summary}")
         say()

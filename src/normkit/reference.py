@@ -483,7 +483,9 @@ def folder(card: Card) -> str:
 
 
 def meaning_of(folder: str, load: Callable[[str], object]) -> str:
-    """Return what a folder holds: the first line of its package's docstring."""
+    """Return what a folder holds: the first line of its package's docstring; nothing of another package's own room."""
+    if not (catalog.HOME / folder).is_dir():
+        return ""
     return (inspect.getdoc(load("normkit." + folder.replace("/", "."))) or "").partition("\n")[0]
 
 

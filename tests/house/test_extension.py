@@ -102,6 +102,16 @@ def test_all_that_it_enters_is_there_and_stands_where_ours_do(installed):
     ]
 
 
+def test_a_room_of_its_own_is_listed(installed):
+    for words in ([], ["--room", "robust"]):
+        done = run(installed, "-m", "normkit.cli", "list", "median", *words)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[:2] == [
+            "robust",
+            "  median-norm  equations  Subtract each vector's median, then multiply by a learned gain.",
+        ]
+
+
 def test_what_a_script_assigns_is_described_and_exempt_as_its_module_says(monkeypatch):
     class Mine:
         """Mine, of this file."""
