@@ -7,6 +7,7 @@ import itertools
 import math
 import sys
 from collections.abc import Iterable, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -16,8 +17,20 @@ STRIDED = torch.strided
 LARGEST = sys.float_info.max  # of what must be finite
 
 
+def plain(value: Any) -> Any:
+    """Return a number of numpy's, or a tuple or list that begins with one, as Python's own; anything else as it is."""
+    if type(value) in (bool, int, float):
+        return value
+    if type(value) in (tuple, list) and value and isinstance(value[0], Real | tuple | list):
+        return type(value)(map(plain, value))
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
+
+
 def size(owner: object, name: str, value: Any, least: int = 1, most: int = 2**31 - 1) -> int:
     """Return ``value`` if it is an integer from ``least`` to ``most``: a width, a channel count, a number of steps."""
+    value = plain(value)
     if isinstance(value, bool) or not isinstance(value, int | torch.SymInt):
         raise TypeError(f"{whose(owner)}: {name} must be an integer, not {value!r}")
     if value < least:
@@ -31,6 +44,7 @@ def number(
     owner: object, name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, open_low: bool = False
 ) -> float:
     """Return ``value`` as a float if it lies in [low, high], or in (low, high] with ``open_low``; NaN never does."""
+    value = plain(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{whose(owner)}: {name} must be a number, not {value!r}")
     if not (low < value if open_low else low <= value) or not value <= high:

@@ -5,6 +5,7 @@ import inspect
 import pickle
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch.testing._internal.common_modules import module_db
@@ -201,6 +202,42 @@ def test_variance_epsilon_is_eps_as_transformers_calls_it():
 def test_arguments_that_fit_nothing_are_named(build, message):
     with pytest.raises(TypeError, match=message):
         build()
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda n, e: nk.LayerNorm(n(8), eps=e(0.25)),
+        lambda n, e: nk.LayerNorm((n(2), n(4)), e(0.25)),
+        lambda n, e: nk.LayerNorm([n(2), n(4)]),
+        lambda n, e: nk.GroupNorm(n(2), n(8)),
+        lambda n, e: nk.GroupNorm(n(8), num_groups=n(2)),
+        lambda n, e: nk.BatchNorm2d(n(8), momentum=e(0.25)),
+        lambda n, e: nk.create("ngram-candidates", k=n(5), threshold=e(0.25)),
+        lambda n, e: nk.create("polar-factor", steps=n(5), lower=e(0.125)),
+    ],
+)
+def test_a_number_of_numpys_is_kept_as_pythons_own(build):
+    for integer, real in ((np.int64, np.float32), (np.uint8, np.float64), (np.int32, np.float16)):
+        assert repr(build(integer, real)) == repr(build(int, float))
+
+
+def test_rates_of_numpys_are_saved_as_pythons_own(tmp_path):
+    one, other = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    optimizer = nk.create("lion", [{"params": [one], "lr": np.float32(0.5)}], betas=(np.float64(0.25), np.float32(0.5)))
+    optimizer.add_param_group({"params": [other], "weight_decay": np.float64(0.125)})
+    torch.save(optimizer.state_dict(), tmp_path / "state.pt")
+    groups = torch.load(tmp_path / "state.pt", weights_only=True)["param_groups"]
+    assert [(g["lr"], g["betas"], g["weight_decay"]) for g in groups] == [
+        (0.5, (0.25, 0.5), 0.0),
+        (1e-4, (0.25, 0.5), 0.125),
+    ]
+
+
+@pytest.mark.parametrize("wrong", [True, np.True_, np.float64(8), np.array([8]), np.complex64(8), "8"])
+def test_no_other_value_of_numpys_is_taken_for_a_size(wrong):
+    with pytest.raises(TypeError, match=r"^LayerNorm: dim must be an integer, not "):
+        nk.LayerNorm(wrong)
 
 
 def test_groups_that_fit_in_neither_order_are_refused_in_torchs():

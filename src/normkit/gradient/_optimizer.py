@@ -53,7 +53,8 @@ class Optimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group, its own settings checked as the others' are."""
-        group = {**param_group, "params": listed(param_group["params"])}
+        group = {key: check.plain(value) for key, value in param_group.items()}
+        group["params"] = listed(group["params"])
         if not group["params"]:
             raise ValueError(f"{type(self).__name__}: params has a group without parameters")
         for p in tensors(group["params"]):

@@ -97,7 +97,7 @@ class BlockwiseLR(Optimizer):
         self.multipliers = {**MULTIPLIERS, **(multipliers or {})}
         for block, value in self.multipliers.items():
             check.choice(self, "multipliers", block, tuple(MULTIPLIERS))
-            check.number(self, f"multipliers[{block!r}]", value, 0.0)
+            self.multipliers[block] = check.number(self, f"multipliers[{block!r}]", value, 0.0)
         super().__init__(**options, block="other")
 
     def __getstate__(self) -> dict:

@@ -19,6 +19,8 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from normkit import check
+
 WIDTHS = (
     *("dim", "num_features", "in_features", "in_channels"),  # ours, by layout
     *("normalized_shape", "num_channels", "channels", "features", "hidden_size", "hidden"),
@@ -56,6 +58,8 @@ def bind(
         sensible: whether the values make sense as they were understood; if not, the next form is tried.
     """
     forms = [read(text) for text in (called or {}).values()]
+    args = [*map(check.plain, args)]
+    kwargs = {key: check.plain(value) for key, value in kwargs.items()}
     kwargs = kwargs if args else _with_own_width(signature, kwargs)
     bindings = []
     problem = None
