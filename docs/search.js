@@ -22,11 +22,14 @@
     return (2 * shared) / (query.length + title.length);
   };
 
-  const fit = (query, [page, ...sections]) =>
-    Math.max(
+  // The page comes last of its item where the worker matched a section of it only.
+  const fit = (query, item) => {
+    const page = item.find(({ location }) => !location.includes("#")) ?? item[0];
+    return Math.max(
       ...[page.title, ...(page.tags ?? [])].map((title) => likeness(query, words(title))),
-      ...sections.map((section) => 0.95 * likeness(query, words(section.title))),
+      ...item.filter((part) => part !== page).map((section) => 0.95 * likeness(query, words(section.title))),
     );
+  };
 
   const ordered = (items, query) =>
     items
