@@ -206,14 +206,23 @@ def test_a_golden_goes_to_the_folder_of_its_method(tmp_path, monkeypatch):
     monkeypatch.setattr(places, "OURS", tmp_path / "nowhere")
     assert places.cases("yours", "a_package.norms.mine") == {}
     golden.place = golden.place.parents[1] / "yours/plain.npz"
-    with pytest.raises(ValueError, match=r"no method 'yours' yet, .*: name a folder"):
+    with pytest.raises(ValueError, match=r"no method 'yours' yet, .* or name a folder"):
         golden.write()
 
 
 def test_goldens_of_the_catalogue_go_to_the_repository():
-    assert places.folder_of("rmsnorm", "module") == places.OURS == places.folder_of("not-yet", "module")
+    assert places.folder_of("rmsnorm", "module") == places.OURS
+    assert places.folder_of("fold-batchnorm", "module") == places.OURS, "of no method, but with goldens already"
     assert places.module_of("glow", "flow") == "normkit.density.flows.glow"
     assert places.module_of("rmsnorm", "flow") is None
+
+
+@pytest.mark.parametrize("name, kind, thing", [("medain-norm", "module", "method"), ("glwo", "flow", "flow")])
+def test_a_golden_of_an_unknown_name_is_not_put_into_the_repository(name, kind, thing):
+    golden = Golden(name, "plain", source="a slip", kind=kind)
+    golden.step(torch.sin, {"x": numbers(2, 3)})
+    with pytest.raises(ValueError, match=f"no {thing} '{name}' yet, .*: import the module before, or name a folder"):
+        golden.write()
 
 
 def test_strings_are_one_line_a_step(folder):

@@ -36,10 +36,11 @@ def folder_of(name: str, kind: str) -> Path:
     if module is not None:
         folders = [*beside(module)]
         return next((folder for folder in folders if folder.is_dir()), folders[0])
-    if OURS.is_dir():
+    if (OURS / name).is_dir() or (OURS.is_dir() and module_of(name, kind) is not None):
         return OURS
     thing = kind if kind in families.KINDS else "method"
-    raise ValueError(f"no {thing} {name!r} yet, beside whose module its goldens would lie: name a folder")
+    lies = f"no {thing} {name!r} yet, beside whose module its goldens would lie"
+    raise ValueError(f"{lies}: import the module before, or name a folder")
 
 
 def module_of(name: str, kind: str) -> str | None:
