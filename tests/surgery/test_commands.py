@@ -85,6 +85,9 @@ def batches():
     return [torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(i)) for i in range(2)]
 
 
+empty = []
+
+
 def images():
     return stirred(nn.Sequential(
         nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(),
@@ -304,6 +307,8 @@ def test_what_is_recognized_is_put_in_its_place_and_compared(here, capsys):
         ),
         (["recalibrate", "my_models:images", "--data", "no:where", "-o", "."], 2, ". exists already; name a new"),
         (["swap", "my_models:words", "layernorm=no-such", "--input", "tokens:1x3"], 2, "no-such"),
+        (["recalibrate", "my_models:images", "--data", "my_models:empty"], 2, "recalibrate: data holds no batch"),
+        (["average", *2 * ["my_models:images"], "--data", "my_models:empty"], 2, "average: data holds no batch"),
     ],
 )
 def test_what_goes_wrong_is_told_and_nothing_is_written(words, status, said, here, capsys):

@@ -175,7 +175,7 @@ def _batches(data: Iterable[Any], val: Iterable[Any] | None) -> tuple[list[Any],
 def example_of(batch: Any) -> Any:
     """A batch as the model is called on it."""
     if batch is None:
-        raise ValueError("remove: data holds no batch")
+        raise ValueError("data holds no batch")
     return batch if isinstance(batch, Mapping) else (batch[0] if isinstance(batch, tuple | list) else batch,)
 
 
