@@ -384,10 +384,18 @@ def find(text: str) -> Choice:
     name, written = parsed(text)
     choice = _find(name)
     if choice is None:
-        file = Path(name if name.endswith(".py") else f"{name}.py")
-        own = f"one of {file.name} is named with its class, {file.stem}.MyNorm" if file.is_file() else ""
-        raise ValueError(f"no method {name!r}; {own or _nearest(re.sub('[_ ]', '-', name.lower()))}")
+        raise ValueError(f"no method {name!r}; {_held_by(name) or _nearest(re.sub('[_ ]', '-', name.lower()))}")
     return choice.with_arguments(written)
+
+
+def _held_by(name: str) -> str:
+    """Say how the methods of a user's own module are named; nothing where a name is of no such module."""
+    module = name.removesuffix(".py")
+    paths = [f"{module}.{card.entry.__name__}" for card in others() if card.module == module]
+    if paths:
+        return f"the module holds {', '.join(paths)}"
+    file = Path(f"{module}.py")
+    return f"one of {file.name} is named with its class, such as {file.stem}.MyNorm" if file.is_file() else ""
 
 
 def choose(owner: object, argument: str, text: Any, *kinds: Kind, or_around: bool = False) -> Choice:

@@ -134,8 +134,29 @@ def test_a_file_here_is_told_how_its_method_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_norm.py").touch()
     for name in ("my_norm", "my_norm.py"):
-        with pytest.raises(ValueError, match=rf"no method '{name}'; one of my_norm.py is named with its class"):
+        with pytest.raises(ValueError, match=rf"no method '{name}'; one of my_norm.py is named with its class, such as my_norm.MyNorm"):
             nk.card(name)
+
+
+def test_a_module_of_several_methods_names_them(tmp_path):
+    put(tmp_path, "my_package/__init__.py", "my_package/my_norm.py")
+    one = (tmp_path / "my_package/my_norm.py").read_text()
+    other = one.replace("MyNorm", "MyOther").replace("my-", "my-other-")
+    (tmp_path / "my_package/norms.py").write_text(one + other)
+    out = run(
+        """
+        import normkit as nk
+        print(nk.create("my_package.norms.MyOther", 3))
+        try:
+            nk.card("my_package.norms")
+        except ValueError as error:
+            print(error)
+        """,
+        tmp_path,
+    )
+    assert " ".join(out[2:]) == (
+        "no method 'my_package.norms'; the module holds my_package.norms.MyNorm, my_package.norms.MyOther"
+    )
 
 
 def test_an_entry_point_that_fails_is_told_and_the_others_stay(tmp_path):
