@@ -65,6 +65,7 @@ def test_parquet_is_read_as_npy_is(tables, capsys):
         (["q.npy", "g.npy", "--method", "score-normalization"], "must name 1 for score-normalization, a background"),
         (["q.npy", "g.npy", "--method", "dual-inverted-softmax"], "a table of other queries and one of other items"),
         (["q.npy", "no.npy", "--bank", "b.npy"], "there is no file no.npy"),
+        (["q.npy", "no.npy"], "there is no file no.npy"),
         (["q.npy", "g.npy", "--bank", "b.npy", "--method", "hubness"], "--method must be one of"),
         (["q.npy", "g.npy", "--bank", "b.npy", "-o", "out.txt"], "--output must end in .npz"),
         (["q.npy", "g.npy", "--bank", "b.npy", "-o", "no/out.npz"], "no/out.npz cannot be written: No such file"),

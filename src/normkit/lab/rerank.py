@@ -78,6 +78,9 @@ def run_rerank(options: argparse.Namespace) -> int:
     choice = catalog.find(options.method)
     method = check.choice("rerank", "--method", choice.card.name, METHODS)
     names = [options.queries, options.gallery, *options.bank]
+    for name in names:
+        if not Path(name).is_file():
+            raise ValueError(f"rerank: there is no file {name}")
     if len(options.bank) != BANKS[method]:
         expected = "a background" if method == "score-normalization" else " and ".join(TABLES[: BANKS[method]])
         raise ValueError(
@@ -151,8 +154,6 @@ def summary(
 
 def table(name: str, column: str | None = None) -> Tensor:
     """Read a table of vectors; nothing in it is unpickled."""
-    if not Path(name).is_file():
-        raise ValueError(f"rerank: there is no file {name}")
     suffix = Path(name).suffix
     if suffix not in (".npy", ".parquet"):
         raise ValueError(f"rerank: {name} must be .npy or .parquet")

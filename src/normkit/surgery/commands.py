@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from normkit import catalog
 from normkit.safe import say
 from normkit.surgery import models, proof, saving
 from normkit.surgery.edits import replace_parts
@@ -55,7 +56,8 @@ class Verb(NamedTuple):
 
     proof: what proves that the change is what it should be, or that nothing does; the end of the command's help.
     example: whether it needs an input of the model. same: whether it leaves a model that computes the same, by tensors
-    of the same names. nothing: the message where a model has norms and it changes none of them.
+    of the same names. nothing: the message where a model has norms and it changes none of them. check: what the
+    options are asked before an example is made.
     """
 
     do: Callable[[nn.Module, Any, argparse.Namespace], Report]
@@ -64,15 +66,22 @@ class Verb(NamedTuple):
     example: bool = True
     same: bool = False
     nothing: str = NOTHING
+    check: Callable[[argparse.Namespace], Any] = lambda options: None
 
 
-def _swap(model: nn.Module, x: Any, options: argparse.Namespace) -> Report:
+def _norms(options: argparse.Namespace) -> Any:
+    """One norm for all, or new ones by the names of the old; each name is that of a method."""
     pairs = [word.partition("=") for word in options.norms]
     if len(pairs) > 1 and not all(equals for _, equals, _ in pairs):
         raise ValueError(f"swap: give one norm for all, or OLD=NEW for each; not {' '.join(options.norms)}")
     one = len(pairs) == 1 and (not pairs[0][1] or ":" in pairs[0][0])
-    norms = options.norms[0] if one else {old: new for old, _, new in pairs}
-    return swap(model, norms, where=options.where, example=x, match=options.match, inplace=False)
+    for name in options.norms if one else [name for old, _, new in pairs for name in (old, new)]:
+        catalog.find(name)
+    return options.norms[0] if one else {old: new for old, _, new in pairs}
+
+
+def _swap(model: nn.Module, x: Any, options: argparse.Namespace) -> Report:
+    return swap(model, _norms(options), where=options.where, example=x, match=options.match, inplace=False)
 
 
 def _remove(model: nn.Module, x: Any, options: argparse.Namespace) -> Report:
@@ -110,6 +119,7 @@ VERBS: dict[str, Verb] = {
             INPUT,
         ],
         VERIFIED,
+        check=_norms,
     ),
     "convert": Verb(
         lambda m, x, o: convert(m, o.to, x, inplace=False),
@@ -193,6 +203,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out:
         saving.new_folder(options.out)  # before anything is timed or trained
     model, verb = saving.load(options.model).eval(), VERBS[options.command]
+    verb.check(options)  # after the model, whose module may enter methods
     x = _example_for(verb, model, options)
     before = copy.deepcopy(model)
     report = verb.do(model, x, options)
