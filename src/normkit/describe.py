@@ -39,7 +39,10 @@ def run_list(options: argparse.Namespace, standing: Callable[[list[Card]], list[
         say()
     words = {card.evidence for card in cards}
     say("\n".join(f"{word}: {meaning}" for word, meaning in catalog.EVIDENCE.items() if word in words))
-    say(f"{number_of(len(cards), 'method')}; 'normkit show NAME' tells more")
+    more = ", ".join(
+        filter(None, ["'normkit show NAME' tells more", way_to_folder(options.pattern, catalog.members())])
+    )
+    say(f"{number_of(len(cards), 'method')}; {more}")
     return 0
 
 
@@ -78,12 +81,23 @@ def select_cards(pattern: str, room: str | None, group: str | None, kind: str | 
     cards = [catalog.card(name) for name in catalog.methods(room=room, group=group)]
     cards = cards if kind is None else _of_kind(cards, kind)
     matches = [card for card in cards if fits(card, pattern)] or [card for card in cards if fits(card, f"*{pattern}*")]
+    if not matches and (way := way_to_folder(pattern, cards)):
+        raise ValueError(f"no method {pattern!r}; {way}")
     if not matches and not set(pattern) & set("*?["):
         matches = [card for card in cards if card is catalog.card(pattern)]
     if not matches:
         raise ValueError(f"no method fits {pattern!r} there; {_nearest(pattern, cards)}")
     short = pattern.strip("*").lower()
     return [card for card in matches if means(card, short)] if short in ABBREVIATIONS else matches
+
+
+def way_to_folder(word: str, cards: Iterable[Card]) -> str:
+    """Say how the methods of a room, a group or both are listed; nothing where a word is the name of neither."""
+    rooms = {card.room: f"--room {card.room}" for card in cards}
+    groups = {card.group: f"--group {card.group}" for card in cards}
+    both = {reference.folder(card): f"--room {card.room} --group {card.group}" for card in cards}
+    options = {**both, **groups, **rooms}.get(word.lower())
+    return f"'normkit list {options}' lists those of that folder" if options and word else ""
 
 
 def _of_kind(cards: Sequence[Card], kind: str) -> list[Card]:

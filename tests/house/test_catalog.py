@@ -134,7 +134,9 @@ def test_a_file_here_is_told_how_its_method_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_norm.py").touch()
     for name in ("my_norm", "my_norm.py"):
-        with pytest.raises(ValueError, match=rf"no method '{name}'; one of my_norm.py is named with its class, such as my_norm.MyNorm"):
+        with pytest.raises(
+            ValueError, match=rf"no method '{name}'; one of my_norm.py is named with its class, such as my_norm.MyNorm"
+        ):
             nk.card(name)
 
 

@@ -229,6 +229,8 @@ def test_every_command_that_writes_takes_the_same_words_for_where():
         (["list", "zzz*"], "no method fits 'zzz*'"),
         (["list", "*layernrm*"], "no method fits '*layernrm*' there; did you mean 'layernorm'"),
         (["list", "zzz"], "no method 'zzz'; 'normkit list' shows them all"),
+        (["list", "token"], "no method 'token'; 'normkit list --group token' lists those of that folder"),
+        (["list", "activation/token"], "'normkit list --room activation --group token' lists those of that folder"),
         (["list", "--room", "attic"], "no room 'attic'"),
         (["list", "--group", "tokens"], "no group 'tokens'"),
     ],
@@ -238,6 +240,19 @@ def test_a_wrong_word_gets_one_line_and_status_2(words, message, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_pattern_that_is_a_folder_as_well_says_how_to_list_that(capsys):
+    last = {}
+    for word in ("spatial", "gradient", "token", "layernorm", "*"):
+        cli.main(["list", word])
+        last[word] = capsys.readouterr().out.splitlines()[-1:]
+    assert [words[-1].rpartition("; ")[2] for words in last.values() if words] == [
+        "'normkit show NAME' tells more, 'normkit list --group spatial' lists those of that folder",
+        "'normkit show NAME' tells more, 'normkit list --room gradient' lists those of that folder",
+        "'normkit show NAME' tells more",
+        "'normkit show NAME' tells more",
+    ]
 
 
 @pytest.mark.parametrize("words", [["shw"], ["show"], ["list", "--rom", "x"], ["bench", "--repeats", "many"]])
