@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import normkit as nk
+from normkit import check
 
 PATH = Path(__file__).parents[1] / "tests/house/api.json"
 
@@ -24,8 +25,10 @@ def signature(thing: Any) -> str:
 
 
 def surface() -> dict[str, str]:
-    """Return all public names with their signatures."""
-    return {name: signature(getattr(nk, name)) for name in {*nk.HERE, *nk._exports()}}
+    """Return all public names with their signatures, and the checks that methods of other packages make."""
+    names = {name: signature(getattr(nk, name)) for name in {*nk.HERE, *nk._exports()}}
+    own = {name: thing for name, thing in vars(check).items() if inspect.isfunction(thing) and name[0] != "_"}
+    return names | {f"check.{name}": signature(thing) for name, thing in own.items()}
 
 
 if __name__ == "__main__":

@@ -54,6 +54,15 @@ def test_each_path_on_the_page_is_public_and_shown_once():
     assert all(inspect.getdoc(at(path)) for path in SHOWN)
 
 
+def test_what_adding_a_method_tells_to_rely_on_is_on_the_page():
+    text = PAGE.with_name("adding.md").read_text(encoding="utf-8")
+    told = {f"normkit.{name}" for name in re.findall(r"`((?:check|running)\.\w+)", text)}
+    assert len(told) > 8
+    shown = [at(path) for path in SHOWN]
+    modules = {thing.__name__ for thing in shown if inspect.ismodule(thing)}
+    assert {path for path in told if at(path) not in shown and at(path).__module__ not in modules} == set()
+
+
 def test_each_argument_of_a_function_on_the_page_is_named_in_its_docstring():
     functions = [(path, at(path)) for path in SHOWN if inspect.isfunction(at(path))]
     missing = {
