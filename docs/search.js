@@ -1,4 +1,5 @@
-// Put before the site's own search worker: what is titled as the query comes first, then the worker's order.
+// Put before the site's own search worker: what is titled as the query comes first, then the worker's order. A query
+// that has no answer is asked again as the nearest title.
 {
   const SILENT = new Set("a an and for how i in is its my of on own the to use what with".split(" "));
   const worth = (likeness) => (likeness < 0.6 ? 0 : likeness);
@@ -37,13 +38,47 @@
       .sort((a, b) => b[0] - a[0] || b[1] - a[1])
       .map(([, , item]) => item);
 
-  const QUERY = 2;
-  const RESULT = 3;
-  let query = [];
+  // How many letters are wrong, left out, too many, or exchanged with the next; of more than `most` only that.
+  const distance = (a, b, most) => {
+    if (Math.abs(a.length - b.length) > most) return most + 1;
+    let [before, last] = [[], [...b, 0].map((_, j) => j)];
+    for (let i = 1; i <= a.length; i++) {
+      const row = [i];
+      for (let j = 1; j <= b.length; j++) {
+        row[j] = Math.min(row[j - 1] + 1, last[j] + 1, last[j - 1] + (a[i - 1] !== b[j - 1]));
+        if (a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) row[j] = Math.min(row[j], before[j - 2] + 1);
+      }
+      [before, last] = [last, row];
+    }
+    return last[b.length];
+  };
+
+  // The title or other name of a page that a query misspells: one letter in four may be wrong.
+  const nearest = (query, titles) => {
+    const typed = query.join("");
+    let [best, least] = [undefined, Math.floor(typed.length / 4) + 1];
+    for (const title of titles) {
+      const apart = distance(typed, words(title).join(""), least - 1);
+      if (apart < least) [best, least] = [title, apart];
+    }
+    return best;
+  };
+
+  const [SETUP, QUERY, RESULT] = [0, 2, 3];
+  let [query, titles, again] = [[], [], false];
   const send = self.postMessage.bind(self);
-  self.postMessage = (message) =>
-    send(message.type === RESULT ? { ...message, data: { ...message.data, items: ordered(message.data.items, query) } } : message);
+  self.postMessage = (message) => {
+    if (message.type !== RESULT) return send(message);
+    const { items } = message.data;
+    const title = items.length || again ? undefined : nearest(query, titles);
+    if (title === undefined) return send({ ...message, data: { ...message.data, items: ordered(items, query) } });
+    self.dispatchEvent(new MessageEvent("message", { data: { type: QUERY, data: title, again: true } }));
+  };
   self.addEventListener("message", ({ data }) => {
-    if (data.type === QUERY) query = words(data.data);
+    if (data.type === SETUP) {
+      const pages = data.data.docs.filter(({ location }) => !location.includes("#"));
+      titles = pages.flatMap((page) => [page.title, ...(page.tags ?? [])]);
+    }
+    if (data.type === QUERY) [query, again] = [words(data.data), data.again === true];
   });
 }

@@ -13,6 +13,8 @@ const scope = {
   console, setTimeout, clearTimeout, URL, TextDecoder, TextEncoder, performance,
   addEventListener: (kind, listener) => kind === "message" && listeners.push(listener),
   postMessage: (message) => answer(message),
+  MessageEvent,
+  dispatchEvent: (event) => listeners.forEach((listener) => listener(event)),
   location: { href: `http://site/assets/javascripts/workers/${worker}` },
   importScripts: (...names) => names.forEach((name) => load(path.join(folder, name.replace(/^.*workers\//, "")))),
 };
