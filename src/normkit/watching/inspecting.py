@@ -64,7 +64,7 @@ def inspect(model: nn.Module, batches: Iterable[Any] | None = None, *, passes: i
         passes: how many batches are taken.
 
     >>> print(inspect(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), [torch.ones(3, 4)]).table()[0])
-    ('block', 'rms', 'largest', 'kurtosis', 'dead', 'gradient')
+    ('block', 'rms', 'largest', 'kurtosis', 'gradient')
     """
     passes = check.size("inspect", "passes", passes)
     watch = Watch(model, every=1, signals=("activations", "attention", "gradients", "spectra"))
