@@ -91,6 +91,50 @@ def test_liebn_is_that_of_spd_learn(metric):
     close(upper(found), torch.tensor(SPD_LEARN[metric], dtype=F64), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [F64, torch.float32])
+@pytest.mark.parametrize("scale", [1e-6, 1e-10, 1e10])
+def test_functions_of_small_matrices_are_those_of_their_eigenvalues(dtype, scale):
+    e = scale * torch.tensor([1.0, 2.0, 1e-3], dtype=dtype)
+    x = torch.diag(e).requires_grad_()
+    ground = nk.manifold
+    for function, wanted in ((ground.log, e.log()), (ground.sqrt, e.sqrt()), (ground.rsqrt, e.rsqrt())):
+        close(function(x), torch.diag(wanted))
+    close(ground.power(x, 0.5), ground.sqrt(x))
+    close(torch.autograd.grad(ground.log(x).trace(), x)[0], torch.diag(1 / e))
+    close(ground.mean(x.detach().expand(3, 3, 3), "log-euclidean"), x.detach(), rtol=1e-4, atol=0.0)
+
+
+@pytest.mark.parametrize("name", ["log", "sqrt", "rsqrt", "power"])
+def test_functions_of_a_singular_matrix_and_their_gradients_are_finite(name):
+    g = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+    x = (g @ g.mT).requires_grad_()
+    y = getattr(nk.manifold, name)(x, *([0.5] if name == "power" else []))
+    y.sum().backward()
+    assert y.isfinite().all()
+    assert x.grad.isfinite().all()
+    assert nk.manifold.sqrt(torch.diag(torch.tensor([1.0, 0.0])))[1, 1] < 2e-7
+
+
+@pytest.mark.parametrize("name", ["log", "sqrt", "rsqrt", "power", "exp", "spectral"])
+def test_a_function_of_a_matrix_does_not_read_one_triangle_alone(name):
+    others = {"power": [0.5], "spectral": [torch.exp, torch.exp]}.get(name, [])
+    function = getattr(nk.manifold, name)
+    with pytest.raises(ValueError, match=f"^{name}: x must hold symmetric .* differs from its transpose by 2"):
+        function(torch.tensor([[1.0, 2.0], [0.0, 1.0]]), *others)
+    with pytest.raises(ValueError, match=f"^{name}: x must have 2 axes and end in matrices"):
+        function(torch.ones(3), *others)
+    if name not in ("exp", "spectral"):
+        with pytest.raises(ValueError, match=f"^{name}: .* the smallest eigenvalue of one is -1"):
+            function(-torch.eye(2), *others)
+
+
+@pytest.mark.parametrize("dtype", [F64, torch.float32])
+def test_the_affine_invariant_norm_does_not_see_the_scale_of_small_matrices(dtype):
+    x = written().to(dtype)
+    want = nk.RiemannianBatchNorm(3).to(dtype)(x)
+    close(nk.RiemannianBatchNorm(3).to(dtype)(1e-10 * x), want, rtol=1e-5, atol=1e-5)
+
+
 def test_the_geometric_mean_is_where_logarithms_cancel_and_turns_with_the_matrices():
     x, turn = written(), torch.tensor([[1.0, 2.0, 0.0], [0.0, 1.0, -1.0], [0.5, 0.0, 3.0]], dtype=F64)
     mean = nk.manifold.mean(x)

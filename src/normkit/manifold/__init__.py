@@ -11,14 +11,14 @@ tensor([[1., 2.],
 tensor([1., 2.])
 """
 
+from normkit.manifold._functions import exp as exp
+from normkit.manifold._functions import log as log
+from normkit.manifold._functions import power as power
+from normkit.manifold._functions import rsqrt as rsqrt
+from normkit.manifold._functions import spectral as spectral
+from normkit.manifold._functions import sqrt as sqrt
 from normkit.manifold._geoopt import to_geoopt as to_geoopt
 from normkit.manifold._mean import mean as mean
 from normkit.manifold._points import require_definite as require_definite
-from normkit.manifold._symmetric import apply as spectral
-from normkit.manifold._symmetric import exp as exp
-from normkit.manifold._symmetric import log as log
-from normkit.manifold._symmetric import power as power
-from normkit.manifold._symmetric import rsqrt as rsqrt
-from normkit.manifold._symmetric import sqrt as sqrt
 
 __all__ = ["exp", "log", "mean", "power", "require_definite", "rsqrt", "spectral", "sqrt", "to_geoopt"]

@@ -25,7 +25,7 @@ def elements(owner: str, g: Tensor, size: int | None = None) -> Tensor:
 def polar(g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the positive definite factor, its logarithm, and the rotation."""
     of = _symmetric.spectrum(g @ g.mT)
-    spd = _symmetric.sqrt(of, held=False)
-    inverse = _symmetric.rsqrt(of, held=False)
-    stretch = _symmetric.apply(of, torch.log, torch.reciprocal) / 2
+    spd = _symmetric.sqrt(of)
+    inverse = _symmetric.rsqrt(of)
+    stretch = _symmetric.log(of) / 2
     return spd, stretch, inverse @ g

@@ -82,19 +82,15 @@ def _iterate(points: Tensor, share: Tensor, center: Tensor, step: Step, least: f
 def _karcher(points: Tensor, share: Tensor, center: Tensor) -> tuple[Tensor, Tensor]:
     """One step of the geometric mean, and its length in the tangent space at the mean, where 1 is a factor e."""
     of = _symmetric.spectrum(center)
-    root, inverse = _symmetric.sqrt(of, held=False), _symmetric.rsqrt(of, held=False)
-    tangent = torch.tensordot(share, _log(_symmetric.symmetric(inverse @ points @ inverse)), 1)
+    root, inverse = _symmetric.sqrt(of), _symmetric.rsqrt(of)
+    tangent = torch.tensordot(share, _symmetric.log(_symmetric.symmetric(inverse @ points @ inverse)), 1)
     return _symmetric.symmetric(root @ _symmetric.exp(tangent) @ root), tangent.norm() / len(tangent) ** 0.5
-
-
-def _log(x: Tensor) -> Tensor:
-    return _symmetric.apply(x, torch.log, torch.reciprocal)
 
 
 def _barycenter(points: Tensor, share: Tensor, center: Tensor) -> tuple[Tensor, Tensor]:
     """One step of the barycenter, and how far the mean map is from the identity."""
     of = _symmetric.spectrum(center)
-    root, inverse = _symmetric.sqrt(of, held=False), _symmetric.rsqrt(of, held=False)
-    middle = torch.tensordot(share, _symmetric.sqrt(_symmetric.symmetric(root @ points @ root), held=False), 1)
+    root, inverse = _symmetric.sqrt(of), _symmetric.rsqrt(of)
+    middle = torch.tensordot(share, _symmetric.sqrt(_symmetric.symmetric(root @ points @ root)), 1)
     off = inverse @ middle @ inverse - torch.eye(len(center), dtype=center.dtype, device=center.device)
     return _symmetric.symmetric(inverse @ middle @ middle @ inverse), off.norm() / len(center) ** 0.5

@@ -30,6 +30,13 @@ def square(owner: object, name: str, x: Tensor, dims: int, size: int | None = No
     return accurate(x)
 
 
+def symmetric(owner: object, name: str, x: Tensor) -> Tensor:
+    """Return matrices made exactly symmetric; what is not symmetric is refused."""
+    if check.readable(x) and x.numel():
+        _refuse_skew(f"{check.whose(owner)}: {name} must hold symmetric matrices", *ops.soundness(x)[:2])
+    return ops.symmetric(x)
+
+
 def definite(owner: object, name: str, x: Tensor) -> Tensor:
     """Return matrices made exactly symmetric; what is not symmetric, or has a negative eigenvalue, is refused."""
     if check.readable(x) and x.numel():
@@ -49,8 +56,7 @@ def require_definite(owner: object, x: Tensor) -> None:
 def _refuse(owner: object, name: str, x: Tensor) -> None:
     whose = f"{check.whose(owner)}: {name} must hold symmetric positive definite matrices"
     most, skew, sound = ops.soundness(x)
-    if (skew > 2e-3 * most).any():
-        raise ValueError(f"{whose}, but one differs from its transpose by {skew.max().item():.3g}")
+    _refuse_skew(whose, most, skew)
     if not sound.all():
         wrong = ~x.isfinite().flatten(-2).all(-1)
         if wrong.any():
@@ -58,3 +64,8 @@ def _refuse(owner: object, name: str, x: Tensor) -> None:
         least = ops.eigvalsh(ops.symmetric(x))[..., 0]
         if (least < -10 * x.shape[-1] * torch.finfo(x.dtype).eps * most).any():
             raise ValueError(f"{whose}, but the smallest eigenvalue of one is {least.min().item():.6g}")
+
+
+def _refuse_skew(whose: str, most: Tensor, skew: Tensor) -> None:
+    if (skew > 2e-3 * most).any():
+        raise ValueError(f"{whose}, but one differs from its transpose by {skew.max().item():.3g}")

@@ -19,7 +19,7 @@ from normkit import check, ops
 
 Real = Callable[[Tensor], Tensor]
 
-LEAST = {torch.float64: 1e-7, torch.float32: 1e-4}  # below it log and roots take an eigenvalue for this one
+LEAST = {torch.float64: 1e-7, torch.float32: 1e-4}  # the floor of eigenvalues in the code of some authors
 
 
 class Spectrum(NamedTuple):
@@ -39,7 +39,7 @@ class Spectrum(NamedTuple):
 
     def above_least(self) -> Spectrum:
         """The same with no eigenvalue below the least."""
-        return self._replace(values=_above(self.values)[0])
+        return self._replace(values=self.values.clamp(min=LEAST[self.values.dtype]))
 
 
 def spectrum(s: Tensor) -> Spectrum:
@@ -126,12 +126,6 @@ def _loewner(e: Tensor, image: Tensor, slope: Tensor, relative: bool) -> Tensor:
     return torch.where(near, (slope.unsqueeze(-1) + slope.unsqueeze(-2)) / 2, differences)
 
 
-def _above(e: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues held above the least, and where they are."""
-    least = LEAST[e.dtype]
-    return e.clamp(min=least), (e > least).to(e.dtype)
-
-
 def eigenvalues(s: Tensor) -> Tensor:
     """Return eigenvalues, held above the least, without a derivative."""
     return ops.eigvalsh(s.detach()).clamp(min=LEAST[s.dtype])
@@ -145,32 +139,51 @@ def is_above_least(s: Tensor) -> bool:
     return bool(ops.soundness(s.detach() - least)[2].all())
 
 
-def _clamp(function: Real, slope: Real):
-    def image(e: Tensor) -> Tensor:
-        return function(_above(e)[0])
+def least(e: Tensor) -> Tensor:
+    """The floor of some authors, which is no share of the largest eigenvalue."""
+    return torch.full_like(e, LEAST[e.dtype])
+
+
+def rounding(dtype: torch.dtype) -> Real:
+    """Return the floor below which an eigenvalue may be what rounding in that type leaves of 0."""
+    return lambda e: _floor(e, torch.finfo(dtype).eps)
+
+
+def finite(e: Tensor) -> Tensor:
+    """A floor far below rounding, at which values and slopes are finite still."""
+    return _floor(e, torch.finfo(e.dtype).eps ** 2)
+
+
+def _floor(e: Tensor, share: float) -> Tensor:
+    return (share * e[..., -1:]).clamp(min=torch.finfo(e.dtype).tiny)
+
+
+def _hold(function: Real, slope: Real, floor: Real) -> tuple[Real, Real]:
+    """The function and its slope, of eigenvalues below the floor as of the floor."""
+
+    def above(e: Tensor) -> Tensor:
+        return torch.maximum(e, floor(e))
 
     def derivative(e: Tensor) -> Tensor:
-        high, moves = _above(e)
-        return slope(high) * moves
+        high = above(e)
+        return torch.where(e < high, 0, slope(high))
 
-    return image, derivative
+    return lambda e: function(above(e)), derivative
 
 
-def log(of: Spectrum | Tensor) -> Tensor:
+def log(of: Spectrum | Tensor, floor: Real = finite) -> Tensor:
     """Return the logarithm of positive definite matrices."""
-    return apply(of, *_clamp(torch.log, torch.reciprocal))
+    return apply(of, *_hold(torch.log, torch.reciprocal, floor))
 
 
-def sqrt(of: Spectrum | Tensor, held: bool = True) -> Tensor:
-    """Return the symmetric square root; of eigenvalues as they are where they are not ``held``."""
-    pair = torch.sqrt, lambda e: 0.5 * e.rsqrt()
-    return apply(of, *(_clamp(*pair) if held else pair))
+def sqrt(of: Spectrum | Tensor, floor: Real = finite) -> Tensor:
+    """Return the symmetric square root."""
+    return apply(of, *_hold(torch.sqrt, lambda e: 0.5 * e.rsqrt(), floor))
 
 
-def rsqrt(of: Spectrum | Tensor, held: bool = True) -> Tensor:
-    """Return the inverse of the symmetric square root; of eigenvalues as they are where they are not ``held``."""
-    pair = torch.rsqrt, lambda e: -0.5 * e**-1.5
-    return apply(of, *(_clamp(*pair) if held else pair))
+def rsqrt(of: Spectrum | Tensor, floor: Real = finite) -> Tensor:
+    """Return the inverse of the symmetric square root."""
+    return apply(of, *_hold(torch.rsqrt, lambda e: -0.5 * e**-1.5, floor))
 
 
 def exp(of: Spectrum | Tensor) -> Tensor:
@@ -187,7 +200,8 @@ def power(of: Spectrum | Tensor, exponent: float | Tensor, diagonal: Real | None
         diagonal: the slope on the diagonal alone; None: the derivative.
     """
     of = spectrum(of) if isinstance(of, Tensor) and isinstance(exponent, Tensor) else of
-    return apply(of, lambda e: e**exponent, lambda e: exponent * e ** (exponent - 1), diagonal=diagonal)
+    image, slope = _hold(lambda e: e**exponent, lambda e: exponent * e ** (exponent - 1), finite)
+    return apply(of, image, slope, diagonal=None if diagonal is None else _hold(diagonal, diagonal, finite)[1])
 
 
 symmetric = ops.symmetric

@@ -12,6 +12,7 @@ from normkit.manifold._definite import EXEMPT, DefiniteNorm
 from normkit.statistics import accurate, full_precision
 
 METRICS = ("AIM", "LEM", "LCM")
+ROUNDED = "rounded, these are no positive definite matrices"
 
 
 @method(
@@ -19,7 +20,9 @@ METRICS = ("AIM", "LEM", "LCM")
     paper="A Lie Group Approach to Riemannian Batch Normalization (Chen et al., 2024), ICLR, arXiv 2403.11261",
     shape="N C C : definite",
     over="N",
-    exempt=EXEMPT | {"turned": "factors of Cholesky do not turn with their matrix; eigenvalues of the result stay"},
+    exempt=EXEMPT
+    | {"turned": "factors of Cholesky do not turn with their matrix; eigenvalues of the result stay"}
+    | {f"extremes offset {dtype}": ROUNDED for dtype in ("bfloat16", "float16")},
 )
 class LieBN(DefiniteNorm):
     """Give a batch of positive definite matrices a learned mean and variance, under one of three group structures.
@@ -49,7 +52,8 @@ class LieBN(DefiniteNorm):
 
     State: ``weight`` and ``running_mean`` (n, n) or (channels, n, n), identities at the start, the mean in the chart of
     the metric; ``scale`` and ``running_var`` (1,) or (channels,). With one Karcher step the mean of AIM is near the
-    geometric one.
+    geometric one. Under AIM and LEM an eigenvalue below 1e-7 counts as 1e-7, and under LEM in float32 one below 1e-4 as
+    1e-4, as in the authors' code: scale matrices of smaller ones, such as covariances of volts.
 
     A Lie Group Approach to Riemannian Batch Normalization (Chen et al., 2024), arXiv 2403.11261. The gradient reaches
     ``scale`` under AIM, as in the authors' first code.
@@ -106,7 +110,7 @@ class LieBN(DefiniteNorm):
         centered = self._center(points, mean)
         of = _symmetric.spectrum(centered).above_least() if self.metric == "AIM" else None
         if self.training:
-            var = self._batch_var(centered.detach() if of is None else _symmetric.log(of.still()))
+            var = self._batch_var(centered.detach() if of is None else _symmetric.log(of.still(), _symmetric.least))
             self._keep_moments(points, mean, var)
         else:
             var = accurate(self.running_var)
@@ -119,7 +123,7 @@ class LieBN(DefiniteNorm):
     def _chart(self, x: Tensor) -> Tensor:
         """What a matrix is in the chart of the metric."""
         if self.metric == "LEM":
-            return _symmetric.log(x)
+            return _symmetric.log(x, _symmetric.least)
         x = x if self.theta == 1 else _symmetric.power(x, self.theta)
         if self.metric == "AIM":
             return x
@@ -136,7 +140,7 @@ class LieBN(DefiniteNorm):
     def _batch_mean(self, points: Tensor) -> Tensor:
         mean = self._mean(points)
         for _ in range(self.karcher_steps if self.metric == "AIM" else 0):
-            mean = self._karcher(points, mean)
+            mean = self._karcher(points, mean, _symmetric.least)
         return mean
 
     def _center(self, points: Tensor, mean: Tensor) -> Tensor:
@@ -157,4 +161,4 @@ class LieBN(DefiniteNorm):
             self.move(statistics.sample_count(points, (0,)), running_mean=mean, running_var=var)
             return
         self.move(statistics.sample_count(points, (0,)), running_var=var)
-        self._follow(points, running_mean=self._towards(self.running_mean, mean))
+        self._follow(points, running_mean=self._towards(self.running_mean, mean, _symmetric.least))
