@@ -140,6 +140,23 @@ def test_what_is_set_from_data_is_saved_as_set():
     close(other.parts[0](x, None), flow.parts[0](x, None))
 
 
+@pytest.mark.parametrize(
+    "wrong, words", [(torch.nan, "x must be finite .* 1 of 30 rows are not"), (None, "x must hold at least 2 samples")]
+)
+def test_data_that_would_spoil_a_flow_is_refused_and_leaves_it_as_it_was(wrong, words):
+    flow, _, _ = made("affine-coupling", 3, context=2)
+    x, context = torch.randn(30, 3, dtype=F64), torch.randn(30, 2, dtype=F64)
+    bad = x[:1] if wrong is None else x.index_fill(0, torch.tensor([4]), wrong)
+    before = {name: value.clone() for name, value in flow.state_dict().items()}
+    with pytest.raises(ValueError, match=f"^Flow: {words}"):
+        flow.initialize(bad, context[: len(bad)])
+    with pytest.raises(ValueError, match=r"^Flow: context must be finite"):
+        flow.initialize(x, context.log())
+    close(flow.state_dict(), before, rtol=0, atol=0)
+    z, _ = flow.initialize(x, context).parts[0](x, None)
+    close(z.std(0, correction=0), torch.ones(3, dtype=F64), rtol=1e-5, atol=0.0)
+
+
 def test_a_token_is_attended_to_once_in_sampling():
     flow, _, _ = made("tarflow", (1, 4, 6), patch=1, classes=4, layers=1, depth=1)
     seen = []

@@ -104,8 +104,16 @@ class Flow(nn.Module):
 
     @torch.no_grad()
     def initialize(self, x: Tensor, context: Tensor | None = None) -> Flow:
-        """Set what starts from data by samples (N, ...), once: what was set, or loaded, stays."""
+        """Set what starts from data by two finite samples (N, ...) or more, once: what was set, or loaded, stays."""
         wide, condition = self._samples("x", x), self._conditions(context, len(x))
+        if len(x) < 2:
+            raise ValueError(f"Flow: x must hold at least 2 samples to initialize from, not {len(x)}")
+        for name, values in (("x", wide), ("context", condition.numbers)):
+            if values is not None and not (finite := values.isfinite().flatten(1).all(1)).all():
+                wrong = len(x) - int(finite.sum())
+                raise ValueError(
+                    f"Flow: {name} must be finite to initialize from, but {wrong} of {len(x)} rows are not"
+                )
         for part in self.parts:
             setting = getattr(part.transform if isinstance(part, Plain) else part, "initialize", None)
             if setting is not None:
