@@ -75,6 +75,30 @@ def test_a_context_gets_the_same_gradient_where_inputs_are_recomputed():
     assert found[0].abs().min() > 0
 
 
+def test_parameters_that_stand_in_for_a_flows_own_get_the_same_gradients_where_inputs_are_recomputed():
+    flow, x, context = made("spline-coupling", 3, context=2)
+    found = []
+    for memory in ("kept", "recomputed"):
+        flow.memory, step = memory, torch.tensor(0.1, dtype=F64, requires_grad=True)
+        others = {name: (value + step).detach().requires_grad_() for name, value in flow.named_parameters()}
+        made_by = {name: value.detach() + step for name, value in flow.named_parameters()}
+        for state in (others, made_by):
+            z, log_det = torch.func.functional_call(flow, state, (x, context))
+            (z.square().sum() + log_det.sum()).backward()
+        found.append([step.grad, *(value.grad for value in others.values())])
+    close(*found)
+    assert found[0][0].abs() > 0.1
+
+
+def test_parameters_changed_before_the_backward_pass_are_seen_where_inputs_are_recomputed():
+    flow, x, _ = made("affine-coupling", 3, memory="recomputed")
+    loss = flow.log_prob(x).sum()
+    with torch.no_grad():
+        flow.parts[1].network.layers[0].weight.mul_(1.5)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 def test_a_law_has_the_shapes_of_a_distribution_of_torch():
     flow, _, _ = made("spline-coupling", 3, context=2)
     law = flow.law(torch.randn(4, 1, 2, dtype=F64))

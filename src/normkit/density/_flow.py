@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution, constraints
+from torch.func import functional_call
 
 from normkit import check
 from normkit.density._parts import Given, Part, Plain
@@ -244,34 +246,50 @@ class _Recomputed(torch.autograd.Function):
     def forward(ctx, flow: Flow, labels: Tensor | None, x: Tensor, numbers: Tensor | None, *learned: Tensor):
         """Return latents and log-determinants."""
         z, log_det = flow._through(x, Given(numbers, labels))
-        ctx.flow, ctx.labels, ctx.learned = flow, labels, learned
-        ctx.save_for_backward(z, *(() if numbers is None else (numbers,)))
+        ctx.labels, ctx.parts, places = labels, [], {value: place for place, value in enumerate(learned)}
+        for part in flow.parts:
+            own = {name: places[value] for name, value in part.named_parameters(remove_duplicate=False)}
+            ctx.parts.append((part, own, dict(part.named_buffers(remove_duplicate=False))))
+        ctx.save_for_backward(z, numbers, *learned)
         return z, log_det
 
     @staticmethod
     @once_differentiable
     def backward(ctx, sent: Tensor, sent_log_det: Tensor):
         """Return the gradients of samples, context and parameters."""
-        z, *numbers = ctx.saved_tensors
-        context = numbers[0].detach().requires_grad_() if numbers else None
+        z, numbers, *learned = ctx.saved_tensors
+        context = None if numbers is None else numbers.detach().requires_grad_()
+        leaves = [value if value.is_leaf else value.detach().requires_grad_() for value in learned]
         totals: dict[Tensor, Tensor] = {}
-        for part in reversed(ctx.flow.parts):
-            x = part.inverse(z, Given(context, ctx.labels)).detach().requires_grad_()
-            with torch.enable_grad():
-                image, log_det = part(x, Given(context, ctx.labels))
-            leaves = [x, *_leaves(part, context)]
+        for part, own, buffers in reversed(ctx.parts):
+            state = {name: leaves[place] for name, place in own.items()}
+            x, image, log_det = _again(part, state | buffers, z, Given(context, ctx.labels))
+            sources = [x, *dict.fromkeys(value for value in state.values() if value.requires_grad)]
+            sources += [] if context is None else [context]
             pairs = [(o, g) for o, g in ((image, sent), (log_det, sent_log_det)) if o.requires_grad]
             outputs, gradients = zip(*pairs, strict=True)
-            sent, *others = torch.autograd.grad(outputs, leaves, gradients, allow_unused=True, materialize_grads=True)
-            for value, gradient in zip(leaves[1:], others, strict=True):
+            sent, *others = torch.autograd.grad(outputs, sources, gradients, allow_unused=True, materialize_grads=True)
+            for value, gradient in zip(sources[1:], others, strict=True):
                 totals[value] = totals[value] + gradient if value in totals else gradient
             z = x.detach()
         last = None if context is None else totals[context]
-        return None, None, sent, last, *(totals.get(value) for value in ctx.learned)
+        return None, None, sent, last, *(totals.get(value) for value in leaves)
 
 
-def _leaves(part: nn.Module, context: Tensor | None) -> Iterator[Tensor]:
-    """What a part's gradient is taken for beside its input."""
-    yield from (value for value in part.parameters() if value.requires_grad)
-    if context is not None:
-        yield context
+def _again(part: nn.Module, state: dict[str, Tensor], z: Tensor, condition: Given) -> tuple[Tensor, Tensor, Tensor]:
+    """Work out a part's input from its image, and go through it again, with the parameters and buffers of the first."""
+    now = itertools.chain(part.named_parameters(remove_duplicate=False), part.named_buffers(remove_duplicate=False))
+    if all(state.get(name) is value for name, value in now):
+        return _Again(part)(z, condition)
+    return functional_call(_Again(part), {f"part.{name}": value for name, value in state.items()}, (z, condition))
+
+
+class _Again(nn.Module):
+    def __init__(self, part: nn.Module):
+        super().__init__()
+        self.part = part
+
+    def forward(self, z: Tensor, condition: Given) -> tuple[Tensor, Tensor, Tensor]:
+        x = self.part.inverse(z, condition).detach().requires_grad_()  # type: ignore[operator]
+        with torch.enable_grad():
+            return x, *self.part(x, condition)
