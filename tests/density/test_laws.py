@@ -213,6 +213,34 @@ def test_a_chain_of_a_users_own_transforms_takes_any_base():
     close(flow(pulled.x)[0], x)
 
 
+class Other(torch.nn.Module):
+    def log_prob(self, z):
+        return -z.square() / 2
+
+
+def test_a_base_whose_density_is_no_number_a_sample_is_refused():
+    normal = torch.distributions.Normal(torch.zeros(3), torch.ones(3))
+    parts = [nk.create("tail-lu", 3, num_heavy=1)]
+    for base, words in (
+        (normal, r"but has \(\) and \(3,\)"),
+        (torch.distributions.Normal(0.0, 1.0), r"has \(\) and \(\)"),
+    ):
+        with pytest.raises(ValueError, match=rf"^Flow: base must have the event_shape \(3,\) .* {words}.*Independent"):
+            nk.density.Flow(parts, 3, base=base)
+    with pytest.raises(ValueError, match=r"^Flow: what base.log_prob returns must have shape"):
+        nk.density.Flow(parts, 3, base=Other()).log_prob(torch.zeros(3, 3))
+    flow = nk.density.Flow(parts, 3, base=torch.distributions.Independent(normal, 1)).double()
+    x = flow.law().sample((4,))
+    assert x.dtype == F64
+    z, log_det = flow(x)
+    close(flow.log_prob(x), log_det + normal.log_prob(z).sum(1))
+
+
+def test_a_part_that_returns_no_log_determinant_is_named():
+    with pytest.raises(TypeError, match=r"must return \(z, log_det\), but Linear returns a Tensor"):
+        nk.density.Flow([torch.nn.Linear(3, 3)], 3)(torch.randn(2, 3))
+
+
 def test_learning_brings_a_law_to_its_data():
     torch.manual_seed(0)
     data = torch.randn(512, 2)

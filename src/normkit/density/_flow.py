@@ -31,7 +31,8 @@ class Flow(nn.Module):
         event: the shape of a sample, or its length.
         context: how many numbers a law depends on.
         classes: how many labels; 0: none.
-        base: a module or distribution with ``log_prob(z)`` and ``sample``; None: standard normal.
+        base: a module with ``log_prob(z)`` (N,) and ``sample(n)``, or a distribution whose events are of that shape;
+            None: standard normal.
         memory: ``"recomputed"``: the backward pass works out the input of each part from its output, so that memory
             does not grow with depth; it takes one more inverse of each part, and first derivatives are all there is.
 
@@ -62,6 +63,12 @@ class Flow(nn.Module):
         self.context = check.size("Flow", "context", context, least=0)
         self.classes = check.size("Flow", "classes", classes, least=0)
         self.memory = check.choice("Flow", "memory", memory, MEMORY)
+        if isinstance(base, Distribution) and (base.batch_shape or base.event_shape != self.event):
+            raise ValueError(
+                f"Flow: base must have the event_shape {tuple(self.event)} and no batch_shape, but has "
+                f"{tuple(base.event_shape)} and {tuple(base.batch_shape)}; torch.distributions.Independent(base, axes) "
+                "makes batch axes those of an event"
+            )
         self.base = base
         self.parts = nn.ModuleList(part if isinstance(part, Part) else Plain(part) for part in parts)
 
@@ -159,7 +166,9 @@ class Flow(nn.Module):
 
     def _base(self, z: Tensor) -> Tensor:
         if self.base is not None:
-            return self.base.log_prob(z)  # type: ignore[operator]
+            density = self.base.log_prob(z)  # type: ignore[operator]
+            check.shape(self, "what base.log_prob returns", density, (len(z),))
+            return density
         return z.flatten(1).square().sum(-1) * -0.5 - self.event.numel() * math.log(2 * math.pi) / 2
 
     def _latents(self, shape: tuple[int, ...]) -> Tensor:
@@ -168,7 +177,7 @@ class Flow(nn.Module):
             return torch.randn(*shape, *self.event, dtype=like.dtype, device=like.device)
         n = torch.Size(shape).numel()
         drawn = self.base.sample((n,)) if isinstance(self.base, Distribution) else self.base.sample(n)  # type: ignore[operator]
-        return drawn.reshape(*shape, *self.event)
+        return drawn.to(next(self.parameters(), drawn)).reshape(*shape, *self.event)
 
     def _like(self) -> Tensor:
         return next(self.parameters(), torch.zeros(()))

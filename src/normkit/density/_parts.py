@@ -237,7 +237,11 @@ class Plain(Part):
 
     def forward(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor]:
         """Return the image, and its log-determinants."""
-        z, log_det = self.transform(x)
+        image = self.transform(x)
+        if not (isinstance(image, tuple | list) and len(image) == 2):
+            name, kind = type(self.transform).__name__, type(image).__name__
+            raise TypeError(f"Flow: a part must return (z, log_det), but {name} returns a {kind}")
+        z, log_det = image
         return z, log_det.flatten(1).sum(1) if log_det.dim() > 1 else log_det
 
     def inverse(self, z: Tensor, condition: Given) -> Tensor:
