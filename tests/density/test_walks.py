@@ -6,6 +6,7 @@ import torch
 import normkit as nk
 from normkit.density import _convergence
 from normkit.density._inputs import DoubleWell
+from normkit.density._sampler import Sampler, State
 
 F64 = torch.float64
 close = torch.testing.assert_close
@@ -41,6 +42,16 @@ def test_chains_apart_and_a_chain_that_is_stuck_are_seen():
     assert 100 < _convergence.ess(slow(steps=1000))[0] < 1000
 
 
+class Same(torch.nn.Module):
+    """The identity, as a transform."""
+
+    def forward(self, x):
+        return x, x.new_zeros(len(x))
+
+    def inverse(self, z):
+        return z
+
+
 def target(x):
     return -2 * (x[:, 0] - 1).square() - (x[:, 1] - x[:, 0].square()).square() / 2
 
@@ -74,6 +85,26 @@ def test_every_sampler_samples_a_users_density(name):
     assert abs(x[:, 0].var() - 0.25) < 0.09
     assert chains.accepted.shape == (20, 300)
     assert 0.05 < chains.accepted.mean() <= 1
+
+
+def test_a_warm_up_ends_at_the_mean_step_size_and_not_at_the_last_one():
+    def step(x, log_prob, size, flow):
+        return State(x, x.new_tensor([float(size < 1)]))  # one chain, so that each step is accepted or not
+
+    sampler = Sampler(step, scaled=True, share=0.574)
+    for warmup in range(60, 70):
+        chains = nk.density._walk._run(sampler, target, torch.zeros(1, 2), 1, warmup, 0.1, None)
+        assert chains.step_size == pytest.approx(1, abs=0.06)
+
+
+def test_trajectories_do_not_end_where_they_began_after_a_warm_up():
+    flow = nk.density.Flow([Same()], 2)
+    start = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
+    chains = nk.density.walk(
+        "flow-hmc", lambda x: -x.square().sum(-1) / 2, start, steps=40, warmup=40, seed=0, flow=flow
+    )
+    assert _convergence.ess(chains.draws.square()).min() > 80
+    assert chains.rhat.max() < 1.06
 
 
 def test_a_diffusion_without_a_drift_has_the_normal_law_of_its_end():

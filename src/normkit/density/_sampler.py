@@ -22,7 +22,7 @@ class Sampler(NamedTuple):
     """One step of a sampler: states, log density, step size and flow in, the new state and what was accepted out.
 
     ``proposes``: what proposes samples, a "Flow", a "Diffusion" or nothing. ``scaled``: whether there is a step size.
-    ``share``: of accepted steps, the best in many dimensions, to which the warm-up leads the step size.
+    ``share``: of accepted steps, to which the warm-up leads the step size.
     """
 
     step: Callable[..., State]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -86,9 +87,9 @@ def walk(
         log_prob: the log density (chains,) of states, up to a constant; ``law.log_prob`` of any distribution.
         start: the first state of each chain, (chains, D).
         steps: draws of each chain.
-        warmup: steps before them, in which the step size is found that gives the share of accepted steps which is best
-            in many dimensions; not of langevin.
-        step_size: at the start, 0.1 unless given.
+        warmup: steps before them, in which the step size is found that gives the sampler's share of accepted steps; not
+            of langevin.
+        step_size: at the start, 0.1 unless given; of flow-hmc the mean, as each trajectory has half to one and a half.
         flow: what proposes samples.
         seed: of the random numbers; torch's own state stays as it was. None: torch's.
 
@@ -127,11 +128,15 @@ def _run(
     size: float,
     flow: Flow | Diffusion | None,
 ) -> Chains:
-    draws, accepted = [], []
+    draws, accepted, logs = [], [], []
     for step in range(-warmup, steps):
+        if step == 0 and logs:  # the last is as noisy as the share of one step
+            size = math.exp(sum(logs) / len(logs))
         x, moved = sampler.step(x, log_prob, size, flow)
         if step < 0 and sampler.share is not None:
-            size *= 2.0 ** ((moved.mean().item() - sampler.share) * (2 if step < -warmup // 2 else 0.5))
+            early = step < -warmup // 2
+            size *= 2.0 ** ((moved.mean().item() - sampler.share) * (2 if early else 0.5))
+            logs += [] if early else [math.log(size)]
         elif step >= 0:
             draws.append(x)
             accepted.append(moved)
