@@ -145,6 +145,19 @@ def test_arviz_takes_the_chains():
     assert len(table) == 2
 
 
+@pytest.mark.parametrize("name", ["langevin", "mala", "neutra", "flow-hmc"])
+def test_a_density_without_a_gradient_is_no_force_of_zero(name):
+    def detached(x):
+        return target(x.detach())
+
+    start, options = torch.zeros(3, 2, dtype=F64), {"flow": proposal()} if name in ("neutra", "flow-hmc") else {}
+    with pytest.raises(ValueError, match=r"^walk: log_prob must have a gradient by x"):
+        nk.density.walk(name, detached, start, steps=2, **options)
+    assert nk.density.walk("metropolis", detached, start, steps=2).draws.shape == (2, 3, 2)
+    with pytest.raises(ValueError, match=r"^energy must have a gradient by x"):
+        nk.mala(start, start[None], start[:, 0][None] + 0.5, energy=lambda x: -detached(x), step_size=0.1)
+
+
 @pytest.mark.parametrize(
     "options, words",
     [

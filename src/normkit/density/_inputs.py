@@ -68,7 +68,17 @@ def force(energy: Energy, x: Tensor) -> Tensor:
     """The force -d energy / dx of each sample, itself differentiable."""
     if isinstance(energy, DoubleWell):
         return energy.force(x)
-    return -torch.func.grad(lambda x: energy(x).sum())(x)
+    return -torch.func.grad(lambda x: tied(energy(x), "energy").sum())(x)
+
+
+def tied(value: Tensor, name: str) -> Tensor:
+    """Require that what a function returned of a point follows it by a gradient: a force of 0 would not be one."""
+    if not value.requires_grad:
+        raise ValueError(
+            f"{name} must have a gradient by x, but what it returns requires none: it is detached, computed under "
+            "no_grad, or does not depend on x"
+        )
+    return value
 
 
 def linear(x: Tensor, layer: nn.Linear) -> Tensor:

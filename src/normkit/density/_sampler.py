@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from normkit.density._inputs import tied
+
 LogProb = Callable[[Tensor], Tensor]
 
 
@@ -43,4 +45,9 @@ def uniform(x: Tensor) -> Tensor:
 
 def energy(log_prob: LogProb) -> LogProb:
     """The energy of a log density."""
-    return lambda x: -log_prob(x)
+
+    def minus(x: Tensor) -> Tensor:
+        value = log_prob(x)
+        return -tied(value, "walk: log_prob") if x.requires_grad and torch.is_grad_enabled() else -value
+
+    return minus
