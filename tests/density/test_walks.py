@@ -130,9 +130,10 @@ def test_a_bridge_goes_straight_from_0_to_a_sample_and_is_widest_halfway():
     close(torch.tensor(seen), torch.tensor(wanted), rtol=0, atol=0.1)
 
 
-def test_a_seed_gives_the_same_chains_and_leaves_torchs_own_numbers():
+def test_a_seed_gives_the_same_chains_and_leaves_torchs_own_numbers(monkeypatch):
     torch.manual_seed(3)
     before = torch.get_rng_state()
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda seed: pytest.fail("numbers of all GPUs are set anew"))
     one, two = (nk.density.walk("mala", target, torch.ones(3, 2, dtype=F64), steps=5, seed=7) for _ in range(2))
     close(one.draws, two.draws, rtol=0, atol=0)
     assert torch.equal(before, torch.get_rng_state())

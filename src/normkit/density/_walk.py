@@ -113,9 +113,13 @@ def walk(
     check.shape("walk", "what log_prob returns", first, (len(start),))
     if not first.isfinite().all():
         raise ValueError("walk: start must be where log_prob is finite, but it is not in every chain")
-    with torch.random.fork_rng(devices=[], enabled=seed is not None), torch.no_grad():
-        if seed is not None:
-            torch.manual_seed(seed)
+    gpus = [start.get_device()] if start.is_cuda else []
+    with torch.random.fork_rng(devices=gpus, enabled=seed is not None), torch.no_grad():
+        if seed is not None:  # not by torch.manual_seed, which would change the state of every GPU
+            for generator in (torch.default_generator, *(torch.cuda.default_generators[place] for place in gpus)):
+                generator.manual_seed(seed)
+            if not (start.is_cpu or start.is_cuda):
+                torch.get_device_module(start.device).manual_seed(seed)
         return _run(sampler, log_prob, start, steps, warmup, size, flow)
 
 
@@ -128,7 +132,8 @@ def _run(
     size: float,
     flow: Flow | Diffusion | None,
 ) -> Chains:
-    draws, accepted, logs = [], [], []
+    draws, accepted = [], []
+    logs: list[float] = []
     for step in range(-warmup, steps):
         if step == 0 and logs:  # the last is as noisy as the share of one step
             size = math.exp(sum(logs) / len(logs))
