@@ -107,6 +107,14 @@ def test_what_is_not_positive_definite_is_refused_with_its_smallest_eigenvalue(n
         norm(torch.stack([torch.eye(2), torch.full((2, 2), torch.nan)]))
 
 
+def test_a_singular_matrix_has_no_log_cholesky_factor_and_other_metrics_take_it():
+    g = torch.randn(6, 5, 3, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match=r"^LieBN: x must hold matrices without an eigenvalue of 0 under metric='LCM'"):
+        nk.LieBN(5, metric="LCM")(g @ g.mT)
+    for metric in ("AIM", "LEM"):
+        assert nk.LieBN(5, metric=metric)(g @ g.mT).abs().max() < 3
+
+
 @pytest.mark.parametrize(
     "wrong, word", [({"theta": 0.0}, "theta"), ({"beta": -0.25}, "beta"), ({"alpha": 0.0}, "alpha")]
 )

@@ -100,7 +100,13 @@ class LieBN(DefiniteNorm):
         with full_precision(x):
             if self.metric == "AIM" and x.device.type != "mps":  # what two congruences leave of 24 bits is too few
                 wide = wide.double()
-            points = self._chart(wide)
+            try:
+                points = self._chart(wide)
+            except torch.linalg.LinAlgError as error:  # only the chart of LCM takes a factor
+                raise ValueError(
+                    "LieBN: x must hold matrices without an eigenvalue of 0 under metric='LCM'; add a small "
+                    "multiple of the identity, or take 'AIM' or 'LEM'"
+                ) from error
             weight = self._chart(_symmetric.symmetric(accurate(self.weight).to(wide.dtype)))
             output = self._normalize(points, weight)
             return self._back(output).to(x.dtype)
