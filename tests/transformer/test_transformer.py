@@ -406,6 +406,71 @@ def test_the_cache_goes_with_the_cores_that_can(core):
         torch.testing.assert_close(torch.cat(got, 1), want)
 
 
+LATENT = {"rank": 5, "head_dim": 4, "shared_dim": 2, "value_dim": 3}
+COMPRESSED = {"head_dim": 4, "query_rank": 5, "groups": 2, "output_rank": 3, "window": 3, "rate": 2, "top_k": 2}
+COMPRESSED |= {"index_heads": 2, "index_dim": 4, "frequencies": Frequencies((1.0, 0.1))}
+PASTS = {
+    "softmax": {"kv_heads": 2},
+    "window": {"window": (3, None)},
+    "shared keys": {"each": [{}, {}, {"keys_of": 0}]},
+    "lightning": {"core": "lightning"},
+    "rnope": {"core": "rnope"},
+    "latent": {"mixer": "latent", "mixer_options": LATENT},
+    "delta-net": {"mixer": "delta-net"},
+    "compressed": {"mixer": "compressed", "mixer_options": COMPRESSED},
+}
+
+
+def contents(kept):
+    """All that a cache holds, in one flat list."""
+    if isinstance(kept, torch.Tensor | int | None):
+        return [kept]
+    return [one for part in (kept if isinstance(kept, list | tuple) else vars(kept).values()) for one in contents(part)]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, torch.OutOfMemoryError])
+@pytest.mark.parametrize("past", PASTS)
+@torch.no_grad()
+def test_a_call_that_fails_leaves_the_cache_as_it_was(past, error):
+    model = decoder("pre-norm", tied=False, **PASTS[past])
+    layer, want = model.layers[1], model(TOKENS)
+
+    def fail(*_):
+        raise error("in the middle")
+
+    cache, begun = model.empty_cache(), model.empty_cache()
+    model(TOKENS[:, :5], cache=cache)
+    for place in (layer.attention.output, layer.feedforward, model.head):
+        for tried in (cache, begun):
+            before, hook = contents(tried), place.register_forward_hook(fail)
+            with pytest.raises(error, match="in the middle"):
+                model(TOKENS[:, 5:], cache=tried)
+            hook.remove()
+            torch.testing.assert_close(contents(tried), before, rtol=0, atol=0)
+    torch.testing.assert_close(model(TOKENS[:, 5:], cache=cache), want[:, 5:])
+    torch.testing.assert_close(model(TOKENS, cache=begun), want)
+
+
+@pytest.mark.parametrize("past", [past for past in PASTS if past != "compressed"])
+@torch.no_grad()
+def test_the_mask_of_the_new_token_alone_is_refused_and_changes_no_cache(past):
+    model = decoder("pre-norm", **PASTS[past])
+    cache, want = model.empty_cache(), model(TOKENS)
+    model(TOKENS[:, :8], cache=cache)
+    with pytest.raises(ValueError, match=r"mask must have shape \(2, 9\)"):
+        model(TOKENS[:, 8:], torch.ones(2, 1, dtype=torch.bool), cache)
+    torch.testing.assert_close(model(TOKENS[:, 8:], cache=cache), want[:, 8:])
+
+
+@torch.no_grad()
+def test_a_memory_whose_mask_is_refused_is_not_kept():
+    model = decoder("pre-norm", cross="softmax")
+    cache, memory = model.empty_cache(), torch.randn(2, 2, 5, 16, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"mask must have shape \(2, 5\)"):
+        model(TOKENS, None, cache, memory[0], torch.ones(2, 4, dtype=torch.bool))
+    torch.testing.assert_close(model(TOKENS, None, cache, memory[1]), model(TOKENS, memory=memory[1]))
+
+
 COMBINATIONS = [
     *((placement, "softmax") for placement in WIRINGS),
     *(("pre-norm", core) for core in sorted(cores()) if core != "softmax"),

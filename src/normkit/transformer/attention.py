@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import statistics
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,29 @@ from normkit.statistics import accurate, root
 from normkit.transformer.gate import GATES, gated
 
 LinearName = str | Callable[..., nn.Module]
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def restore_cache(forward: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Let a call that fails, by whatever error or Ctrl-C, leave its ``cache`` as it was."""
+    at = list(inspect.signature(forward).parameters).index("cache")
+
+    @functools.wraps(forward)
+    def call(*args: Arguments.args, **named: Arguments.kwargs) -> Result:
+        cache: Any = args[at] if len(args) > at else named.get("cache")
+        if cache is None:
+            return forward(*args, **named)
+        layers = cache if isinstance(cache, list | tuple) else (cache,)
+        marks = [layer.mark() for layer in layers]
+        try:
+            return forward(*args, **named)
+        except BaseException:
+            for layer, mark in zip(layers, marks, strict=True):
+                layer.rewind(mark)
+            raise
+
+    return call
 
 
 class KeysValues:
@@ -41,6 +65,16 @@ class KeysValues:
         self.keys, self.values = keys, values
         return keys, values
 
+    def mark(self) -> int | None:
+        """Return what :meth:`rewind` needs: how many there are, since to keep the tensors would keep them twice."""
+        return None if self.keys is None else len(self)
+
+    def rewind(self, mark: int | None) -> None:
+        """Drop what came after the mark."""
+        self.keys, self.values = (
+            None if z is None or mark is None else z[:, :, :mark] for z in (self.keys, self.values)
+        )
+
 
 class State:
     """What a core of linear time keeps of a layer's past: of one size, however long that is."""
@@ -52,6 +86,14 @@ class State:
     def __len__(self) -> int:
         return self.seen
 
+    def mark(self) -> tuple[Any, int]:
+        """Return what :meth:`rewind` needs."""
+        return self.state, self.seen
+
+    def rewind(self, mark: tuple[Any, int]) -> None:
+        """Go back to the mark."""
+        self.state, self.seen = mark
+
 
 class LayerCache:
     """What one layer keeps while tokens come one by one: its own past, and the keys and values of a memory it reads."""
@@ -62,6 +104,15 @@ class LayerCache:
 
     def __len__(self) -> int:
         return len(self.past)
+
+    def mark(self) -> tuple[Any, int | None]:
+        """Return what :meth:`rewind` needs."""
+        return self.past.mark(), self.memory.mark()
+
+    def rewind(self, mark: tuple[Any, int | None]) -> None:
+        """Go back to the mark."""
+        self.past.rewind(mark[0])
+        self.memory.rewind(mark[1])
 
 
 def make_linear(owner: object, linear: LinearName, inputs: int, outputs: int, bias: bool) -> nn.Module:
@@ -277,6 +328,7 @@ class Attention(nn.Module):
         form = {"causal": causal} if len(kind.forms) > 1 else {}
         return catalog.create(kind.card.name, self.cut["query"], heads=self.heads, **form, **options)
 
+    @restore_cache
     def forward(
         self,
         x: Tensor,

@@ -12,7 +12,7 @@ from normkit import catalog, check, ops
 from normkit.ops.rope import Frequencies, Turns
 from normkit.residual.norms import NormName, make_norm
 from normkit.statistics import accurate
-from normkit.transformer.attention import LinearName, key_mask, make_linear
+from normkit.transformer.attention import LinearName, key_mask, make_linear, restore_cache
 
 UNIT = ops.Row(eps=1e-6)
 
@@ -31,6 +31,15 @@ class Windows:
         self.open: tuple[Tensor, Tensor] | None = None
         self.last: tuple[Tensor, Tensor] | None = None
 
+    def mark(self) -> tuple[Any, ...]:
+        """Return what :meth:`rewind` needs: of the entries, which are only appended, how many there are."""
+        return None if self.entries is None else self.entries.shape[1], self.open, self.last
+
+    def rewind(self, mark: tuple[Any, ...]) -> None:
+        """Go back to the mark."""
+        count, self.open, self.last = mark
+        self.entries = None if self.entries is None or count is None else self.entries[:, :count]
+
 
 class CompressedCache:
     """What a layer keeps of its past: the keys of the nearest tokens, and what its compressors keep."""
@@ -42,6 +51,16 @@ class CompressedCache:
 
     def __len__(self) -> int:
         return self.seen
+
+    def mark(self) -> tuple[Any, ...]:
+        """Return what :meth:`rewind` needs."""
+        return self.keys, self.seen, self.windows.mark(), self.index.mark()
+
+    def rewind(self, mark: tuple[Any, ...]) -> None:
+        """Go back to the mark."""
+        self.keys, self.seen, windows, index = mark
+        self.windows.rewind(windows)
+        self.index.rewind(index)
 
 
 class Grouped(nn.Module):
@@ -222,6 +241,7 @@ class CompressedAttention(nn.Module):
             raise ValueError("CompressedAttention: index_dim must have the features that frequencies turn")
         return self.rate, few, size, most
 
+    @restore_cache
     def forward(
         self,
         x: Tensor,

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.residual.norms import NormName, make_norm
 from normkit.statistics import accurate, full_precision
-from normkit.transformer.attention import LinearName, State, make_linear
+from normkit.transformer.attention import LinearName, State, make_linear, restore_cache
 
 CHUNK = {"head": 64, "feature": 16}  # decays of features make a cube of each chunk
 DECAYS = tuple(CHUNK)
@@ -158,6 +158,7 @@ class DeltaNet(nn.Module):
         rank = check.size(self, "rank", rank)
         return nn.Sequential(*(make_linear(self, linear, *sizes, False) for sizes in ((dim, rank), (rank, width))))
 
+    @restore_cache
     def forward(
         self,
         x: Tensor,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.attention.core import softmax_attention
 from normkit.residual.norms import NormName, make_norm
-from normkit.transformer.attention import KeysValues, LinearName, key_mask, make_linear, positions
+from normkit.transformer.attention import KeysValues, LinearName, key_mask, make_linear, positions, restore_cache
 
 
 class LatentAttention(nn.Module):
@@ -67,6 +67,7 @@ class LatentAttention(nn.Module):
         self.up = make_linear(self, linear, self.rank, self.heads * (self.head_dim + self.value_dim), False)
         self.output = make_linear(self, linear, self.heads * self.value_dim, dim, False)
 
+    @restore_cache
     def forward(
         self,
         x: Tensor,

@@ -16,7 +16,15 @@ from normkit.layers import Linear
 from normkit.ops.rope import Frequencies, Turns, turns
 from normkit.residual.norms import NormName, make_norm
 from normkit.transformer import like
-from normkit.transformer.attention import Attention, KeysValues, LayerCache, cores, find_core, reads_others
+from normkit.transformer.attention import (
+    Attention,
+    KeysValues,
+    LayerCache,
+    cores,
+    find_core,
+    reads_others,
+    restore_cache,
+)
 from normkit.transformer.layer_input import LayerInputs
 from normkit.transformer.transformer_layer import TransformerLayer, to_sphere
 
@@ -216,6 +224,7 @@ class Transformer(nn.Module):
             elif name.endswith("bias") and "norm" not in name:
                 nn.init.zeros_(parameter)
 
+    @restore_cache
     def encode(
         self,
         inputs: Tensor,
@@ -367,6 +376,7 @@ class Decoder(Transformer):
         if self.logit_scale is not None:
             nn.init.constant_(self.logit_scale, self.base_scale)
 
+    @restore_cache
     def forward(
         self,
         inputs: Tensor,

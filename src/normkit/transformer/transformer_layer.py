@@ -26,6 +26,7 @@ from normkit.transformer.attention import (
     LinearName,
     find_core,
     require,
+    restore_cache,
     takes,
 )
 from normkit.transformer.compressed import CompressedAttention
@@ -297,6 +298,7 @@ class TransformerLayer(Stream):
             if part is not None
         ]
 
+    @restore_cache
     def forward(
         self,
         x: Tensor,
