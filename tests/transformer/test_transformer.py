@@ -420,6 +420,8 @@ PASTS = {
     "compressed": {"mixer": "compressed", "mixer_options": COMPRESSED},
 }
 
+PACKED = list(zip(TOKENS, ([2, 7], [3, 6]), strict=True))
+
 
 def contents(kept):
     """All that a cache holds, in one flat list."""
@@ -460,6 +462,25 @@ def test_the_mask_of_the_new_token_alone_is_refused_and_changes_no_cache(past):
     with pytest.raises(ValueError, match=r"mask must have shape \(2, 9\)"):
         model(TOKENS[:, 8:], torch.ones(2, 1, dtype=torch.bool), cache)
     torch.testing.assert_close(model(TOKENS[:, 8:], cache=cache), want[:, 8:])
+
+
+@pytest.mark.parametrize("past", ["softmax", "window", "shared keys", "latent"])
+@pytest.mark.parametrize("cached", [False, True])
+@torch.no_grad()
+def test_a_mask_of_three_axes_is_not_taken_for_one_of_heads(past, cached):
+    model = decoder("pre-norm", **{"heads": 2, **PASTS[past]})
+    text = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1, 1]])
+    mask = text[:, :, None] == text[:, None, :]
+
+    def run(mask, tokens=TOKENS):
+        return model(tokens, mask, model.empty_cache() if cached else None)
+
+    with pytest.raises(ValueError, match=r"mask of shape \(2, 9, 9\) .* give mask\[:, None\] of a mask \(B, T, S\)"):
+        run(mask)
+    alone = [torch.cat([run(None, part) for part in row[None].split(sizes, 1)], 1) for row, sizes in PACKED]
+    torch.testing.assert_close(run(mask[:, None]), torch.cat(alone))
+    torch.testing.assert_close(run(mask[:1]), run(mask[:1, None]))
+    torch.testing.assert_close(run(mask[None]), run(mask[None].expand(2, -1, -1, -1)))
 
 
 @torch.no_grad()

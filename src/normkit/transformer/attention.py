@@ -172,11 +172,20 @@ def require(core: Core, able: Callable[[Core], bool], what: str) -> None:
         raise ValueError(f"Attention: core {core.card.name!r} takes no {what}; {way}")
 
 
-def key_mask(owner: object, mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    """Return a mask as a core takes it: one of keys (B, S) is the same for all heads and queries."""
-    if isinstance(mask, Tensor) and mask.dim() == 2:
-        check.mask(owner, "mask", mask, (q.shape[0], k.shape[2]), q)
-        return mask[:, None, None, :]
+def key_mask(owner: object, mask: Any, q: Tensor, keys: int, used: int = 0) -> Any:
+    """Return a mask as a core takes it: one of keys (B, S) is the same for all heads and queries.
+
+    Of such a one the first ``used`` keys are left out.
+    """
+    axes = mask.dim() if isinstance(mask, Tensor) else 0
+    if axes == 2:
+        check.mask(owner, "mask", mask, (q.shape[0], keys), q)
+        return mask[:, None, None, used:]
+    if axes == 3 and mask.shape[0] != 1:
+        raise ValueError(
+            f"{check.whose(owner)}: mask of shape {tuple(mask.shape)} may be of samples or of heads; "
+            "give mask[:, None] of a mask (B, T, S), or mask[None] of a mask (heads, T, S)"
+        )
     return mask
 
 
@@ -341,10 +350,11 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Attend from every position of ``x`` (B, T, dim) to those it sees, of ``cache`` also, or to ``memory``.
 
-        ``mask`` is True where a key is seen, (B, S) or what broadcasts to (B, heads, T, S). ``angles`` turn queries
-        and keys. With ``sphere`` (heads, head_dim) they then get unit length and are multiplied by it. The keys and
-        values of ``memory`` (B, S, dim) are worked out once where there is a cache. ``lent`` holds the keys and values
-        that layers share: with ``keys_of`` they are read from it, else written to it.
+        ``mask`` is True where a key is seen: (B, S), (1, T, S), or four axes that broadcast to (B, heads, T, S); S
+        counts the past too. ``angles`` turn queries and keys. With ``sphere`` (heads, head_dim) they then get unit
+        length and are multiplied by it. The keys and values of ``memory`` (B, S, dim) are worked out once where there
+        is a cache. ``lent`` holds the keys and values that layers share: with ``keys_of`` they are read from it, else
+        written to it.
         """
         gates = {name: self._heads(name, x) for name in type(self.core).further}
         if memory is not None:
@@ -394,9 +404,7 @@ class Attention(nn.Module):
 
     def _go_on(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: State) -> Tensor:
         """Let further tokens go on from the core's state; of a mask (B, S), what is past has been used."""
-        if isinstance(mask, Tensor) and mask.dim() == 2:
-            check.mask(self, "mask", mask, (q.shape[0], cache.seen + q.shape[2]), q)
-            mask = mask[:, None, None, cache.seen :]
+        mask = key_mask(self, mask, q, cache.seen + q.shape[2], cache.seen)
         y, cache.state = cast(Recurrent, self.core).prefill(q, k, v, mask=mask, state=cache.state)
         cache.seen += q.shape[2]
         return y
@@ -439,7 +447,7 @@ class Attention(nn.Module):
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, past: int, gates: Mapping[str, Tensor]
     ) -> Tensor:
         core = self.core
-        mask = None if mask is None else key_mask(self, mask, q, k)
+        mask = key_mask(self, mask, q, k.shape[2])
         if self.window is not None or (self.causal and past):
             core, seen = core.without_order(), self._visible(q, k, past)
             mask = seen if mask is None else mask & seen

@@ -278,9 +278,7 @@ class CompressedAttention(nn.Module):
             seen = torch.cat([seen.expand(len(selected), -1, -1), selected], -1)
         seen, k = seen.unsqueeze(1), k.unsqueeze(1)
         if mask is not None:
-            whole = x.new_empty(len(x), 1, kept.seen, 0)
-            allowed = key_mask(self, mask, q, whole)
-            seen = seen & allowed[..., key]
+            seen = seen & key_mask(self, mask, q, kept.seen)[..., key]
         k = k.expand(-1, self.heads, -1, -1)
         y = turn_last(self.core(q, k, k, mask=seen), (own[0], -own[1]))
         return self.output(self.output_down(y.transpose(1, 2).flatten(2)))

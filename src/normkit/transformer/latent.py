@@ -78,7 +78,7 @@ class LatentAttention(nn.Module):
     ) -> Tensor:
         """Attend from every position of ``x`` (B, T, dim) to those it sees, of ``cache`` also; none is turned.
 
-        ``mask`` is True where a key is seen, (B, S) or what broadcasts to (B, heads, T, S).
+        ``mask`` is True where a key is seen, as :class:`~normkit.transformer.attention.Attention` takes it.
         """
         q = self.query(x) if self.query_rank is None else self.query_up(self.query_norm(self.query_down(x)))
         q = q.unflatten(-1, (self.heads, -1)).transpose(1, 2)
@@ -98,7 +98,7 @@ class LatentAttention(nn.Module):
 
     def _visible(self, mask: Tensor | None, q: Tensor, k: Tensor, past: int) -> Tensor | None:
         """The mask as :func:`softmax_attention` wants it, with what is earlier where a past stands before."""
-        mask = None if mask is None else key_mask(self, mask, q, k)
+        mask = key_mask(self, mask, q, k.shape[2])
         if not (self.causal and past):
             return mask
         at, key = positions(q, k, past)

@@ -387,8 +387,9 @@ class Decoder(Transformer):
     ) -> Tensor:
         """Return the logits of the token after each position.
 
-        ``mask`` (B, S) is True where a position may be read. With a ``cache`` (:meth:`empty_cache`) the inputs go on
-        where it ends, and are added to it. A decoder with ``cross`` also reads ``memory`` (B, S, dim), the states of an
+        ``mask`` is True where a position may be read: (B, S), (1, T, S), or four axes that broadcast to
+        (B, heads, T, S). With a ``cache`` (:meth:`empty_cache`) the inputs go on where it ends, and are added to it; S
+        counts what it has. A decoder with ``cross`` also reads ``memory`` (B, S, dim), the states of an
         encoder, where ``memory_mask`` (B, S) is True.
         """
         x = self.encode(inputs, mask, cache, memory, memory_mask)

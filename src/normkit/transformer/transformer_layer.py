@@ -98,8 +98,9 @@ class TransformerLayer(Stream):
         **options: the placement's own, such as ``alpha`` of mix-ln.
 
     ``layer(x, mask=None, cache=None, angles=None, memory=None, memory_mask=None)``: x (B, T, dim). The mask is True
-    where a key is seen, (B, S) or what broadcasts to (B, heads, T, S). A cache (``layer.empty_cache()``) holds the past
-    and is extended; angles turn q and k. The memory (B, S, dim) is what ``cross`` reads, where its mask (B, S) is True.
+    where a key is seen: (B, S), (1, T, S), or four axes that broadcast to (B, heads, T, S). A cache
+    (``layer.empty_cache()``) holds the past and is extended; angles turn q and k. The memory (B, S, dim) is what
+    ``cross`` reads, where its mask (B, S) is True.
 
     Attention Is All You Need (Vaswani et al., 2017), arXiv 1706.03762; the placements' papers stand on their own pages.
     """
