@@ -200,6 +200,27 @@ def test_every_optimizer_takes_its_groups_and_steps(name):
         assert (group["weight_decay"] == 0) == bool({id(p) for p in group["params"]} & gains)
 
 
+def test_scion_shrinks_no_gains_and_nothing_else_that_must_not_decay():
+    model = nk.Decoder(vocab=9, dim=8, depth=1, heads=2, bias=True, tied=False)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimizer = nk.Scion(nk.param_groups(model, "scion", weight_decay={"embedding": 0.0}), lr=0.01)
+    for _ in range(100):
+        for p in model.parameters():
+            p.grad = torch.zeros_like(p)
+        optimizer.step()
+    for name, p in model.named_parameters():
+        shrinks = p.dim() > 1 and not name.startswith("embedding")
+        torch.testing.assert_close(p.detach(), before[name] * (0.99**100 if shrinks else 1), msg=name)
+
+
+@pytest.mark.parametrize("name, own", [("scion", "unconstrained"), ("kl-soap", "shampoo_beta"), ("hyperball", "base")])
+def test_a_decay_that_an_optimizer_does_not_have_is_refused(name, own):
+    groups = nk.param_groups(Language(False), name, weight_decay=0.1)
+    with pytest.raises(ValueError, match=rf"weight_decay=0\.1, which is not among its settings: .*{own}"):
+        nk.create(name, groups, lr=0.01)
+    nk.create(name, nk.param_groups(Language(False), name, weight_decay=0.0), lr=0.01)
+
+
 def test_the_table_and_the_settings():
     groups = nk.param_groups(Language(False), "muon", settings={"embedding": {"lr": 1e-4}})
     assert [(g["use_muon"], g.get("lr")) for g in groups] == [(True, None), (False, 1e-4), (False, None), (False, None)]

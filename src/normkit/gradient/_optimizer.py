@@ -60,6 +60,11 @@ class Optimizer(torch.optim.Optimizer):
         for p in tensors(group["params"]):
             if not isinstance(p, Tensor):
                 raise TypeError(f"{type(self).__name__}: params must be tensors, not {type(p).__name__}")
+        if group.get("weight_decay") and "weight_decay" not in self.defaults:
+            raise ValueError(
+                f"{type(self).__name__}: a group of params has weight_decay={group['weight_decay']}, which is not "
+                f"among its settings: {', '.join(self.defaults)}"
+            )
         whole = inspect.signature(type(self).__init__).parameters.keys() - self.defaults.keys() - {"params"}
         if whole & group.keys():
             names = ", ".join(sorted(whole & group.keys()))

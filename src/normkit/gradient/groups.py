@@ -95,7 +95,8 @@ def param_groups(
     matrices inside the model, and their Adam the rest, kernels of depthwise convolutions with it; ``sinkgd``, ``swan``
     and ``conda`` likewise; ``adamp`` and ``sgdp`` project no embedding, no head, and nothing that ``inputs`` show to
     depend on its length; ``blockwise-lr`` gets blocks, where queries, keys, values and feedforwards differ only by
-    their names; ``agc`` leaves the head.
+    their names; ``agc`` leaves the head. Of ``scion``, which shrinks weights by the rate, what does not decay is
+    ``unconstrained``.
 
     ``muon`` steps a fused weight as its parts: queries, keys and values, gates and what they open, in any layout and
     for each expert of a stack. They are seen in a run of the model, on ``inputs`` or tokens, pictures or features that
@@ -161,6 +162,7 @@ def param_groups(
     for row in rows:
         cut = cuts[row.name].settings(by_heads) if row.name in cuts else {}
         role, decay = decays[row.name]
+        decay = RESTING[name] if name in RESTING and decay.get("weight_decay") == 0 else decay
         own = {**decay, **rule(row, kinds), **cut, **(settings or {}).get(row.role, {})}
         own = own if widths is None else widths.settings(row, own)
         group = groups.setdefault(repr(sorted(own.items())), {"params": [], "roles": [], **own})
@@ -281,6 +283,7 @@ def _rule(name: str) -> Rule:
     return RULES.get(name, plain)
 
 
+RESTING = {"scion": {"unconstrained": True}}  # what stops a decay that is no weight_decay
 Rule = Callable[[Row, Mapping[int, str]], dict[str, Any]]
 RULES: dict[str, Rule] = {
     "sinkgd": _without_adam,
