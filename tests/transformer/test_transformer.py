@@ -483,6 +483,30 @@ def test_a_mask_of_three_axes_is_not_taken_for_one_of_heads(past, cached):
     torch.testing.assert_close(run(mask[None]), run(mask[None].expand(2, -1, -1, -1)))
 
 
+@pytest.mark.parametrize("past", PASTS)
+@torch.no_grad()
+def test_a_cache_of_other_samples_is_refused_by_their_numbers(past):
+    model = decoder("pre-norm", **PASTS[past])
+    cache, want = model.empty_cache(), model(TOKENS)
+    model(TOKENS[:, :4], cache=cache)
+    with pytest.raises(ValueError, match=r"(cache|state) is of 2 samples, but \w+ has 1"):
+        model(TOKENS[:1, 4:], cache=cache)
+    torch.testing.assert_close(model(TOKENS[:, 4:], cache=cache), want[:, 4:])
+
+
+def test_a_text_without_tokens_is_not_continued():
+    with pytest.raises(ValueError, match=r"inputs must have at least one token .* shape is \(2, 0\)"):
+        decoder("pre-norm").generate(TOKENS[:, :0], 3)
+
+
+@pytest.mark.parametrize("temperature", [1e-40, 1e-320])
+def test_a_temperature_of_nearly_nothing_draws_the_likeliest(temperature):
+    model = decoder("pre-norm")
+    want = model.generate(TOKENS, 4, temperature=0)
+    assert torch.equal(model.generate(TOKENS, 4, temperature=temperature), want)
+    assert torch.equal(model.float().generate(TOKENS, 4, temperature=temperature), want)
+
+
 @torch.no_grad()
 def test_a_memory_whose_mask_is_refused_is_not_kept():
     model = decoder("pre-norm", cross="softmax")

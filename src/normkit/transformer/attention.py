@@ -189,6 +189,12 @@ def key_mask(owner: object, mask: Any, q: Tensor, keys: int, used: int = 0) -> A
     return mask
 
 
+def check_samples(owner: object, kept: Tensor | None, x: Tensor) -> None:
+    """Require that what a cache has is of as many samples as ``x``."""
+    if kept is not None and kept.shape[0] != x.shape[0]:
+        raise ValueError(f"{check.whose(owner)}: cache is of {kept.shape[0]} samples, but x has {x.shape[0]}")
+
+
 def positions(q: Tensor, k: Tensor, past: int) -> tuple[Tensor, Tensor]:
     """Return where queries (T, 1) and keys (S,) stand."""
     return torch.arange(past, past + q.shape[2], device=q.device)[:, None], torch.arange(k.shape[2], device=q.device)
@@ -370,7 +376,9 @@ class Attention(nn.Module):
         if isinstance(cache, State):
             return self._join(self._go_on(q, self._shared(k), self._shared(v), mask, cache))
         past = 0 if cache is None else len(cache)
-        k, v = (k, v) if cache is None else cache.extend(k, v)
+        if cache is not None:
+            check_samples(self, cache.keys, x)
+            k, v = cache.extend(k, v)
         if lent is not None:
             lent.keys, lent.values = k, v
         return self._join(self._attend(q, self._shared(k), self._shared(v), mask, past, gates))

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.residual.norms import NormName, make_norm
 from normkit.statistics import accurate, full_precision
-from normkit.transformer.attention import LinearName, State, make_linear, restore_cache
+from normkit.transformer.attention import LinearName, State, check_samples, make_linear, restore_cache
 
 CHUNK = {"head": 64, "feature": 16}  # decays of features make a cube of each chunk
 DECAYS = tuple(CHUNK)
@@ -176,6 +176,7 @@ class DeltaNet(nn.Module):
             check.mask(self, "mask", mask, (x.shape[0], past + x.shape[1]), x)
             x = torch.where(mask[:, past:, None], x, 0)
         memory = None if cache is None else cache.state
+        check_samples(self, None if memory is None else memory.tail, x)
         q, k, v, tail = self._convolved(x, memory)
         q, k, v, beta, decay = (accurate(z) for z in (q, k, v, self.beta(x), self.decay(x)))
         with full_precision(q):

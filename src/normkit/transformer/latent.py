@@ -10,7 +10,15 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.attention.core import softmax_attention
 from normkit.residual.norms import NormName, make_norm
-from normkit.transformer.attention import KeysValues, LinearName, key_mask, make_linear, positions, restore_cache
+from normkit.transformer.attention import (
+    KeysValues,
+    LinearName,
+    check_samples,
+    key_mask,
+    make_linear,
+    positions,
+    restore_cache,
+)
 
 
 class LatentAttention(nn.Module):
@@ -84,7 +92,9 @@ class LatentAttention(nn.Module):
         q = q.unflatten(-1, (self.heads, -1)).transpose(1, 2)
         c, shared = self.down(x).unsqueeze(1).split([self.rank, self.shared_dim], -1)
         c, past = self.norm(c), 0 if cache is None else len(cache)
-        c, shared = (c, shared) if cache is None else cache.extend(c, shared)
+        if cache is not None:
+            check_samples(self, cache.keys, x)
+            c, shared = cache.extend(c, shared)
         both = self.up(c.squeeze(1)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         k, v = both.split([self.head_dim, self.value_dim], -1)
         k = torch.cat([k, shared.expand(-1, self.heads, -1, -1)], -1)

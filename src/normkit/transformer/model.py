@@ -453,11 +453,16 @@ class Decoder(Transformer):
         ``cached=False`` reads everything anew for each token, for cores that cannot go on from a past.
         """
         check.number(self, "temperature", temperature, 0.0)
+        if not self._check_inputs(inputs).shape[1]:
+            shape = tuple(inputs.shape)
+            raise ValueError(f"Decoder: inputs must have at least one token to go on from, but their shape is {shape}")
         cache, new = self.empty_cache() if cached else None, inputs
         for _ in range(check.size(self, "count", count, least=0)):
             logits = self(new if cached else inputs, None, cache, memory, memory_mask)[:, -1]
             if temperature:
-                new = torch.multinomial(torch.softmax(logits.float() / temperature, -1), 1, generator=generator)
+                below = logits.float() - logits.float().amax(-1, keepdim=True)  # the largest is 0, which no T overflows
+                chances = torch.softmax(below / max(temperature, torch.finfo(below.dtype).tiny), -1)
+                new = torch.multinomial(chances, 1, generator=generator)
             else:
                 new = logits.argmax(-1, keepdim=True)
             inputs = torch.cat([inputs, new], 1)
