@@ -7,7 +7,7 @@ import torch
 
 import normkit as nk
 from normkit.attention import softmax_free
-from normkit.attention._scan import CHUNK, gated_scan, scan
+from normkit.attention._scan import CHUNK, _gated_scan, _in_parts, _of_any_length, _scan, gated_scan, scan
 from normkit.contract import subject
 from processes import over_processes
 
@@ -89,6 +89,37 @@ def test_a_sequence_may_be_cut_anywhere(case, dtype):
         given.append(y)
         assert y.dtype == dtype
     close(torch.cat(given, 2), whole, **TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, LONG])
+@pytest.mark.parametrize("kind", ["plain", "decayed", "key gates", "value gates", "both"])
+def test_chunks_of_which_the_number_is_not_known_give_the_same(kind, length):
+    q, k, v, a, b = torch.randn(5, 2, HEADS, length, DIM, dtype=torch.float64).unbind(0)
+    state = torch.randn(2, HEADS, DIM, DIM, dtype=torch.float64)
+    slope = torch.tensor([[[30.0]], [[0.1]]], dtype=torch.float64) if kind == "decayed" else None
+    named = {"key gates": a, "value gates": b}
+    gates = [g.sigmoid().log() if kind in (name, "both") else None for name, g in named.items()]
+    run, inputs = (_scan, (q, k, v)) if kind in ("plain", "decayed") else (_gated_scan, (q, k, v, *gates))
+    for before in (None, state):
+        close(_of_any_length(run, inputs, slope, before, length), _in_parts(run, inputs, slope, before))
+
+
+@pytest.mark.parametrize("case", CAUSAL)
+def test_a_core_with_no_branch_on_the_length_gives_the_same(case, monkeypatch):
+    core, inputs = build(case), draw(case)
+    want = core(*inputs)
+    for module in ("_scan", "_window"):
+        monkeypatch.setattr(f"normkit.attention.{module}.unknown", lambda length: True)
+    close(core(*inputs), want)
+
+
+def test_a_linear_core_is_exported_for_any_length(monkeypatch):
+    monkeypatch.setattr("normkit.attention._scan.ROUNDS", 4)  # enough for 16 chunks, and soon exported
+    core, free = nk.create("lightning", DIM, heads=HEADS), {2: torch.export.Dim("T", max=5 * LONG)}
+    exported = subject.export(core, torch.randn(3, 1, HEADS, 13, DIM).unbind(0), (free,) * 3).module()
+    for length in (2, CHUNK, LONG):
+        inputs = torch.randn(3, 1, HEADS, length, DIM).unbind(0)
+        close(exported(*inputs), core(*inputs))
 
 
 @pytest.mark.parametrize("norm", ["layernorm", None])

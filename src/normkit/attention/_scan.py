@@ -17,7 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from normkit.attention._window import unknown
+
 CHUNK = 64
+ROUNDS = 20  # of doubling, where the number of chunks is not known: enough for 2^20 of them
 SMALL = 2  # tokens of which a product of matrices costs more than it computes
 CLOSED = -1e30  # stands for the logarithm of 0: what has passed such a gate is gone in every type
 Inputs = tuple[Tensor | None, ...]
@@ -77,12 +80,26 @@ def _advance(
 def _in_parts(run: Callable, inputs: Inputs, slope: Tensor | None, state: Tensor | None) -> tuple[Tensor, Tensor]:
     """Run all whole chunks, then what is left over as one chunk: the state must end with the last token."""
     length = inputs[0].shape[-2]  # type: ignore[union-attr]
+    if unknown(length):
+        return _of_any_length(run, inputs, slope, state, length)
     whole = length - length % CHUNK
     if not 0 < whole < length:
         return run(*(x if x is None else _cut(x) for x in inputs), slope, state)
     first, state = _in_parts(run, _part(inputs, slice(whole)), slope, state)
     last, state = _in_parts(run, _part(inputs, slice(whole, None)), slope, state)
     return torch.cat([first, last], -2), state
+
+
+def _of_any_length(
+    run: Callable, inputs: Inputs, slope: Tensor | None, state: Tensor | None, length: int
+) -> tuple[Tensor, Tensor]:
+    """Run on chunks that are filled up by what adds nothing and decays nothing, with no branch on the length."""
+    chunks = length // CHUNK + 2  # one would be a case of its own
+    filled = [x if x is None else F.pad(x, (0, 0, 0, chunks * CHUNK - length)) for x in inputs]
+    q, *others = [x if x is None else x.unfold(-2, CHUNK, CHUNK).mT for x in filled]
+    index = torch.arange(chunks, device=q.device)  # type: ignore[union-attr]
+    y, state = run(q, *others, slope, state, (length - CHUNK * index).clamp(0, CHUNK).view(-1, 1, 1))
+    return y.index_select(-2, torch.arange(length, device=y.device)), state
 
 
 def _part(inputs: Inputs, tokens: slice) -> Inputs:
@@ -95,15 +112,20 @@ def _cut(x: Tensor) -> Tensor:
     return x.unflatten(-2, (chunks, x.shape[-2] // chunks))
 
 
-def _scan(q: Tensor, k: Tensor, v: Tensor, slope: Tensor | None, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Run on chunks."""
+def _scan(
+    q: Tensor, k: Tensor, v: Tensor, slope: Tensor | None, state: Tensor | None, tokens: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Run on chunks, of ``tokens`` (chunks, 1, 1) each where they are filled up."""
+    states = _states if tokens is None else _states_by_doubling
     if slope is None:
-        before, after = _states(k.mT @ v, None, state)
+        before, after = states(k.mT @ v, None, state)
         return ((q @ k.mT).tril() @ v + q @ before).flatten(-3, -2), after
     chunk, slope = q.shape[-2], slope.unsqueeze(-1)
     steps = torch.arange(chunk, device=q.device, dtype=q.dtype).unsqueeze(-1)
     inside = (-slope * (steps - steps.mT).clamp(min=0)).exp().tril()
-    before, after = _states((k * (slope * (steps + 1 - chunk)).exp()).mT @ v, (-slope * chunk).exp(), state)
+    count = chunk if tokens is None else tokens.to(q.dtype)
+    update = (k * (slope * (steps + 1 - count).clamp(max=0)).exp()).mT @ v
+    before, after = states(update, (-slope * count).exp(), state)
     past = (q * (-slope * (steps + 1)).exp()) @ before
     return ((q @ k.mT * inside) @ v + past).flatten(-3, -2), after
 
@@ -116,6 +138,7 @@ def _gated_scan(
     value_gate: Tensor | None,
     slope: None,
     state: Tensor | None,
+    tokens: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run on chunks, whose tokens are filled up to a power of two that stretches can be halved by."""
     length = int(q.shape[-2])  # torch.jit.trace has tensors for sizes
@@ -126,14 +149,15 @@ def _gated_scan(
     # finite, since gates are summed by matrices of ones and zeros
     key_gate, value_gate = (gate if gate is None else gate.clamp(min=CLOSED) for gate in (key_gate, value_gate))
     update = _decay(k, _until_end(key_gate)).mT @ _decay(v, _until_end(value_gate))
-    before, after = _states(update, _over(key_gate, value_gate), state)
+    states = _states if tokens is None else _states_by_doubling
+    before, after = states(update, _over(key_gate, value_gate), state)
     y = _decay(_decay(q, _from_start(key_gate)) @ before, _from_start(value_gate))
-    y = y + (q * k).sum(-1, keepdim=True) * v
+    y = (y + (q * k).sum(-1, keepdim=True) * v).flatten(-3, -2)
     half = 1
     while half < length:
         y = y + _second_from_first_half(half, q, k, v, key_gate, value_gate)
         half *= 2
-    return y[..., :length, :].flatten(-3, -2), after
+    return y[..., :length, :] if fill[-1] else y, after
 
 
 def _second_from_first_half(
@@ -159,7 +183,7 @@ def _weigh(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
 
 def _split(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
-    stretches = x.unflatten(-2, (x.shape[-2] // (2 * half), 2, half))
+    stretches = x.unflatten(-2, (x.shape[-2] // (2 * half), 2, half)).flatten(-5, -4)  # of all chunks
     first, second = stretches.unbind(-3)
     return first, second
 
@@ -204,3 +228,18 @@ def _states(update: Tensor, keep: Tensor | None, state: Tensor | None) -> tuple[
     for index, add in enumerate(updates):
         states.append(add + (states[-1] * keeps[index] if keeps else states[-1]))
     return torch.stack(states[:-1], -3), states[-1]
+
+
+def _states_by_doubling(update: Tensor, keep: Tensor | None, state: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The same without a loop over the chunks: each round adds what the stretch before has left, as long as its own."""
+    first = torch.zeros_like(update[..., :1, :, :]) if state is None else state.unsqueeze(-3)
+    sums = torch.cat([first, update], -3)
+    at = torch.arange(sums.shape[-3], device=sums.device)
+    kept = sums.new_ones(1, 1, 1) if keep is None else keep
+    kept = F.pad(kept.expand(*kept.shape[:-3], update.shape[-3], *kept.shape[-2:]), (0, 0, 0, 0, 1, 0), value=1.0)
+    for stretch in (1 << power for power in range(ROUNDS)):
+        before = (at - stretch).clamp(min=0)
+        left = kept * sums.index_select(-3, before)
+        sums = sums + torch.where((at >= stretch).view(-1, 1, 1), left, 0)
+        kept = kept * kept.index_select(-3, before)
+    return sums[..., :-1, :, :], sums[..., -1, :, :]

@@ -34,8 +34,16 @@ def extend(past: Past | None, k: Tensor, v: Tensor, shown: Tensor | None) -> Pas
     return Past(k, v, shown, past.seen + here)
 
 
+def unknown(length: int) -> bool:
+    """Whether an exported program is to take any length, so that it can have no branch on it."""
+    free = isinstance(length, torch.SymInt) or torch.compiler.is_dynamo_compiling()  # which shows numbers alone
+    return torch.compiler.is_exporting() and free
+
+
 def last(past: Past, count: int) -> Past:
     """The past of which only the last ``count`` keys will be seen."""
+    if unknown(past.keys.shape[2]):
+        return past
     start = max(past.keys.shape[2] - count, 0)
     k, v, shown = (x[:, :, start:] for x in (past.keys, past.values, past.shown))
     return Past(k, v, shown, past.seen)
@@ -59,6 +67,8 @@ def window_attention(
     """
     length, width = q.shape[2], max(window - 1, BLOCK)
     before = k.shape[2] - length
+    if unknown(length):
+        return attend(q, k, v, _also(within(window, length, before, q.device), shown), scale=scale)
     if window >= length and not before and shown is None and attend is softmax_attention:
         return softmax_attention(q, k, v, causal=True, scale=scale)
     first = min(width, length)
