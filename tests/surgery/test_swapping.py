@@ -546,7 +546,6 @@ def test_a_sharded_model_is_refused_after_a_forward_pass_too():
         for name, call in (
             ("swap", lambda: nk.swap(model, "rmsnorm")),
             ("fold", lambda: nk.fold(model, torch.randn(2, 8))),
-            ("fuse", lambda: nk.fuse(model)),
             ("quantize", lambda: nk.quantize(model)),
         ):
             with pytest.raises(ValueError, match=f"{name}: the model is sharded by fully_shard"):

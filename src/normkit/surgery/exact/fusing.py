@@ -60,7 +60,6 @@ def fuse(
     0 of 0 sites changed
     """
     sizes = proof.sizes_of("fuse", model, example)
-    proof.require_whole("fuse", model)
     require_known("fuse", where, model)
     model = model if inplace else copy.deepcopy(model)
     plan = _Plan(model, model.training if training is None else training, sizes)
