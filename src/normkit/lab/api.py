@@ -38,7 +38,7 @@ TYPES: dict[type, tuple[tuple[type, ...], str]] = {
     float: ((int, float), "a number"),
     str: ((str, Path), "a name"),
 }
-GIVEN = re.compile(rf"{handed.PREFIX}([^#'\s]*)(?:#[0-9a-f]+)?")  # what was handed in, with its print
+GIVEN = re.compile(rf"{handed.PREFIX}([^#'\s]*)(?:#\w+(?:\.\w+)*)?")  # what was handed in, with its print
 FIRST = ("norm", "model", "data", "val", "metric")  # before the others
 ARGUMENTS = {one.called: one for one in ({name: OPTIONS[name] for name in FIRST} | OPTIONS).values()}
 
@@ -149,7 +149,8 @@ def name_of(one: Option, value: Any) -> str:
         )
     if one.handed == "function" and not callable(value):
         raise TypeError(f"{one.name} must be a name or a function, not {value!r}")
-    return handed.hand_in(value, samples.print_handed(value, one.handed == "function"))
+    print_ = samples.print_handed(value, one.handed == "function")
+    return handed.hand_in(value, print_ or ("" if one.name == "data" else one.name))  # so that no two have one name
 
 
 def _one(one: Option, value: Any) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from normkit.lab.plan import ladder
-from normkit.lab.plan.handed import PREFIX, in_words
+from normkit.lab.plan.handed import PREFIX, alike, differ, in_words
 from normkit.lab.plan.settings import ANY, FOLLOWS, JUDGEMENT, MORE, RUNGS, Settings, fields, full
 from normkit.lab.plan.variants import SLOTS, Variant, unique
 
@@ -52,14 +52,16 @@ def obstacles(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     changed = [
         f"{key}: {_in_words(prior.get(key), here.get(key))}"
         for key in {**prior, **here}
-        if key not in free and prior.get(key) != here.get(key) and not (key in growing and _more(prior[key], here[key]))
+        if key not in free
+        and not alike(prior.get(key), here.get(key))
+        and not (key in growing and _more(prior[key], here[key]))
     ]
     ours = {variant["name"]: full(Variant, variant) for variant in new["variants"]}
     for variant in (full(Variant, variant) for variant in old["variants"]):
         if variant != ours.get(variant["name"]):
             changed.append(_differing(variant, ours.get(variant["name"])))
     now, known = (dict(entry.rsplit("#", 1) for entry in side["prints"]) for side in (here, prior))
-    return changed + [f"{name} is not what it was" for name, print_ in known.items() if now.get(name, print_) != print_]
+    return changed + [f"{name} is not what it was" for name in known if differ(known[name], now.get(name, ""))]
 
 
 def _in_words(was: Any, now: Any) -> str:

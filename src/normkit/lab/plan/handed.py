@@ -4,7 +4,7 @@ A plan holds words alone, so that it can be read again. What a module holds is `
 anything else is kept here, under its own name and a short print of what it is made of, by which a later call knows
 whether it is still the same. Other processes have it from :func:`packed`.
 
->>> hand_in(dict, print_of(dict))
+>>> hand_in(dict)
 'builtins:dict'
 >>> source = hand_in(lambda: 1, "1f3a")
 >>> source, in_words(source), find(source)()
@@ -14,18 +14,14 @@ whether it is still the same. Other processes have it from :func:`packed`.
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
 import importlib
 import sys
-import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from normkit.optional import let_torchvision_load, library
 
 PREFIX = "given:"
-PLAIN = (bool, int, float, str, bytes, type(None))
 
 _things: dict[str, Any] = {}
 
@@ -60,6 +56,23 @@ def find(source: str) -> Any:
 def in_words(source: str) -> str:
     """Return a source in a user's words."""
     return source.removeprefix(PREFIX).partition("#")[0] if source.startswith(PREFIX) else source
+
+
+def differ(was: str, now: str) -> bool:
+    """Whether two prints tell that a thing has changed; an empty one, and those of other rules, tell nothing.
+
+    >>> differ("", "2.11.5e"), differ("1f", "2.11.5e"), differ("2.11.1f", "2.11.5e")
+    (False, False, True)
+    """
+    return bool(was and now) and was != now and was.rpartition(".")[0] == now.rpartition(".")[0]
+
+
+def alike(was: Any, now: Any) -> bool:
+    """Whether a source may be what it was: equal, or handed in under one name, of which the prints tell nothing."""
+    if was == now:
+        return True
+    (name, _, before), (other, _, here) = (str(source).partition("#") for source in (was, now))
+    return name.startswith(PREFIX) and name == other and not differ(before, here)
 
 
 def pack(sources: list[str]) -> bytes:
@@ -102,64 +115,7 @@ def unpack(things: bytes) -> None:
 def code_of(words: Iterable[str]) -> dict[str, str]:
     """Return prints of the methods named that are not the package's own, as their code may change under their names."""
     from normkit import catalog
+    from normkit.lab.plan.prints import print_of
 
     named = {word.partition(":")[0] for word in words}
     return {card.name: print_of(card.entry) for card in catalog.others() if named & {card.name, *card.aliases}}
-
-
-def print_of(thing: Any) -> str:
-    """Return a short print of the code of a function or a class, and of what it uses of the module that it stands in.
-
-    Other modules are left out, as is what is no code and no plain value.
-    """
-    return hashlib.blake2b("\n".join(_words_of(thing, set())).encode(), digest_size=4).hexdigest()
-
-
-def _words_of(thing: Any, visited: set[int]) -> Iterator[str]:
-    if id(thing) in visited:
-        return
-    visited.add(id(thing))
-    if isinstance(thing, PLAIN):
-        yield repr(thing)
-    elif isinstance(thing, types.FunctionType):
-        yield from _words_of_function(thing, visited)
-    elif isinstance(thing, type):
-        yield from _words_of_class(thing, visited)
-    elif isinstance(thing, list | tuple | dict):
-        for part in thing.items() if isinstance(thing, dict) else thing:
-            yield from _words_of(part, visited)
-    elif isinstance(thing, functools.partial):
-        yield from _words_of((thing.func, thing.args, thing.keywords), visited)
-    elif not isinstance(thing, types.ModuleType):
-        yield from _words_of(type(thing), visited)
-
-
-def _words_of_class(kind: type, visited: set[int]) -> Iterator[str]:
-    yield kind.__qualname__
-    for part in (*kind.__bases__, *vars(kind).values()):
-        if getattr(part, "__module__", None) == kind.__module__:
-            yield from _words_of(getattr(part, "__func__", part), visited)
-
-
-def _words_of_function(function: types.FunctionType, visited: set[int]) -> Iterator[str]:
-    for part in (function.__defaults__, function.__kwdefaults__, _closed_over(function)):
-        yield from _words_of(part, visited)
-    yield from _words_of_code(function.__code__, function, visited)
-
-
-def _words_of_code(code: types.CodeType, function: types.FunctionType, visited: set[int]) -> Iterator[str]:
-    yield code.co_code.hex()
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _words_of_code(constant, function, visited)
-        else:
-            yield repr(sorted(constant, key=repr) if isinstance(constant, frozenset) else constant)
-    for name in code.co_names:
-        yield name
-        used = function.__globals__.get(name)
-        if isinstance(used, PLAIN) or getattr(used, "__module__", used) == function.__module__:
-            yield from _words_of(used, visited)
-
-
-def _closed_over(function: types.FunctionType) -> list[Any]:
-    return [cell.cell_contents for cell in function.__closure__ or () if isinstance(cell.cell_contents, PLAIN)]

@@ -158,5 +158,13 @@ def same(saved: Any, here: Mapping[str, Any]) -> bool:
     """Whether a recipe is that of the run which is to be trained; what it is older than, it has at its default."""
     if not isinstance(saved, Mapping) or not all(isinstance(saved.get(k), Mapping) for k in ("variant", "settings")):
         return False
-    shared = {**deciding(full(Settings, {})), **saved["settings"]}
-    return {**saved, "variant": full(Variant, saved["variant"]), "settings": shared} == here
+    shared, ours = {**deciding(full(Settings, {})), **saved["settings"]}, here["settings"]
+    code, known = here.get("code", {}), saved.get("code", {})
+    if shared.keys() != ours.keys() or not all(handed.alike(shared[key], ours[key]) for key in ours):
+        return False
+    if code.keys() != known.keys() or any(handed.differ(known[name], code[name]) for name in code):
+        return False
+    return {**saved, "variant": full(Variant, saved["variant"]), "settings": ours, "code": code} == {
+        **here,
+        "code": code,
+    }

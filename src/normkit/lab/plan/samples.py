@@ -11,7 +11,6 @@ import copy
 import hashlib
 import inspect
 import itertools
-import pickle
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -34,7 +33,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from normkit.lab.plan import handed
+from normkit.lab.plan import prints
 from normkit.lab.plan.data import Data, all_but, chances, generator, held_out, resolve
 from normkit.lab.plan.settings import spell
 
@@ -440,9 +439,9 @@ class ByPlace(Stream):
         super().__init__(provider, [b for at, b in enumerate(_looked_at(provider, 0)) if at in places], source)
         self.places = places
         self.prints = {print_ for at in places for print_ in first[at]}
-        for at, prints in enumerate(first):
+        for at, known in enumerate(first):
             if at not in places:
-                self._require_new(prints, at)
+                self._require_new(known, at)
 
     def _epoch(self, batches: Any) -> Iterator[Any]:
         for at, batch in enumerate(batches):
@@ -491,10 +490,10 @@ def _source_rows(recipe: Recipe) -> set[Any]:
 
 
 def _prints(batch: Any) -> list[bytes]:
-    """Return a short print of every sample of a batch."""
+    """Return a short print of every sample of a batch; of all of it where its tensors have no row for each."""
     parts = [part.detach().cpu() for part in _tensors(batch) if part.dim()]
     if not parts or len({len(part) for part in parts}) > 1:
-        return [_short(pickle.dumps(batch))]
+        return [prints.print_of_value(batch).encode()]
     return [_short(*(_bytes(part[at]) for part in parts)) for at in range(len(parts[0]))]
 
 
@@ -517,25 +516,44 @@ def _bytes(row: Tensor) -> bytes:
 
 def print_of(batches: list[Any]) -> str:
     """Return a short print of held-out batches, by which two runs can tell whether theirs are the same."""
-    return hashlib.blake2b(b"".join(p for batch in batches for p in _prints(batch)), digest_size=8).hexdigest()
+    return prints.print_of_value(batches)
 
 
 def print_handed(thing: Any, is_code: bool = False) -> str:
     """Return a short print of what a user hands in: of its code, or of the data that it is."""
     is_code = is_code or inspect.isroutine(thing) or inspect.isclass(thing)
-    return handed.print_of(thing) if is_code else sketch(thing)
+    return prints.print_of(thing) if is_code else sketch(thing)
 
 
 def sketch(data: Any) -> str:
     """Return a short print of data: how many samples there are, and what the first, the middle and the last are.
 
-    Empty where samples have no numbers.
+    Empty where samples have no numbers, cannot be had, or are others each time.
     """
-    recipe = None if callable(data) and not hasattr(type(data), "__iter__") else recipe_of(data, None)
-    if not isinstance(recipe, Recipe) or not len(recipe.dataset):
+    try:
+        recipe = None if callable(data) and not hasattr(type(data), "__iter__") else recipe_of(data, None)
+        if not isinstance(recipe, Recipe) or not len(recipe.dataset):
+            return ""
+        first, again = (_sketch(recipe) for _ in range(2))
+    except Exception:  # of the user's data; whoever trains on them says more
         return ""
+    return first if first == again else ""
+
+
+def print_drawing(data: Any) -> str:
+    """Return a short print of a loader's sampler, of its ``collate_fn`` and ``drop_last``; empty for other data."""
+    if not isinstance(data, DataLoader):
+        return ""
+    sampler = getattr(data.batch_sampler, "sampler", data.sampler)
+    own = vars(sampler) if type(sampler).__module__.startswith("torch.") else {}  # another's may change as it draws
+    chosen = {
+        name: value for name, value in own.items() if name not in ("data_source", "dataset", "generator", "epoch")
+    }
+    return prints.print_of([type(data.batch_sampler), type(sampler), chosen, data.drop_last, data.collate_fn])
+
+
+def _sketch(recipe: Recipe) -> str:
     count = len(recipe.dataset)
     with chances(0):
-        looked_at = [_prints(recipe.dataset[at]) for at in sorted({0, count // 2, count - 1})]
-    parts = [b"".join(prints) for prints in looked_at]
-    return _short(str((count, recipe.batch)).encode(), *parts).hex()[:8]
+        looked_at = [recipe.dataset[at] for at in sorted({0, count // 2, count - 1})]
+    return prints.print_of_value([count, recipe.batch, looked_at])

@@ -1,0 +1,202 @@
+"""Short prints of code and values, the same in every process as long as nothing changes.
+
+Of code, the user's functions and classes are read, with what of the user's they use; of an installed package, names
+alone. Of values: plain ones, arrays, what holds such, and objects that are the user's or configuration. A print begins
+with the version of these rules, and that of code with Python's, whose bytecode is read: prints of different versions
+tell nothing.
+
+>>> print_of({"width": 16, "depth": 2}) == print_of({"depth": 2, "width": 16}) != print_of({"depth": 2, "width": 32})
+True
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import dataclasses
+import dis
+import enum
+import functools
+import hashlib
+import os
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+RULES = "2"
+PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), range)
+BEHIND = ("__func__", "__self__", "__wrapped__", "func", "args", "keywords", "fget", "fset", "fdel")  # of these:
+AROUND = (
+    *(staticmethod, classmethod, property, types.MethodType, functools.partial, functools.partialmethod),
+    *(functools.cached_property, type(functools.cache(len))),
+)
+CONFIGURATION = (argparse.Namespace, types.SimpleNamespace)
+OF_THE_TEXT = ("__doc__", "__firstlineno__")  # what a class in a function notes of how it is written
+MOST = 2**20  # numbers of an array that are read, evenly spaced
+
+
+def print_of(thing: Any) -> str:
+    """Return a short print of code, or of a value, and of the code that it uses; empty where it cannot be read."""
+    reader = _Reader(getattr(thing, "__module__", None))
+    try:
+        words = {reader.word(thing)}
+        for code in reader.code:  # which grows meanwhile
+            words.add(_short(reader.inside(code)))
+    except Exception:  # a user's objects may refuse to be looked at in any way
+        return ""
+    return f"{RULES}.{sys.version_info.minor}.{_short(sorted(words))[:8]}"
+
+
+def print_of_value(value: Any) -> str:
+    """Return a print of all that a value holds, whatever it is."""
+    return f"{RULES}.{_short([_Reader(None, whole=True).word(value)])[:16]}"
+
+
+def _short(words: Iterable[str]) -> str:
+    return hashlib.blake2b("\n".join(words).encode(), digest_size=16).hexdigest()
+
+
+class _Reader:
+    """Turns values into words; functions and classes into their names, and keeps them, to be read apart.
+
+    home: a module that is read, whoever it is of; whole: whether all objects are looked into, as those that are data.
+    """
+
+    def __init__(self, home: str | None, whole: bool = False):
+        self.home, self.whole = home, whole
+        self.code: list[Any] = []
+        self.known: dict[int, tuple[str, Any]] = {}  # with the object, so that no other takes its place in memory
+
+    def word(self, thing: Any) -> str:
+        """Return a word for a value."""
+        if type(thing) in PLAIN:
+            return repr(thing)
+        if id(thing) not in self.known:
+            self.known[id(thing)] = "again", thing  # within itself
+            self.known[id(thing)] = self._word(thing), thing
+        return self.known[id(thing)][0]
+
+    def _word(self, thing: Any) -> str:
+        if isinstance(thing, types.FunctionType | type):
+            self.code.append(thing)
+            return _name_of(thing)
+        return _short([_name_of(type(thing)), *self._parts(thing)])
+
+    def _parts(self, thing: Any) -> Iterable[str]:
+        if isinstance(thing, AROUND):
+            return [self.word(getattr(thing, name, None)) for name in BEHIND]
+        if hasattr(type(thing), "__array__") or hasattr(thing, "__array_interface__"):
+            return [self.word(part) for part in _numbers(thing, 0 if self.whole else MOST)]
+        if isinstance(thing, list | tuple | collections.deque):
+            return [self.word(part) for part in thing]
+        if isinstance(thing, set | frozenset):
+            return sorted(self.word(part) for part in thing)
+        if isinstance(thing, dict | collections.UserDict | types.MappingProxyType):
+            return self._pairs(thing.items())
+        if isinstance(thing, enum.Enum) or not hasattr(thing, "__dict__"):
+            text = "" if dataclasses.is_dataclass(thing) else repr(thing)
+            return [*self._pairs(_fields(thing)), text if " at 0x" not in text else ""]
+        return [self.word(type(thing)), *self._pairs(vars(thing).items())] if self._is_read(type(thing)) else []
+
+    def _pairs(self, pairs: Iterable[tuple[Any, Any]]) -> list[str]:
+        return sorted(f"{self.word(key)}: {self.word(value)}" for key, value in pairs)
+
+    def _is_read(self, kind: type) -> bool:
+        configuration = dataclasses.is_dataclass(kind) or issubclass(kind, CONFIGURATION) or "Config" in kind.__name__
+        return self.whole or configuration or self.owns(kind.__module__)
+
+    def owns(self, module: Any) -> bool:
+        """Whether the code of a module is read: the user's, or the one that was handed in."""
+        return module is not None and (module == self.home or _is_users(module, _file_of(module)))
+
+    def inside(self, code: Any) -> Iterator[str]:
+        """Return the words of a function or a class, its name first."""
+        yield _name_of(code)
+        yield from self._of_class(code) if isinstance(code, type) else self._of_function(code)
+
+    def _of_class(self, kind: type) -> Iterator[str]:
+        if not self.owns(kind.__module__):
+            return
+        yield self.word(kind.__bases__)
+        for name, part in sorted(vars(kind).items()):
+            pythons = name.startswith("__") and name.endswith("__")  # of which values tell how the text is written
+            if not pythons or isinstance(part, (types.FunctionType, *AROUND)):
+                yield f"{name}: {self.word(part)}"
+
+    def _of_function(self, function: types.FunctionType) -> Iterator[str]:
+        held = [*_closed_over(function), getattr(function, "__wrapped__", None)]
+        if self.owns(function.__globals__.get("__name__")):
+            yield self.word((function.__defaults__, function.__kwdefaults__, held))
+            yield from self._of_code(function.__code__, function.__globals__)
+        else:  # a decorator of a package: what it decorates counts
+            yield self.word([part for part in held if isinstance(part, types.FunctionType | type)])
+
+    def _of_code(self, code: types.CodeType, names: dict[str, Any]) -> Iterator[str]:
+        steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
+        assigned = {step.argval for step in steps if step.opname == "STORE_GLOBAL"}
+        used: Any = None
+        for step, following in zip(steps, [*steps[1:], steps[-1]], strict=True):
+            if any(one.opname == "STORE_NAME" and one.argval in OF_THE_TEXT for one in (step, following)):
+                continue
+            yield step.opname
+            if isinstance(step.argval, types.CodeType):
+                yield from self._of_code(step.argval, names)
+            else:
+                yield self.word(step.argval)
+            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval not in assigned:
+                used = names.get(step.argval)
+            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and self._is_own_module(used):
+                used = vars(used).get(step.argval)
+            else:
+                used = None
+            yield "" if isinstance(used, types.ModuleType) else self.word(used)
+
+    def _is_own_module(self, thing: Any) -> bool:
+        return isinstance(thing, types.ModuleType) and self.owns(thing.__name__)
+
+
+def _name_of(code: Any) -> str:
+    return f"{code.__module__}.{code.__qualname__}"
+
+
+def _closed_over(function: types.FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # it is empty
+            yield cell.cell_contents
+
+
+def _fields(thing: Any) -> list[tuple[str, Any]]:
+    fields = dataclasses.fields(thing) if dataclasses.is_dataclass(thing) else ()
+    return [(field.name, getattr(thing, field.name, None)) for field in fields]
+
+
+def _numbers(thing: Any, most: int) -> list[Any]:
+    """Return the kind of an array and its numbers, of more than ``most`` some; where there are none, the kind alone."""
+    kind = [str(getattr(thing, "dtype", "")), str(tuple(getattr(thing, "shape", ())))]
+    with contextlib.suppress(Exception):  # such as tensors without storage
+        is_tensor = isinstance(thing, torch.Tensor)
+        flat: Any = thing.detach().resolve_conj().cpu().flatten() if is_tensor else numpy.asarray(thing).ravel()
+        some = flat[:: max(1, len(flat) // most if most else 1)]
+        some = some.contiguous().view(torch.uint8).numpy() if is_tensor else some
+        return [*kind, some.tolist() if some.dtype.hasobject else hashlib.blake2b(some.tobytes()).hexdigest()]
+    return kind
+
+
+def _file_of(module: str) -> str:
+    return getattr(sys.modules.get(module), "__file__", None) or ""
+
+
+@functools.cache
+def _is_users(module: str, file: str) -> bool:
+    """Whether a module is of no installed package, and none of Python's own."""
+    if module == "__main__" or not file:
+        return module == "__main__"
+    place, python = Path(file).resolve(), Path(os.__file__).resolve().parent
+    installed = {"site-packages", "dist-packages"} & {*place.parts} or python in place.parents
+    return not installed and module.partition(".")[0] != "normkit"
