@@ -2,12 +2,15 @@
 
 import importlib
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from helpers import WORDS, all_numbers, command, plan_of, train_here
+from torch.utils.data import DataLoader, TensorDataset
 
 import normkit as nk
 from normkit import cli
@@ -278,3 +281,49 @@ def test_what_a_name_stands_for_may_not_change(name, before, after, words, tmp_p
     assert cli.main(asked) == 2
     assert f"{words[-1]} is not what it was); " in capsys.readouterr().err
     assert cli.main([*asked, "--fresh"]) == 0
+
+
+class Drawn(torch.nn.Module):
+    """A model whose width comes from where nobody looks."""
+
+    def __init__(self, norm):
+        super().__init__()
+        width = int(os.environ["WIDTH"])
+        self.layers = torch.nn.Sequential(torch.nn.Linear(4, width), norm(width), torch.nn.Linear(width, 3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+X = torch.linspace(-1, 1, 400).view(100, 4)
+LABELS = torch.arange(100) % 3
+ELSEWHERE = LABELS.clone().index_fill_(0, torch.tensor([n for n in range(100) if n not in (0, 50, 99)]), 0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "width", "more", "words"),
+    [
+        (LABELS, "8", {"seeds": 3}, None),
+        (ELSEWHERE, "8", {"seeds": 3}, r"\(what is held out is not what it was\); name another folder with out"),
+        (LABELS, "16", {}, r"\(variant 'layernorm': 83 parameters there, 163 here\); name another folder with out"),
+        (LABELS, "8", {"shuffle": False}, "how DataLoader draws and joins samples is not what it was"),
+        (LABELS, "8", {"drop_last": True}, "how DataLoader draws and joins samples is not what it was"),
+    ],
+)
+def test_what_has_changed_where_no_print_looks_is_seen_by_what_runs_are_made_of(
+    labels, width, more, words, tmp_path, monkeypatch
+):
+    def compare(labels, width, shuffle=True, drop_last=False, **more):
+        monkeypatch.setenv("WIDTH", width)
+        data = DataLoader(TensorDataset(X, labels), 10, shuffle=shuffle, drop_last=drop_last)
+        asked = {"norms": ["layernorm"], "steps": 2, "seeds": 2, "lr": 0.01, "engine": "here", "out": tmp_path}
+        return nk.compare(model=Drawn, data=data, **{**asked, **more})
+
+    compare(LABELS, "8")
+    before = plan_of(tmp_path)
+    if words is None:
+        assert compare(labels, width, **more).rows[0].seeds == 3
+        return
+    with pytest.raises(ValueError, match=words):
+        compare(labels, width, **more)
+    assert plan_of(tmp_path) == before

@@ -391,3 +391,38 @@ def test_a_run_whose_data_have_changed_is_not_resumed(tmp_path, monkeypatch):
         end = trained(tmp_path, run(steps=30), stop=lambda steps=steps: next(steps) == 13, **given)[-1]
     assert end["status"] == "crashed"
     assert "other samples are held out than when this run began" in end["error"]
+
+
+class Random(Plain):
+    """Samples with noise of a generator of their own, others each time."""
+
+    noise = numpy.random.default_rng()
+
+    def __getitem__(self, number):
+        return torch.tensor([float(number) + self.noise.normal()]), number // 8
+
+
+class Packed(torch.nn.Module):
+    def __init__(self, norm):
+        super().__init__()
+        self.first, self.norm, self.last = torch.nn.Linear(1, 4), norm(4), torch.nn.Linear(4, 10)
+
+    def forward(self, x, cuts=None):
+        scores = self.last(self.norm(self.first(x)))
+        return {"loss": scores.square().mean()} if cuts is not None else scores
+
+
+@pytest.mark.parametrize(
+    "make", [Random, lambda: [{"x": torch.full((8, 1), float(n)), "cuts": torch.tensor([0.0, n])} for n in range(9)]]
+)
+def test_random_data_and_batches_of_tensors_of_several_lengths_are_resumed(make, tmp_path, monkeypatch):
+    """In another process, where all is read anew."""
+    module = type(sys)("anew")
+    module.model, module.train = Packed, make
+    monkeypatch.setitem(sys.modules, "anew", module)
+    given = {"model": "anew:model", "data": "anew:train", "batch": None, "steps": 30}
+    for stop in (13, 0):
+        tasks.load_task.cache_clear()
+        steps = itertools.count(1)
+        end = trained(tmp_path, run(steps=30), stop=lambda steps=steps, stop=stop: next(steps) == stop, **given)[-1]
+    assert (end["status"], end["error"]) == ("done", None)

@@ -57,6 +57,7 @@ def compare(options: Any, command: list[str]) -> Results:
     clock = Clock()
     with clock.part(START):
         plan = request.plan_from(options)
+    from normkit.lab.files import Folder
     from normkit.lab.plan import exchanges
     from normkit.lab.report import page as report  # not before what is asked for is known to be possible
     from normkit.lab.training import engines, runs
@@ -64,13 +65,16 @@ def compare(options: Any, command: list[str]) -> Results:
     with engines.ahead(plan.settings), clock.part(START):
         exchanges.forget()
         OF_A_RUN.read()
-        largest = runs.check(plan)
+        parameters = runs.check(plan)
+        plan = runs.with_held_out(plan, saved_plan(options))
     clock.give(START, RECOGNITION, OF_A_RUN.read().get(RECOGNITION, 0.0))
     with together.leaving(), lock_folder(options.out):
         with together.in_turn(plan.settings.device):
             tell_additions(plan, options)
+            if not options.fresh:
+                runs.require_models(plan, Folder(options.out), parameters)
             folder = runs.open_folder(plan, options.out, command, options.fresh and is_first())
-        runs.require_space(folder, largest, plan.settings.workers)
+        runs.require_space(folder, max(parameters.values(), default=0), plan.settings.workers)
         results = runs.read_results(folder, plan, options.retry)
         before = len(results)
         with clock.part(RUNS), closing(engines.make(plan.settings, options.out)) as engine:
@@ -95,14 +99,21 @@ def keep_times(folder: Any, parts: Mapping[str, float], workers: int) -> None:
     replace_file(folder.times, seal({"calls": calls}))
 
 
+def saved_plan(options: Any) -> Mapping[str, Any] | None:
+    """Return the plan that is gone on with, None where there is none."""
+    from normkit.lab.files import Folder
+    from normkit.lab.plan.plan import plan_in
+
+    return None if options.fresh else plan_in(Folder(options.out))
+
+
 def tell_additions(plan: Plan, options: Any) -> None:
     """Say what is added to a comparison that is there."""
     from normkit.lab.files import Folder
     from normkit.lab.plan import growth
-    from normkit.lab.plan.plan import plan_in
     from normkit.lab.training import runs
 
-    existing = None if options.fresh else plan_in(Folder(options.out))
+    existing = saved_plan(options)
     if existing is None or not is_first():
         return
     runs.require_comparable(existing, plan, Folder(options.out))

@@ -298,6 +298,8 @@ def prints_of(settings: Settings) -> Iterator[str]:
             yield f"{source}#{samples.print_handed(data.resolve(source, name), FIELDS[name].handed == 'function')}"
         elif name in ("data", "val") and Path(source).is_file():
             yield f"{source}#{hashlib.blake2b(Path(source).read_bytes(), digest_size=4).hexdigest()}"
+        if name in ("data", "val") and (names_code(source) or source.startswith(PREFIX)):
+            yield f"how {in_words(source)} draws and joins samples#{samples.print_drawing(data.resolve(source, name))}"
 
 
 def require_values(options: Any) -> None:

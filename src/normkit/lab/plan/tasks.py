@@ -68,7 +68,23 @@ class Task:
 
 def load(settings: Settings) -> Task:
     """Read the data and prepare to build the model that ``settings`` name; what was loaded last is kept."""
-    return load_task(Settings(**{name: getattr(settings, name) for name in fields(task=True)}))
+    return load_task(_of_a_task(settings))
+
+
+def _of_a_task(settings: Settings) -> Settings:
+    return Settings(**{name: getattr(settings, name) for name in fields(task=True)})
+
+
+def held_out_print(settings: Settings, known: str = "") -> str:
+    """Return a print of the held-out data; empty where it differs from a known one, and each time they are read."""
+    print_ = samples.print_of(load(settings).data.validation())
+    if not handed.differ(known, print_):
+        return print_
+    try:
+        again = samples.print_of(load_task.__wrapped__(_of_a_task(settings)).data.validation())
+    except Exception:  # data of the user's own that can be read only once
+        return ""
+    return print_ if again == print_ else ""
 
 
 @functools.lru_cache(maxsize=1)
@@ -510,6 +526,7 @@ def check_variant(variant: Variant, settings: Settings) -> int:
     batch: Any = None
     try:
         model = task.build(variant, 1)
+        parameters = sum(p.numel() for p in model.parameters())  # as a run counts them, before it trains
         optimizers.make_optimizer(variant.optimizer, model, 0.0, settings.weight_decay)
         objective, batch = task.objective(variant), task.data.train(1, 1)
         objective(model, batch).backward()
@@ -521,7 +538,7 @@ def check_variant(variant: Variant, settings: Settings) -> int:
         misfit = _describe_batch(batch, settings) if is_own(settings.model) and batch is not None else ""
         raise ValueError(f"variant {variant.name!r} does not fit{misfit}: {error}") from error
     _check_metric(task, model, settings)
-    return sum(p.numel() for p in model.parameters())
+    return parameters
 
 
 def _describe_batch(batch: Any, settings: Settings) -> str:

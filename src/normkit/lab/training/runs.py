@@ -13,6 +13,7 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from normkit.lab.files import Folder, Unwritable, replace_file, seal, set_aside
 from normkit.lab.plan import findings, growth, ladder, later, measures, tasks
 from normkit.lab.plan.optimizers import optimizer_for, usual_rate
 from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, environment, plan_in, rung_of, same
-from normkit.lab.plan.settings import another_folder, spell
+from normkit.lab.plan.settings import Settings, another_folder, full, spell
 from normkit.lab.plan.variants import Variant
 from normkit.lab.training import own
 from normkit.lab.training.engines import Engine
@@ -30,6 +31,8 @@ Results = dict[str, dict[str, Any]]
 FACTOR = 3.0  # between neighbouring learning rates of a search
 FIRST = 2  # trials that a search begins with; the third is on the side of the better one
 SPACE = 64 * 2**20  # bytes that must be free beside the checkpoints
+HELD_OUT = "what is held out"  # as a plan names its print
+CHECKED = 1  # the seed of the models that are built before training
 RETRIES = 2  # how often a run is taken up again whose process was killed
 
 
@@ -349,12 +352,38 @@ def require_space(folder: Folder, parameters: int, workers: int) -> None:
         )
 
 
-def check(plan: Plan) -> int:
-    """Build every variant and pass one batch through it; return the parameters of the largest."""
+def require_models(plan: Plan, folder: Folder, parameters: Mapping[tuple[str, float], int]) -> None:
+    """Refuse to go on with runs of models that have other parameters by now, though all that names them is the same."""
+    changed = []
+    for path in filter(Path.is_file, folder.logs()):
+        with path.open("rb") as file:
+            log = logs.Read([event for line in file.readlines(1) if (event := logs.event_of(line))], 0, False, False)
+        was, now = log.start.get("parameters"), parameters.get((log.start.get("variant", ""), rung_of(log.start)))
+        if log.start.get("seed") == CHECKED and was and now and was != now and belongs(plan, log):
+            changed.append(f"variant {log.start['variant']!r}: {was:,} parameters there, {now:,} here")
+    if changed:
+        raise ValueError(f"{folder.plan} is of another comparison ({'; '.join(dict.fromkeys(changed))}); {way_out()}")
+
+
+def with_held_out(plan: Plan, saved: Mapping[str, Any] | None) -> Plan:
+    """Return the plan with a print of the held-out data, unless they are others each time they are read.
+
+    It is that of this process: in others, with other threads, the last digits of what a module computes may differ.
+    """
+    if plan.settings.train:
+        return plan
+    known = dict(entry.rsplit("#", 1) for entry in full(Settings, saved["settings"])["prints"]) if saved else {}
+    print_ = tasks.held_out_print(ladder.top(plan).settings.of(plan.variants[0]), known.get(HELD_OUT, ""))
+    prints = (*plan.settings.prints, f"{HELD_OUT}#{print_}")
+    return replace(plan, settings=replace(plan.settings, prints=prints))
+
+
+def check(plan: Plan) -> dict[tuple[str, float], int]:
+    """Build every variant and pass one batch through it; return the parameters of each, on each rung of a ladder."""
     if plan.settings.train:
         for variant in plan.variants:
             own.check(variant)
-        return 0
+        return {}
     for variant in plan.variants if plan.settings.decays else ():
         if "weight_decay" in optimizer_for(variant.optimizer)[1]:
             both = f"{spell('decay')} and {variant.optimizer!r} both say the weight decay of {variant.name!r}"
@@ -362,7 +391,7 @@ def check(plan: Plan) -> int:
     later.check(plan.settings)
     rungs = ladder.plans(plan)
     rungs = rungs[:1] if plan.settings.ladder_of == ladder.STEPS else rungs  # longer runs are of the same models
-    return max(tasks.check_variant(variant, rung.settings) for rung in rungs for variant in rung.variants)
+    return {(v.name, rung.rung): tasks.check_variant(v, rung.settings) for rung in rungs for v in rung.variants}
 
 
 def conduct(

@@ -15,6 +15,7 @@ from normkit.lab import files, logs, together
 from normkit.lab.clock import BUILDING, EVALUATION, OF_A_RUN, RECOGNITION, REST, TRAINING
 from normkit.lab.plan import optimizers, samples, tasks
 from normkit.lab.plan.exchanges import layers
+from normkit.lab.plan.handed import differ
 from normkit.lab.plan.plan import Run, same
 from normkit.lab.plan.settings import Settings
 from normkit.lab.training import checkpoints, quantized, shifted
@@ -272,7 +273,8 @@ class Training:
         except (ValueError, KeyError, RuntimeError) as error:
             path = self.folder.checkpoint(self.run.name)
             raise ValueError(f"{path} does not fit the model as it is built now; delete it: {error}") from error
-        if state["progress"]["held_out"] != self.held_out:
+        known = state["progress"]["held_out"]
+        if differ(known, tasks.held_out_print(self.settings, known)):
             raise ValueError("other samples are held out than when this run began: the data must stay the same")
         checkpoints.set_chances(state["chances"])
         for name in PROGRESS:
