@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -334,6 +335,13 @@ def test_what_cannot_be_shifted_is_refused_before_anything_is_trained(typed, mes
     assert cli.main(["compare", "--out", str(tmp_path / "out"), *typed]) == 2
     assert message in capsys.readouterr().err
     assert not list((tmp_path / "out").rglob("*.jsonl"))
+
+
+def test_a_model_of_two_inputs_is_refused_by_the_name_of_the_option():
+    batch = [torch.zeros(2, 3, 4, 4), torch.zeros(2, 5)], torch.tensor([0, 1])
+    task = SimpleNamespace(data=SimpleNamespace(validation=lambda: [batch]))
+    with pytest.raises(ValueError, match=r"^--shift needs images or signals \(N, C, ...\) with a class each"):
+        shift.samples(task, Settings(shift=("noise",)))
 
 
 def test_calibration_is_zero_where_sureness_is_the_share_that_is_right():

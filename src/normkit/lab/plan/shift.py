@@ -101,7 +101,9 @@ def samples(task: Task, settings: Settings) -> Samples:
         tokens = source.held_out[: rows * source.length + 1].unfold(0, source.length + 1, source.length)
         return Samples(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), TEXT, None)
     batches = source.validation()
-    pairs = all(tasks.is_pair(batch) and tasks.classes_of(batch) is not None for batch in batches)
+    pairs = all(
+        tasks.is_pair(one) and isinstance(one[0], Tensor) and tasks.classes_of(one) is not None for one in batches
+    )
     x = torch.cat([batch[0] for batch in batches]) if pairs else torch.empty(0)
     if not pairs or not x.is_floating_point() or x.dim() not in (3, 4) or isinstance(source, data.Rows | data.Matrices):
         raise ValueError(
