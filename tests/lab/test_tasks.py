@@ -11,6 +11,7 @@ import transformers
 from helpers import settings, trained
 from PIL import Image
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from normkit.lab.plan import data, measures, models, optimizers, samples, tasks
 from normkit.lab.plan.plan import Run
@@ -373,6 +374,15 @@ def test_a_measure_that_cannot_be_taken_is_named_before_training(measure, said, 
     monkeypatch.setattr(samples.ByPlace, "_require_new", lambda *_: None)
     with pytest.raises(ValueError, match=f"metric 'own:measure' .*{said}"):
         tasks.check_variant(Variant("v"), given)
+
+
+def test_a_batch_of_three_is_refused_in_words(monkeypatch):
+    x = torch.randn(80, 4)
+    own(monkeypatch, loader=TensorDataset(x, x, x[:, :3].argmax(1)), model=small)
+    with pytest.raises(
+        ValueError, match=r"a batch must be a pair of inputs and targets, such as \(\(x, z\), y\), or a"
+    ):
+        tasks.check_variant(Variant("v"), settings(model="own:model", data="own:loader", batch=None))
 
 
 def test_the_direction_of_a_measure_is_said(monkeypatch):

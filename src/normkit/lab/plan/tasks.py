@@ -460,6 +460,8 @@ def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Ta
     def scored(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
         if isinstance(batch, dict):
             return scores(model(**batch)), batch["labels"]
+        if isinstance(batch, tuple | list) and len(batch) != 2:
+            raise ValueError("a batch must be a pair of inputs and targets, such as ((x, z), y), or a mapping")
         inputs, target = (batch[:, :-1], batch[:, 1:]) if isinstance(batch, Tensor) else batch
         preds = scores(model(inputs))
         if target.is_floating_point():
