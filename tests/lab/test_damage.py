@@ -189,7 +189,7 @@ def test_what_was_set_aside_is_said_in_the_log_on_the_terminal_and_in_the_report
     assert f"{SECOND}.jsonl: {note['text']}" in report.load(halfway.root).notes
 
 
-def test_a_number_changed_in_a_log_is_found(halfway):
+def test_a_number_changed_in_a_log_is_found(halfway, capsys):
     """Every line is still JSON, but its checksum and the seal tell."""
     log = halfway.log(FIRST)
     loss = logs.read(log).end["final_loss"]
@@ -197,9 +197,12 @@ def test_a_number_changed_in_a_log_is_found(halfway):
     read = logs.read(log)
     assert (read.broken, read.whole, read.damaged) == (2, False, True)
     assert report.load(halfway.root).runs[0].status == "unfinished"
-    assert (
-        f"{log.name} is not what was written; the same command trains the run again" in report.load(halfway.root).notes
+    words = (
+        f"{log.name} is damaged: it is not what was written, and does not count; the same command trains the run again"
     )
+    assert words in report.load(halfway.root).notes
+    assert cli.main(["report", str(halfway.root)]) == 0
+    assert words in capsys.readouterr().out
     assert command(halfway.root) == 0
     assert logs.read(log).end["final_loss"] == loss
 

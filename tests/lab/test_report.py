@@ -188,6 +188,19 @@ def test_torn_and_foreign_lines_are_noted(mixed):
     assert report.load(mixed).notes == ["slow--lr0.003--seed1.jsonl: 1 line could not be read"]
 
 
+def test_runs_of_other_held_out_data_are_noted(tmp_path):
+    synthetic_logs.write_plan(tmp_path, variants=("layernorm", "dyt"), seeds=2)
+    for variant, seed, held_out in (
+        ("layernorm", 1, "2.1f"),
+        ("layernorm", 2, "2.3e"),
+        ("dyt", 1, "1f"),
+        ("dyt", 2, "2.3e"),
+    ):
+        start = {"event": "start", "variant": variant, "lr": 0.1, "seed": seed, "phase": "final", "held_out": held_out}
+        synthetic_logs.write_run(tmp_path, [start])
+    assert report.load(tmp_path).notes == ["layernorm: the held-out data were not the same in all of its runs"]
+
+
 @pytest.mark.parametrize(
     "content", ["", "\n", "\0\0\0", "[1]\n", '{"event": "step", "step": 1, "loss": 2}\n', '{"event": "st']
 )

@@ -131,6 +131,7 @@ def tell(folder: Path) -> None:
     from normkit.lab.files import Folder
     from normkit.lab.report import conclusion
     from normkit.lab.report import page as report
+    from normkit.lab.report.history import DAMAGED
     from normkit.lab.report.tables import section_text
 
     comparison = report.load(folder)
@@ -143,4 +144,7 @@ def tell(folder: Path) -> None:
     console.print(safe(f"{conclusion.headline(comparison, rows)}.", "terminal"), style="bold")
     for sentence in conclusion.answer(comparison, rows):
         console.print(safe(sentence, "terminal"))
+    for note in comparison.notes:
+        if note.endswith(DAMAGED):
+            console.print(safe(note, "terminal"), soft_wrap=True)
     console.print(safe(f"report: {Folder(folder).report}", "terminal"), soft_wrap=True)

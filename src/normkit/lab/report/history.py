@@ -5,6 +5,7 @@ A killed run has no end and may have a torn last line; what can be read is kept,
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,11 +15,13 @@ from typing import Any
 from normkit.lab import logs
 from normkit.lab.files import Folder
 from normkit.lab.plan import ladder
+from normkit.lab.plan.handed import differ
 from normkit.lab.plan.measures import LOSS
 from normkit.lab.plan.plan import read as read_plan
 from normkit.lab.plan.plan import read_name, rung_of
 
 UNFINISHED = "unfinished"
+DAMAGED = "is damaged: it is not what was written, and does not count; the same command trains the run again"
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Record:
     layers: of how many layers of the model a slot of the variant was, in words.
     found: what the watch found wrong, None of a run that has not ended or that no watch looked at.
     rung: of the ladder that it stands on.
+    held_out: a print of the data that were held out.
     """
 
     name: str
@@ -46,6 +50,7 @@ class Record:
     found: list[dict[str, Any]] | None = None
     rung: float = 1.0
     decay: float | None = None
+    held_out: str = ""
 
     @property
     def status(self) -> str:
@@ -150,6 +155,11 @@ def load(folder: str | Path) -> Comparison:
     runs = [run for path in files.logs() if (run := _run(path, plan, notes)) is not None]
     strangers = sorted({run.variant for run in runs} - known)
     notes += [f"the plan has no variant {name!r}; its runs are left out" for name in strangers]
+    notes += [
+        f"{name}: the held-out data were not the same in all of its runs"
+        for name in sorted(known)
+        if any(itertools.starmap(differ, itertools.pairwise(run.held_out for run in runs if run.variant == name)))
+    ]
     whole = Comparison(files.root, plan, [run for run in runs if run.variant in known], notes)
     return top_of_ladder(whole) if whole.settings.get("ladder") else whole
 
@@ -195,14 +205,26 @@ def _run(path: Path, plan: Mapping[str, Any], notes: list[str]) -> Record | None
         notes.append(f"{path.name}: the run has not begun")
         return None
     if log.damaged:
-        notes.append(f"{path.name} is not what was written; the same command trains the run again")
+        notes.append(f"{path.name} {DAMAGED}")
     facts = start["variant"], number(start["lr"]), start["seed"], start.get("phase", "final"), start.get("parameters")
     steps, evals, probes = (_by_step(log.of(kind)) for kind in (logs.STEP, logs.EVAL, logs.PROBE))
     findings = [event["findings"] for event in log.of(logs.FOUND)][-1:]
     end = log.end if log.whole else {}
     finding = findings[0] if findings else None
     layers, decay = start.get("layers", {}), start.get("decay")
-    return Record(path.stem, *facts, steps, evals, probes, end, layers, finding, rung_of(start), decay)
+    return Record(
+        path.stem,
+        *facts,
+        steps,
+        evals,
+        probes,
+        end,
+        layers,
+        finding,
+        rung_of(start),
+        decay,
+        str(start.get("held_out") or ""),
+    )
 
 
 def _shorter(log: logs.Read, plan: Mapping[str, Any]) -> bool:
