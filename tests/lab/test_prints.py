@@ -1,5 +1,6 @@
 """A comparison's folder is refused where code or data have changed, and only there."""
 
+import argparse
 import importlib
 import json
 import os
@@ -250,3 +251,42 @@ def test_prints_of_other_rules_tell_nothing():
     assert not alike("given:net#2.11.1f", "given:other#2.11.1f")
     assert alike("given:net#1f", "given:net#2.11.2e")
     assert not alike("mine:net", "mine:other")
+
+
+CACHE, COUNTS, HISTORY, ARRAY, CONFIG, STATE = {}, {"calls": 0}, [], torch.zeros(2), {"w": 1}, argparse.Namespace(n=0)
+
+
+class Counting:
+    seen = []
+
+    def __call__(self, key):
+        CACHE[key, 1] = CONFIG["w"]
+        COUNTS["calls"] += 1
+        HISTORY.append(key)
+        ARRAY.add_(1)
+        STATE.n += 1
+        self.seen.append(key)
+        mine = [0]
+        mine[0] = CONFIG["w"]
+
+
+def counting(start):
+    known = {}
+
+    def count(key):
+        nonlocal start
+        start += 1
+        known[key] = start
+        return Counting()(key)
+
+    return count
+
+
+def test_what_code_itself_writes_to_is_no_part_of_it():
+    """A second comparison in a notebook would otherwise be refused for the cache that the first has filled."""
+    count = counting(0)
+    before = prints.print_of(count)
+    count(1)
+    assert before == prints.print_of(count) != ""
+    CONFIG["w"] = 2
+    assert prints.print_of(count) != before

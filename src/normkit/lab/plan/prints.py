@@ -38,11 +38,18 @@ AROUND = (
 )
 CONFIGURATION = (argparse.Namespace, types.SimpleNamespace)
 OF_THE_TEXT = ("__doc__", "__firstlineno__")  # what a class in a function notes of how it is written
+READS = ("LOAD_ATTR", "LOAD_METHOD")
+LOADS = (*READS, "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
+CHANGES = {"add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "remove"}
+CHANGES |= {"reverse", "setdefault", "sort", "update"}
 MOST = 2**20  # numbers of an array that are read, evenly spaced
 
 
 def print_of(thing: Any) -> str:
-    """Return a short print of code, or of a value, and of the code that it uses; empty where it cannot be read."""
+    """Return a short print of code, or of a value, and of the code that it uses; empty where it cannot be read.
+
+    What the code itself writes to, such as a cache or a count, is no part of it.
+    """
     reader = _Reader(getattr(thing, "__module__", None))
     try:
         words = {reader.word(thing)}
@@ -50,6 +57,7 @@ def print_of(thing: Any) -> str:
             words.add(_short(reader.inside(code)))
     except Exception:  # a user's objects may refuse to be looked at in any way
         return ""
+    words |= {word for place, word in reader.uses if place not in reader.writes}
     return f"{RULES}.{sys.version_info.minor}.{_short(sorted(words))[:8]}"
 
 
@@ -66,11 +74,15 @@ class _Reader:
     """Turns values into words; functions and classes into their names, and keeps them, to be read apart.
 
     home: a module that is read, whoever it is of; whole: whether all objects are looked into, as those that are data.
+    uses: the places of what code uses, each with a word: a global of a module, a cell, an attribute of classes by its
+    name; writes: the places that it writes to.
     """
 
     def __init__(self, home: str | None, whole: bool = False):
         self.home, self.whole = home, whole
         self.code: list[Any] = []
+        self.uses: set[tuple[Any, str]] = set()
+        self.writes: set[Any] = set()
         self.known: dict[int, tuple[str, Any]] = {}  # with the object, so that no other takes its place in memory
 
     def word(self, thing: Any) -> str:
@@ -126,36 +138,49 @@ class _Reader:
         yield self.word(kind.__bases__)
         for name, part in sorted(vars(kind).items()):
             pythons = name.startswith("__") and name.endswith("__")  # of which values tell how the text is written
-            if not pythons or isinstance(part, (types.FunctionType, *AROUND)):
+            if isinstance(part, (types.FunctionType, *AROUND)):
                 yield f"{name}: {self.word(part)}"
+            elif not pythons:
+                self.uses.add((f".{name}", f"{_name_of(kind)}.{name}: {self.word(part)}"))
 
     def _of_function(self, function: types.FunctionType) -> Iterator[str]:
-        held = [*_closed_over(function), getattr(function, "__wrapped__", None)]
-        if self.owns(function.__globals__.get("__name__")):
-            yield self.word((function.__defaults__, function.__kwdefaults__, held))
-            yield from self._of_code(function.__code__, function.__globals__)
-        else:  # a decorator of a package: what it decorates counts
-            yield self.word([part for part in held if isinstance(part, types.FunctionType | type)])
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        held = {name: content for name, cell in cells.items() for content in _content(cell)}
+        decorated = getattr(function, "__wrapped__", None)
+        if not self.owns(function.__globals__.get("__name__")):  # a decorator of a package: what it decorates counts
+            inner = (part for part in (decorated, *held.values()) if isinstance(part, types.FunctionType | type))
+            yield self.word([*inner])
+            return
+        yield self.word((function.__defaults__, function.__kwdefaults__, decorated))
+        for name, content in held.items():
+            self.uses.add((id(cells[name]), f"{_name_of(function)}.{name}: {self.word(content)}"))
+        yield from self._of_code(function.__code__, function.__globals__, cells)
 
-    def _of_code(self, code: types.CodeType, names: dict[str, Any]) -> Iterator[str]:
+    def _of_code(self, code: types.CodeType, names: dict[str, Any], cells: dict[str, Any]) -> Iterator[str]:
         steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
-        assigned = {step.argval for step in steps if step.opname == "STORE_GLOBAL"}
         used: Any = None
-        for step, following in zip(steps, [*steps[1:], steps[-1]], strict=True):
+        for at, (step, following) in enumerate(zip(steps, [*steps[1:], steps[-1]], strict=True)):
             if any(one.opname == "STORE_NAME" and one.argval in OF_THE_TEXT for one in (step, following)):
                 continue
             yield step.opname
             if isinstance(step.argval, types.CodeType):
-                yield from self._of_code(step.argval, names)
+                yield from self._of_code(step.argval, names, cells)
             else:
                 yield self.word(step.argval)
-            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval not in assigned:
-                used = names.get(step.argval)
-            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and self._is_own_module(used):
-                used = vars(used).get(step.argval)
+            place: Any = (names.get("__name__"), step.argval)
+            if step.opname in READS and self._is_own_module(used):
+                place, used = (used.__name__, step.argval), vars(used).get(step.argval)
+            elif step.opname in READS:
+                place, used = f".{step.argval}", None
+            elif "DEREF" in step.opname:
+                place, used = id(cells.get(step.argval)), None
             else:
-                used = None
-            yield "" if isinstance(used, types.ModuleType) else self.word(used)
+                used = names.get(step.argval) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") else None
+            if used is not None and not isinstance(used, types.ModuleType):
+                self.uses.add((place, f"{place}: {self.word(used)}"))
+            stored = step.opname in ("STORE_GLOBAL", "STORE_DEREF")
+            if stored or (step.opname in LOADS and _is_written(steps[at + 1 :])):
+                self.writes.add(place)
 
     def _is_own_module(self, thing: Any) -> bool:
         return isinstance(thing, types.ModuleType) and self.owns(thing.__name__)
@@ -165,10 +190,30 @@ def _name_of(code: Any) -> str:
     return f"{code.__module__}.{code.__qualname__}"
 
 
-def _closed_over(function: types.FunctionType) -> Iterator[Any]:
-    for cell in function.__closure__ or ():
-        with contextlib.suppress(ValueError):  # it is empty
-            yield cell.cell_contents
+def _content(cell: types.CellType) -> list[Any]:
+    try:
+        return [cell.cell_contents]
+    except ValueError:  # it is empty
+        return []
+
+
+def _is_written(steps: list[dis.Instruction]) -> bool:
+    """Whether what was loaded before these steps is written to: ``x[...] =``, ``x.y =``, ``x.append``, ``x.mul_``."""
+    above, before = 0, ""  # values that lie on it
+    for step in steps:
+        turned = before.startswith(("SWAP", "ROT"))  # as += does
+        if step.opname in READS and above == 0 and (step.argval in CHANGES or step.argval.endswith("_")):
+            return True
+        if step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR") and above == 1 + turned:
+            return True
+        if step.opname in ("STORE_ATTR", "DELETE_ATTR") and above == turned:
+            return True
+        if "JUMP" in step.opname or "ITER" in step.opname:
+            return False
+        above, before = above + dis.stack_effect(step.opcode, step.arg, jump=False), step.opname
+        if above < ("CALL" in before):  # what follows is of something else
+            return False
+    return False
 
 
 def _fields(thing: Any) -> list[tuple[str, Any]]:
