@@ -14,7 +14,7 @@ import pytest
 import torch
 from helpers import TINY, all_numbers
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import normkit as nk
 from normkit import cli
@@ -216,6 +216,18 @@ def test_held_out_data_may_be_handed_in(tmp_path):
     accuracy = {"metric": "accuracy"}
     result = here(tmp_path, model=Net, data=DataLoader(numbered(), 8), val=DataLoader(val, 10), **accuracy)
     assert {row.measure.name for row in result.rows} == {"accuracy"}
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return ((torch.rand(4), n % 2) for n in range(40))
+
+
+def test_two_streams_of_one_name_are_told_apart_and_gone_on_with(tmp_path):
+    """They have no print, since they are others each time."""
+    for _ in range(2):
+        result = here(tmp_path, model=Net, data=DataLoader(Stream(), 8), val=DataLoader(Stream(), 8))
+    assert [row.seeds for row in result.rows] == [2, 2]
 
 
 def test_a_measure_of_a_function(tmp_path):
