@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import itertools
 import json
 import os
 import subprocess
@@ -271,11 +272,11 @@ class Counting:
 
 
 def counting(start):
-    known = {}
+    known, calls = {}, itertools.count()
 
     def count(key):
         nonlocal start
-        start += 1
+        start += next(calls)
         known[key] = start
         return Counting()(key)
 

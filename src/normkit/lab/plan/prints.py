@@ -111,6 +111,8 @@ class _Reader:
             return sorted(self.word(part) for part in thing)
         if isinstance(thing, dict | collections.UserDict | types.MappingProxyType):
             return self._pairs(thing.items())
+        if hasattr(type(thing), "__next__"):  # where it is changes as it is used
+            return []
         if isinstance(thing, enum.Enum) or not hasattr(thing, "__dict__"):
             text = "" if dataclasses.is_dataclass(thing) else repr(thing)
             return [*self._pairs(_fields(thing)), text if " at 0x" not in text else ""]
