@@ -12,7 +12,7 @@ import normkit as nk
 from normkit import catalog
 from normkit.lab import clock, logs
 from normkit.lab.files import Folder
-from normkit.lab.plan import exchanges, handed
+from normkit.lab.plan import exchanges, handed, prints
 from normkit.lab.plan.variants import Variant
 from normkit.lab.report import times
 from normkit.lab.training import engines
@@ -174,5 +174,5 @@ def test_a_worker_unpacks_what_imports_a_torchvision_of_another_torch(monkeypatc
 def test_the_code_of_a_users_own_method_is_on_record_under_any_of_its_names_and_with_options(monkeypatch):
     monkeypatch.setattr(catalog, "others", lambda: [SimpleNamespace(name="own", aliases=("mine",), entry=Own)])
     for word in ("own", "own:eps=1", "mine:eps=1"):
-        assert handed.code_of(["rmsnorm:eps=1", word]) == {"own": handed.print_of(Own)}
+        assert handed.code_of(["rmsnorm:eps=1", word]) == {"own": prints.print_of(Own)}
     assert handed.code_of(["rmsnorm:eps=1", "else:own"]) == {}
