@@ -327,3 +327,19 @@ def test_what_has_changed_where_no_print_looks_is_seen_by_what_runs_are_made_of(
     with pytest.raises(ValueError, match=words):
         compare(labels, width, **more)
     assert plan_of(tmp_path) == before
+
+
+def test_a_folder_whose_prints_are_of_before_goes_on_and_has_those_of_now(trained, tmp_path, monkeypatch):
+    monkeypatch.setenv("WIDTH", "8")
+    asked = {"model": Drawn, "norms": ["layernorm"], "steps": 2, "seeds": 2, "lr": 0.01, "batch": 10, "out": tmp_path}
+    nk.compare(**asked, data=TensorDataset(X, LABELS))
+    plan = plan_of(tmp_path)
+    before = {**plan["settings"], "data": "given:TensorDataset#1f3a", "prints": ["test_growth:Drawn#3f5e"]}
+    del plan["seal"]
+    (tmp_path / "plan.json").write_text(json.dumps({**plan, "settings": before}))
+    trained.clear()
+    nk.compare(**asked, data=TensorDataset(X, LABELS))
+    assert trained == []
+    assert plan_of(tmp_path)["settings"] == plan["settings"]
+    with pytest.raises(ValueError, match="what is held out is not what it was"):
+        nk.compare(**asked, data=TensorDataset(X, ELSEWHERE))

@@ -22,7 +22,7 @@ from normkit.lab.files import Folder, Unwritable, replace_file, seal, set_aside
 from normkit.lab.plan import findings, growth, ladder, later, measures, tasks
 from normkit.lab.plan.optimizers import optimizer_for, usual_rate
 from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, environment, plan_in, rung_of, same
-from normkit.lab.plan.settings import Settings, another_folder, full, spell
+from normkit.lab.plan.settings import HANDED, Settings, another_folder, full, spell
 from normkit.lab.plan.variants import Variant
 from normkit.lab.training import own
 from normkit.lab.training.engines import Engine
@@ -298,10 +298,14 @@ def open_folder(plan: Plan, root: str | Path, command: list[str], fresh: bool = 
         write_plan(folder, {**plan.described(), "command": command, "environment": environment()})
         return folder
     require_comparable(existing, plan, folder)
+    here = plan.described()["settings"]
+    prints = {name: here[name] for name in ("prints", *HANDED)}  # a folder of before has none, or such of other rules
     if growth.additions(existing, plan.described()):
         before = {"seeds": existing["settings"]["seeds"], "rungs": ladder.rungs(existing["settings"])}
         added = [*existing.get("added", []), {"command": command, **before}]
         write_plan(folder, {**existing, **plan.described(), "added": added})
+    elif not prints.items() <= existing["settings"].items():
+        write_plan(folder, {**existing, "settings": {**existing["settings"], **prints}})
     set_shorter_aside(plan, folder)
     return folder
 
