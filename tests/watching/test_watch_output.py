@@ -151,6 +151,32 @@ ILL = {
 }
 
 
+class Adapter(nn.Module):
+    """A frozen layer with two low-rank matrices beside it, of which the second one begins at zero."""
+
+    def __init__(self, layer, rank=4):
+        super().__init__()
+        self.layer = layer.requires_grad_(False)
+        self.down = nn.Linear(layer.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, layer.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x):
+        return self.layer(x) + self.up(self.down(x))
+
+
+def test_adapters_that_start_at_zero_do_not_count_as_weights_that_moved():
+    """Their first step is as long as they are, however low the rate; and the frozen head's classes are the model's."""
+    model = nn.Sequential(*mlp(outputs=5).requires_grad_(False))
+    model[2], model[4] = Adapter(model[2]), Adapter(model[4])
+    model[6].weight.data *= 0.1
+    seen, _ = run(model, lambda p: torch.optim.AdamW(p, lr=1e-5), steps=120)
+    diagnosis = seen.diagnosis()
+    assert not diagnosis.of("labels-apart")
+    [finding] = diagnosis.of("loss-stands")
+    assert "equal probabilities of its 5 outputs give 1.61" in finding.evidence
+
+
 @pytest.mark.parametrize("rule", ILL)
 def test_the_illness_is_named_first(rule):
     log_of_zero.calls = 0

@@ -12,6 +12,7 @@ from normkit.watching.history import LOSS, History, late_median
 
 NEAR = 0.04  # of the logarithm of the number of classes, above which the loss stays
 MOVED = 0.2  # of the weights' length, if all steps so far went the same way
+BEGAN = 0.1  # of the length that a matrix has come to: one that began below it has no length to compare with
 RIGHT = 2.5  # times the share that guessing has right
 FEWEST, STEPS = 8, 80  # samples and steps
 NEEDS = Needs(
@@ -31,10 +32,7 @@ def find(history: History) -> Iterator[Finding]:
         return
     classes = float(np.nanmax(history.series(LOSS, "classes")))
     chance, late = float(np.log(classes)), late_median(loss)
-    shapes = history.facts["shapes"]
-    matrices = [s for n, s in history.of("update").items() if len(shapes.get(n, [])) > 1]
-    moves = [np.nanmedian(s) for s in matrices if not np.isnan(s).all()]
-    moved = float(np.median(moves)) * history.steps[-1] if moves else 0.0
+    moved = _moved(history)
     if late < (1 - NEAR) * chance or late_median(right) > RIGHT / classes or moved < MOVED or late > 2 * chance:
         return
     yield Finding(
@@ -52,3 +50,15 @@ def find(history: History) -> Iterator[Finding]:
             Remedy("one batch", "train on a single batch: a model that is right learns it by heart", runs=False),
         ),
     )
+
+
+def _moved(history: History) -> float:
+    """Return how far half of the matrices have moved, of their lengths; frozen ones have not."""
+    moves = [0.0 for _ in history.facts.get("frozen", ())]
+    for name, series in history.of("update").items():
+        weight = history.series(name, "weight")
+        sizes = weight[np.isfinite(weight)]
+        grew = len(sizes) > 0 and sizes[0] < BEGAN * sizes[-1]
+        if len(history.facts["shapes"].get(name, [])) > 1 and not grew and not np.isnan(series).all():
+            moves.append(float(np.nanmedian(series)))
+    return float(np.median(moves)) * history.steps[-1] if moves else 0.0

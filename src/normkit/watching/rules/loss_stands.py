@@ -49,9 +49,16 @@ def find(history: History) -> Iterator[Finding]:
 
 
 def guessing(history: History) -> float | None:
-    """Return the cross entropy of equal probabilities over the outputs of the last matrix, if they are several."""
+    """Return the cross entropy of equal probabilities over the classes, or else over the last matrix's outputs.
+
+    Of a model that is frozen in parts the last matrix that is trained need not be the last.
+    """
+    classes = history.series(LOSS, "classes")
+    if (classes > 1).any():
+        return math.log(np.nanmax(classes))
     matrices = [shape for shape in history.facts["shapes"].values() if len(shape) > 1]
-    return math.log(matrices[-1][0]) if matrices and matrices[-1][0] > 1 else None
+    known = matrices and matrices[-1][0] > 1 and not history.facts.get("frozen")
+    return math.log(matrices[-1][0]) if known else None
 
 
 def little(history: History) -> float:
