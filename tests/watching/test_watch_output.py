@@ -177,6 +177,53 @@ def test_adapters_that_start_at_zero_do_not_count_as_weights_that_moved():
     assert "equal probabilities of its 5 outputs give 1.61" in finding.evidence
 
 
+def masked(mask, steps=40, hand_over=True, rate=1e-3):
+    """Train a decoder on texts of which a mask, by step, leaves out some targets."""
+    model = decoder(depth=1, dim=16, norm="layernorm")
+    model.embedding.weight.data *= 0.1
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    with nk.watch(model, optimizer, every=5) as seen:
+        for step in range(1, steps + 1):
+            x, y = language(step)
+            y = torch.where(mask(step, y), y, -100)
+            loss = F.cross_entropy(model(x).flatten(0, -2), y.flatten())
+            if hand_over:
+                seen.loss(loss)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return seen
+
+
+def nothing_at(*steps):
+    return lambda step, y: torch.full(y.shape, step not in steps)
+
+
+@pytest.mark.parametrize("hand_over", [True, False])
+def test_a_mask_that_leaves_no_target_is_named_before_the_zeros_that_follow(hand_over):
+    """The loss is NaN, and torch makes zeros of its gradient."""
+    found = masked(nothing_at(*range(41)), hand_over=hand_over).diagnosis()
+    assert [f.rule for f in found] == ["no-targets", *["loss-not-finite"] * hand_over, "no-gradient"]
+    assert {f.cause for f in found[1:]} == {"no-targets"}
+    assert "a step has 128 outputs, and at all 9 samples none gets a gradient other than zero" in found[0].evidence
+
+
+def test_a_batch_without_targets_makes_a_loss_of_nan_and_no_divergence():
+    found = masked(nothing_at(23, 24)).diagnosis()
+    assert [f.rule for f in found] == ["loss-not-finite", "loss-diverges"]
+    assert found[0].since == 25
+    assert found[1].cause == "loss-not-finite"
+    assert "by step 25 the data and what the model gives are finite, and the loss is not" in found[0].evidence
+
+
+def test_a_loss_of_the_last_word_alone_is_no_finding():
+    last = lambda step, y: torch.arange(y.shape[1]).expand_as(y) == y.shape[1] - 1  # noqa: E731
+    seen = masked(last, steps=80, rate=1e-2)
+    assert series(seen, "counted").tolist() == [8] * len(seen.history().steps)
+    assert series(seen, "outputs").tolist() == [128] * len(seen.history().steps)
+    assert not seen.diagnosis()
+
+
 @pytest.mark.parametrize("rule", ILL)
 def test_the_illness_is_named_first(rule):
     log_of_zero.calls = 0

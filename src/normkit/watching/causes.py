@@ -27,6 +27,7 @@ FOLLOWS: Mapping[str, tuple[str, ...]] = {
     "evaluation-mode": ("gradient-spikes", "residual-growth", "dead-units", *STOPPED),
     "data-scale": ("initial-scale", *STEP, *BLOWN, *STOPPED, *LOSS),
     "data-not-finite": (*BLOWN, *STOPPED, *LOSS),
+    "no-targets": ("loss-not-finite", *STOPPED, *LOSS),
     "loss-not-finite": ("not-a-number", "dead-units", *STOPPED, *LOSS),
     "eps-underflow": (*STEP, *BLOWN, *STOPPED, *LOSS),
     "scaled-loss": (*STEP, *BLOWN, "always-clipped", *STOPPED, *LOSS),

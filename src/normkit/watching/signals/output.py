@@ -18,8 +18,9 @@ from normkit.watching.store import MEAN, MISSING
 
 CLASSES = ("cross_entropy", "accuracy", "classes", "loss_scale", "softmax_twice", "rescaled")
 SQUARES = ("square_error", "target_mean", "target_deviation")  # if the loss is a mean of squares
+COUNTS = ("outputs", "counted", "targets")  # rows, those with a gradient, and those that loss and accuracy are read of
 SCALE, RESCALED = CLASSES.index("loss_scale"), CLASSES.index("rescaled")
-NUMBERS = dict.fromkeys((*CLASSES, *SQUARES), MEAN)
+NUMBERS = dict.fromkeys((*CLASSES, *SQUARES, *COUNTS), MEAN)
 FITS = 0.2  # of the gradient's length that may be left over: smoothed labels leave a tenth
 BALANCED = 0.05  # of the length of a gradient, the sum over classes: that of a softmax has none, of sigmoids it has
 ALONG = 0.999  # the cosine from which on a parameter's gradient is that of the bias which the output begins with
@@ -72,6 +73,7 @@ class Outputs:
         self.target: Target | None = None  # of the last
         self.read: list[Tensor] = []
         self.squares: list[Tensor] = []
+        self.counts: list[Tensor] = []
         self.sums: list[Tensor] = []  # over all rows of a gradient: what it is of a bias
         self.numbers: Tensor | None = None  # of the gradients up to an optimizer's step, and how many those were
         self.passes = 0
@@ -87,6 +89,7 @@ class Outputs:
                 self.target = _of(kept, slope, gradient.numel() / gradient.shape[-1], exact)
                 self.read.append(self.target.read)
                 self.squares.append(_squares(kept.float(), slope * (gradient.numel() / 2)))
+                self.counts.append(_counts(gradient.detach(), self.target))
                 self.sums.append(gradient.detach().float().flatten(0, -2).sum(0))
 
         return scores.register_hook(take)
@@ -108,7 +111,9 @@ class Outputs:
         unknown = torch.full_like(mean[4], MISSING)
         numbers = torch.cat([mean[:3], vector(read[:, 3].sum(), mean[4], unknown)])
         known = torch.where((read == MISSING).any(), MISSING, numbers)
-        return torch.cat([known, torch.stack(self.squares).mean(0)])
+        counts = torch.stack(self.counts)
+        targets = torch.where((counts[:, 2] == MISSING).any(), MISSING, counts[:, 2].sum())
+        return torch.cat([known, torch.stack(self.squares).mean(0), counts[:, :2].sum(0), targets[None]])
 
     def _rescale(self, numbers: Tensor, parameters: Mapping[str, nn.Parameter]) -> None:
         """Write by what the gradient was multiplied before the optimizer got it, by the output's bias."""
@@ -162,6 +167,13 @@ def _squares(z: Tensor, off: Tensor) -> Tensor:
     """Return the mean square of differences, and mean and deviation of what outputs then differ from."""
     target = z - off
     return vector(off.square().mean(), target.mean(), target.std(correction=0))
+
+
+def _counts(gradient: Tensor, target: Target) -> Tensor:
+    """Return :data:`COUNTS`; those of targets are missing where the loss is no cross entropy."""
+    rows = (gradient != 0).any(-1)
+    targets = torch.where((target.read == MISSING).any(), MISSING, target.live.sum())
+    return vector(torch.tensor(rows.numel(), device=rows.device), rows.sum(), targets)
 
 
 def _fit(slope: Tensor, form: Tensor) -> tuple[Tensor, Tensor]:
