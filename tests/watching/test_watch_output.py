@@ -13,8 +13,10 @@ from trainings import decoder, language, mlp, points, run_lines
 
 import normkit as nk
 from normkit.watching import load, onset
-from normkit.watching.diagnosis import diagnose
+from normkit.watching.diagnosis import all_rules, diagnose
+from normkit.watching.history import History
 from normkit.watching.signals import output
+from normkit.watching.store import MEAN, Store
 
 
 def run(model, make=None, *, steps=80, feed=None, loss=F.cross_entropy, after=None, **options):
@@ -214,6 +216,31 @@ def test_a_batch_without_targets_makes_a_loss_of_nan_and_no_divergence():
     assert found[0].since == 25
     assert found[1].cause == "loss-not-finite"
     assert "by step 25 the data and what the model gives are finite, and the loss is not" in found[0].evidence
+
+
+def at_guessing(outputs, counted):
+    """What is found where the weights move and the loss stays at the logarithm of 16 classes for a hundred steps."""
+    numbers = {"cross_entropy": 2.8, "accuracy": 0.0, "classes": 16.0}
+    numbers |= {"outputs": outputs, "counted": counted, "targets": counted}
+    columns = [*(("loss", what) for what in numbers), ("w", "update")]
+    store = Store()
+    for step in range(5, 105, 5):
+        store.add(step, columns, [MEAN] * len(columns), torch.tensor([*numbers.values(), 0.01]))
+    facts = {"every": 5, "shapes": {"w": [16, 8]}, "groups": [{}], "group_of": {"w": 0}}
+    return diagnose(History(store, facts), {"labels-apart": all_rules()["labels-apart"]})
+
+
+def test_of_few_targets_nobody_knows_whether_labels_follow():
+    """Of 20, none is right in a third of all cases where 5 % are learned."""
+    assert [f.title for f in at_guessing(16.0, 16.0)] == ["labels do not follow from the inputs"]
+    assert [f.title for f in at_guessing(128.0, 1.0)] == ["the loss counts few of the outputs"]
+    assert (
+        "0.781% of the outputs get a gradient; after 100 steps the loss is 2.8, and"
+        in at_guessing(128.0, 1.0)[0].evidence
+    )
+    open_question = "whether labels follow from the inputs: 20 targets in the samples, where 200 are needed"
+    assert [at_guessing(outputs, 1.0).unknown for outputs in (1.0, 128.0)] == [(open_question,)] * 2
+    assert not at_guessing(1.0, 1.0)
 
 
 def test_a_loss_of_the_last_word_alone_is_no_finding():

@@ -36,11 +36,16 @@ def always(history: History) -> bool:
     return True
 
 
+def enough(history: History) -> str:
+    """Want nothing more."""
+    return ""
+
+
 class Needs(NamedTuple):
     """What a rule must have seen to judge; it stands beside the rule as ``NEEDS``.
 
     what: the question, behind "whether". reads: numbers that must have been read. samples: of the first of them.
-    steps: of the training. asked: whether the question arises at all.
+    steps: of the training. asked: whether the question arises at all. short: says what else there is too little of.
     """
 
     what: str
@@ -48,6 +53,7 @@ class Needs(NamedTuple):
     samples: int = 1
     steps: int = 0
     asked: Callable[[History], bool] = always
+    short: Callable[[History], str] = enough
 
     def missing(self, history: History) -> str:
         """Say why there is no answer; nothing where there is one."""
@@ -59,7 +65,7 @@ class Needs(NamedTuple):
             return f"{number_of(count, 'sample')}, where {self.samples} are needed"
         if history.steps[-1] < self.steps:
             return f"{number_of(history.steps[-1], 'step')}, where {self.steps} are needed"
-        return ""
+        return self.short(history)
 
 
 UNREAD = {
