@@ -179,6 +179,30 @@ def test_adapters_that_start_at_zero_do_not_count_as_weights_that_moved():
     assert "equal probabilities of its 5 outputs give 1.61" in finding.evidence
 
 
+def sure(factor, gain=1.0):
+    """Train a model whose last matrix is drawn larger, and whose norms have a gain."""
+    model = mlp(norm="layernorm", outputs=10)
+    model[-1].weight.data *= factor
+    for norm in (model[1], model[4], model[7]):
+        nn.init.constant_(norm.weight, gain)
+    return run(model, steps=20)
+
+
+def test_a_last_matrix_that_is_drawn_too_large_is_named():
+    seen, losses = sure(100.0)
+    finding = seen.diagnosis()[0]
+    assert finding.title == "the last matrix is drawn too large"
+    assert finding.where == ("9.weight",)
+    assert f"so the first loss is {losses[0]:.3g}, and equal probabilities of 10 classes give 2.3" in finding.evidence
+    run_lines(finding, seen)
+
+
+@pytest.mark.parametrize("factor, gain", [(3.0, 1.0), (100.0, 1.1)])
+def test_a_first_loss_near_guessing_or_of_a_trained_model_is_no_start_too_large(factor, gain):
+    """Whoever tunes a sure model on other labels begins at such a loss; its norms show that it was trained."""
+    assert not sure(factor, gain)[0].diagnosis().of("initial-scale")
+
+
 def masked(mask, steps=40, hand_over=True, rate=1e-3):
     """Train a decoder on texts of which a mask, by step, leaves out some targets."""
     model = decoder(depth=1, dim=16, norm="layernorm")

@@ -8,13 +8,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from normkit.watching.finding import Finding, Remedy, number
-from normkit.watching.history import History
+from normkit.watching.history import LOSS, History
 from normkit.watching.rules import saturated_function
 from normkit.watching.trials import Trial
 
 LARGE, SMALL = 4.0, 0.05
 """Of the root mean square of a matrix's entries times the root of its inputs: the factor by which it makes independent
 inputs larger. torch draws 0.58, Kaiming 1.4, Xavier 1; what is drawn by 0.02 has 0.1 to 1.3 at usual widths."""
+SURE = 3.0  # times the logarithm of the number of classes: scores of size four and more begin above it
+DRAWN = 1e-3  # by which a gain of one may differ: a step of a usual rate moves it by more
+HEAD = "the last matrix is drawn too large"
 
 
 def _by_depth(history: History) -> float:
@@ -26,7 +29,7 @@ def _by_depth(history: History) -> float:
 
 TRIAL = Trial(
     what=lambda history, finding: "the size of what the last block gives, over that of the first,",
-    read=lambda history, finding: _by_depth(history),
+    read=lambda history, finding: math.nan if finding.title == HEAD else _by_depth(history),
     ill=lambda ratio: abs(math.log(max(ratio, 1e-30))),
 )
 
@@ -40,6 +43,7 @@ def find(history: History) -> Iterator[Finding]:
         return
     middle = float(np.median(list(gains.values())))
     if SMALL <= middle <= LARGE:
+        yield from _head(history, gains)
         return
     large = middle > LARGE
     if large and any(finding.since == history.steps[0] for finding in saturated_function.find(history)):
@@ -63,6 +67,42 @@ def find(history: History) -> Iterator[Finding]:
             ),
         ),
     )
+
+
+def _head(history: History, gains: dict[str, float]) -> Iterator[Finding]:
+    """Compare the last matrix with the others where the first loss is far above that of equal probabilities."""
+    classes, loss = (float(history.series(LOSS, what)[0]) for what in ("classes", "cross_entropy"))
+    names = [name for name in gains if history.facts["shapes"][name][0] == classes]
+    if not names or not classes > 1 or not loss > SURE * math.log(classes) or not _is_fresh(history):
+        return
+    head, gain = names[-1], gains[names[-1]]
+    usual = float(np.median([other for name, other in gains.items() if name != head]))
+    if gain <= LARGE * max(usual, 1.0):
+        return
+    yield Finding(
+        HEAD,
+        4.9,
+        (head,),
+        f"at the first step {head} multiplies the size of what it is fed by {number(gain)}, where {number(usual)} is "
+        f"the median of the other {len(gains) - 1}; so the first loss is {number(loss)}, and equal probabilities of "
+        f"{classes:.0f} classes give {number(math.log(classes))}.",
+        since=history.steps[0],
+        leads="outputs that are sure and wrong, and steps that only shrink them",
+        otherwise=f"a factor of at most {LARGE:g}, or a first loss below {number(SURE * math.log(classes))}",
+        margin=min(gain / (LARGE * max(usual, 1.0)), loss / (SURE * math.log(classes))),
+        remedies=(Remedy("another start", f'model.get_parameter("{head}").data *= {number(usual / gain)}'),),
+    )
+
+
+def _is_fresh(history: History) -> bool:
+    """Whether no gain of a norm has been trained: a trained head may well be sure of other labels."""
+    for name, series in history.of("weight").items():
+        layer, _, last = name.rpartition(".")
+        if history.facts["kinds"].get(layer) == "norm" and last in ("weight", "gain", "scale"):
+            size = float(series[0]) / math.sqrt(math.prod(history.facts["shapes"][name]))
+            if size != 0 and not abs(size - 1) < DRAWN:
+                return False
+    return True
 
 
 def _gain(history: History, name: str) -> float:
