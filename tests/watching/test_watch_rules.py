@@ -20,6 +20,7 @@ from normkit.watching.rules import (
     half_headroom,
     idle_blocks,
     loss_spikes,
+    lost_gains,
     outlying_batch,
     residual_growth,
     small_batch,
@@ -539,6 +540,27 @@ def test_lost_gains():
     for well, helped in (run(0.0), run(25.0, "layernorm:offset=1.0")):
         assert absent(helped, "lost-gains")
         assert late(well) < late(ill)
+
+
+@pytest.mark.parametrize(
+    "decay, mixed, optimizer, line",
+    [
+        (0.1, True, "Lion", "make Lion with gains in a group of their own, of weight_decay=0"),
+        (0.1, True, "SGD", "optimizer = torch.optim.SGD(nk.param_groups(model, weight_decay=0.1), lr=0.01)"),
+        (0.1, False, "Lion", 'group["weight_decay"] *= any('),
+        (0.0, False, "Scion", None),
+    ],
+)
+def test_gains_that_are_lost_keep_their_optimizer_and_what_has_no_decay_gets_no_line(decay, mixed, optimizer, line):
+    store = Store()
+    for step in range(1, 9):
+        store.add(step, [("norm.weight", "weight")], [MEAN], torch.tensor([4 * 0.7**step]))
+    groups = [{"optimizer": optimizer, "lr": 0.01, "weight_decay": decay}] * 2
+    facts = {"kinds": {"norm": "norm"}, "shapes": {"norm.weight": [16], "layer.weight": [16, 16]}, "groups": groups}
+    history = History(store, {**facts, "group_of": {"norm.weight": 0, "layer.weight": 0 if mixed else 1}})
+    [finding] = lost_gains.find(history)
+    assert (line in finding.remedies[0].line) if line else not finding.remedies
+    assert all(remedy.runs is (not remedy.line.startswith("make")) for remedy in finding.remedies[:1])
 
 
 def test_eps_dominates():

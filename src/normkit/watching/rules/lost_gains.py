@@ -40,20 +40,25 @@ def find(history: History) -> Iterator[Finding]:
             leads="layers that are fed nothing",
             otherwise="gains of a half to twice of what they were",
             margin=LEFT * first / max(now, 1e-30),
-            remedies=(
-                Remedy("no decay of gains", _line(history, order[0])),
-                Remedy(
-                    "a gain that decays to one", "nk.create(name, width, offset=1.0), whose gain is 1 + weight", False
-                ),
-            ),
+            remedies=_remedies(history, order[0]),
         )
 
 
-def _line(history: History, name: str) -> str:
-    """Make the optimizer anew, with groups by role: gains do not decay."""
-    group = history.facts["groups"][history.facts["group_of"].get(name, 0)]
-    kind = group["optimizer"] if group["optimizer"] in ("Adam", "AdamW", "SGD") else "AdamW"
-    return (
-        f"optimizer = torch.optim.{kind}(nk.param_groups(model, weight_decay={number(group['weight_decay'])}), "
-        f"lr={number(group['lr'])})"
-    )
+def _remedies(history: History, name: str) -> tuple[Remedy, ...]:
+    """Propose no decay of gains, by the optimizer that there is; nothing where their decay is 0 already."""
+    groups, group_of, shapes = (history.facts[what] for what in ("groups", "group_of", "shapes"))
+    group = groups[group_of[name]] if name in group_of else {}
+    if not group.get("weight_decay"):
+        return ()
+    alone = all(len(shapes[other]) < 2 for other, at in group_of.items() if at == group_of[name])
+    kind, what = group["optimizer"], "no decay of gains"
+    if alone:
+        line = 'for group in optimizer.param_groups: group["weight_decay"] *= any(p.dim() > 1 for p in group["params"])'
+        undecayed = Remedy(what, line)
+    elif kind in ("Adam", "AdamW", "SGD"):
+        parts = f"nk.param_groups(model, weight_decay={number(group['weight_decay'])})"
+        undecayed = Remedy(what, f"optimizer = torch.optim.{kind}({parts}, lr={number(group['lr'])})")
+    else:
+        undecayed = Remedy(what, f"make {kind} with gains in a group of their own, of weight_decay=0", runs=False)
+    to_one = Remedy("a gain that decays to one", "nk.create(name, width, offset=1.0), whose gain is 1 + weight", False)
+    return undecayed, to_one
