@@ -179,6 +179,17 @@ def test_adapters_that_start_at_zero_do_not_count_as_weights_that_moved():
     assert "equal probabilities of its 5 outputs give 1.61" in finding.evidence
 
 
+def test_layers_that_all_have_adapters_are_frozen_on_purpose():
+    model = nn.Sequential(nn.Embedding(16, 32), *mlp(8, 32, 32, 16)).requires_grad_(False)
+    for at in range(1, 17, 2):
+        model[at].weight.data.normal_(std=0.2)
+        model[at] = Adapter(model[at])
+    model[17].weight.data.normal_(std=0.2)
+    seen, _ = run(model, feed=lambda step, x: (x[:, 0] > 0).long(), steps=10)
+    assert len(seen.facts["frozen"]) < len(seen.facts["shapes"])
+    assert not seen.diagnosis().of("frozen-layers")
+
+
 def sure(factor, gain=1.0):
     """Train a model whose last matrix is drawn larger, and whose norms have a gain."""
     model = mlp(norm="layernorm", outputs=10)

@@ -24,6 +24,7 @@ DATA, NOISE, BAD = "data", "noise", "first not finite"
 """Of the data that the model is fed; of the gradients of single examples; and the first step at which data, output or
 gradient were not finite, 0 if none."""
 
+BEGAN = 0.1  # of the length that a parameter has come to
 WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -91,6 +92,12 @@ class History:
     def rates(self, name: str) -> Array:
         """Return the learning rate of a parameter at every sample."""
         return self.series(f"group {self.facts['group_of'].get(name, 0)}", "lr")
+
+    def began_near_zero(self, name: str) -> bool:
+        """Whether a parameter began at a tenth of its length or less, as the second matrix of an adapter does."""
+        series = self.series(name, "weight")
+        sizes = series[np.isfinite(series)]
+        return len(sizes) > 0 and bool(sizes[0] <= BEGAN * sizes[-1])
 
 
 def late_median(series: Array) -> float:

@@ -10,13 +10,15 @@ from normkit.watching.history import History
 
 SHARE = 0.5
 """Of the matrices: whoever tunes a part of a trained model freezes most of it. A layer whose entries are spread evenly
-in a range is as torch drew it, and is named whatever its share."""
+in a range is as torch drew it, and is named whatever its share. Of the two matrices of an adapter one counts, which
+does not begin at zero: where all layers have adapters, most matrices are frozen."""
 
 
 def find(history: History) -> Iterator[Finding]:
     """Look at the matrices of layers."""
     frozen = history.facts.get("frozen", [])
-    trained = [name for name, shape in history.facts["shapes"].items() if len(shape) > 1]
+    shapes = history.facts["shapes"]
+    trained = [name for name, shape in shapes.items() if len(shape) > 1 and not history.began_near_zero(name)]
     at_random = [name for name, even in frozen if even]
     few = len(frozen) < SHARE * (len(frozen) + len(trained))
     names = [name for name, _ in frozen] if few else at_random

@@ -14,7 +14,6 @@ from normkit.watching.rules.no_targets import COUNT
 
 NEAR = 0.04  # of the logarithm of the number of classes, above which the loss stays
 MOVED = 0.2  # of the weights' length, if all steps so far went the same way
-BEGAN = 0.1  # of the length that a matrix has come to: one that began below it has no length to compare with
 RIGHT = 2.5  # times the share that guessing has right
 FEWEST, STEPS = 8, 80  # samples and steps
 TARGETS = 200  # in all samples: of 20, none is right in a third of all cases where 5 % are learned
@@ -83,12 +82,13 @@ def find(history: History) -> Iterator[Finding]:
 
 
 def _moved(history: History) -> float:
-    """Return how far half of the matrices have moved, of their lengths; frozen ones have not."""
+    """Return how far half of the matrices have moved, of their lengths; frozen ones have not.
+
+    Of a matrix that began near zero each early step is as long as itself, whatever the rate.
+    """
     moves = [0.0 for _ in history.facts.get("frozen", ())]
     for name, series in history.of("update").items():
-        weight = history.series(name, "weight")
-        sizes = weight[np.isfinite(weight)]
-        grew = len(sizes) > 0 and sizes[0] < BEGAN * sizes[-1]
-        if len(history.facts["shapes"].get(name, [])) > 1 and not grew and not np.isnan(series).all():
+        is_matrix = len(history.facts["shapes"].get(name, [])) > 1
+        if is_matrix and not history.began_near_zero(name) and not np.isnan(series).all():
             moves.append(float(np.nanmedian(series)))
     return float(np.median(moves)) * history.steps[-1] if moves else 0.0
