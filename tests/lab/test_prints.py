@@ -18,7 +18,7 @@ from normkit.lab.plan import prints, samples
 from normkit.lab.plan.handed import alike, differ
 
 SOURCE = """
-import argparse, dataclasses, functools, types
+import argparse, dataclasses, functools, pathlib, types
 import numpy as np
 import torch
 from torch import nn
@@ -38,6 +38,7 @@ class Config:
 
 made = Config()
 tags = {"a", "b", "c"}
+ROOT = pathlib.Path(__file__).parent / "data"
 
 class Base(nn.Module):
     def scale(self):
@@ -81,7 +82,7 @@ def cached():
     return 1.5
 
 def of_dict():
-    return config["w"]
+    return config["w"], ROOT, __file__
 
 def of_space():
     return space.w
@@ -183,6 +184,7 @@ def test_comments_docstrings_order_and_counters_change_nothing(before, tmp_path)
         ("return f(*args)", "return -f(*args)", "wrapped"),
         ("make(16)", "make(32)", "closed"),
         ("partial(of_dict, 3)", "partial(of_dict, 4)", "part"),
+        ('/ "data"', '/ "other"', "of_dict part"),
         ("    size = 3", "    size = 4", "of_others"),
         ("    return 2\n", "    return 4\n", "of_others"),
         ("torch.arange(2)", "torch.tensor([0, 2])", "ragged"),
@@ -241,7 +243,7 @@ class Refusing:
 
 def test_what_cannot_be_looked_at_has_no_print_and_no_error():
     hold = Refusing()
-    assert prints.print_of(lambda: hold) == ""
+    assert prints.print_of(lambda: hold) == prints.print_of(hold) == prints.print_of_value([hold]) == ""
     itself = [1]
     itself.append(itself)
     assert prints.print_of(lambda: itself)

@@ -50,8 +50,8 @@ def print_of(thing: Any) -> str:
 
     What the code itself writes to, such as a cache or a count, is no part of it.
     """
-    reader = _Reader(getattr(thing, "__module__", None))
     try:
+        reader = _Reader(getattr(thing, "__module__", None))
         words = {reader.word(thing)}
         for code in reader.code:  # which grows meanwhile
             words.add(_short(reader.inside(code)))
@@ -62,12 +62,15 @@ def print_of(thing: Any) -> str:
 
 
 def print_of_value(value: Any) -> str:
-    """Return a print of all that a value holds, whatever it is."""
-    return f"{RULES}.{_short([_Reader(None, whole=True).word(value)])[:16]}"
+    """Return a print of all that a value holds, whatever it is; empty where it cannot be read."""
+    try:
+        return f"{RULES}.{_short([_Reader(None, whole=True).word(value)])[:16]}"
+    except Exception:  # of the objects of a user
+        return ""
 
 
 def _short(words: Iterable[str]) -> str:
-    return hashlib.blake2b("\n".join(words).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b("\n".join(words).encode(errors="backslashreplace"), digest_size=16).hexdigest()
 
 
 class _Reader:
@@ -111,6 +114,8 @@ class _Reader:
             return sorted(self.word(part) for part in thing)
         if isinstance(thing, dict | collections.UserDict | types.MappingProxyType):
             return self._pairs(thing.items())
+        if isinstance(thing, Path) and thing.is_absolute():  # it may be where the user's folder lies
+            return [thing.name]
         if hasattr(type(thing), "__next__"):  # where it is changes as it is used
             return []
         if isinstance(thing, enum.Enum) or not hasattr(thing, "__dict__"):
@@ -177,7 +182,8 @@ class _Reader:
             elif "DEREF" in step.opname:
                 place, used = id(cells.get(step.argval)), None
             else:
-                used = names.get(step.argval) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") else None
+                is_global = step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval != "__file__"
+                used = names.get(step.argval) if is_global else None
             if used is not None and not isinstance(used, types.ModuleType):
                 self.uses.add((place, f"{place}: {self.word(used)}"))
             stored = step.opname in ("STORE_GLOBAL", "STORE_DEREF")
