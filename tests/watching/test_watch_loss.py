@@ -61,6 +61,11 @@ def test_a_loss_that_differs_by_half_from_batch_to_batch_does_not_diverge():
         assert told([0.6, *noisy[:30].tolist(), *(5 + 3 * noisy[30:]).tolist()], "loss-diverges")
 
 
+def test_an_easy_batch_late_in_the_tuning_of_a_trained_model_is_no_gain_to_be_lost():
+    tuning = [1.3, 1.17, 1.09, 1.23, 1.38, 1.24, 1.27, 1.21, 1.45, 1.27, 1.29, 1.39, 1.32, 1.2, 1.09, 1.02]
+    assert not told([*tuning, 1.34, 1.29, 1.28], "loss-diverges")
+
+
 def test_a_loss_that_stands_where_it_began():
     [finding] = told([2.4, *[2.38, 2.41] * 10], "loss-stands")
     assert "equal probabilities of its 10 outputs give 2.3" in finding.evidence

@@ -22,10 +22,16 @@ SPREADS = 3.0  # between samples that follow each other: squared distances of a 
 
 def bound(series: np.ndarray) -> float:
     """Return the loss from which on a training has diverged."""
-    first, best, noise = series[0], np.nanmin(series), SPREADS * spread(series)
+    first, best, noise = series[0], _lowest(series), SPREADS * spread(series)
     if first - best > max(GAINED * abs(first), noise):
         return float(best + LOST * (first - best))
     return float(first + max(ABOVE * abs(first), noise))
+
+
+def _lowest(series: np.ndarray) -> float:
+    """Return the least that the middle one of three samples in a row has come to: a single one may be an easy batch."""
+    finite = series[np.isfinite(series)]
+    return float(np.min(np.median(np.lib.stride_tricks.sliding_window_view(finite, min(3, len(finite))), axis=1)))
 
 
 def spread(series: np.ndarray) -> float:
