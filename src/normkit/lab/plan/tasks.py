@@ -37,6 +37,7 @@ from normkit.lab.plan.variants import ORIGINAL, Variant, lets_leak
 from normkit.optional import library
 from normkit.surgery.models import timm_with
 from normkit.surgery.replacement import fits, swapping
+from normkit.watching.inspecting import classes_last
 
 
 @dataclass
@@ -491,14 +492,11 @@ def _as_wanted(preds: Tensor, target: Tensor) -> Tensor:
 
 
 def _classes_last(preds: Tensor, target: Tensor) -> Tensor:
-    """Scores with their classes last, which may stand second, as torch has those of an image's points.
-
-    Where either fits, they are last of tokens (N, T), and second of images.
-    """
-    last, second = preds.shape[:-1] == target.shape, preds.shape[:1] + preds.shape[2:] == target.shape
-    if not last and not second:
+    """Scores with their classes last, refused where they do not fit those that are wanted."""
+    scores = classes_last(preds, target)
+    if scores.shape[:-1] != target.shape:
         raise ValueError(f"its scores of shape {tuple(preds.shape)} do not fit classes of shape {tuple(target.shape)}")
-    return preds.movedim(1, -1) if second and not (last and target.dim() < 3) else preds
+    return scores
 
 
 def classes_of(batch: Any) -> Tensor | None:
