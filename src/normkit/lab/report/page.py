@@ -207,12 +207,13 @@ def subtitle(comparison: Comparison) -> str:
 
 
 def settings(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return every setting, by group."""
+    """Return every setting, by group, but for prints of what was named, which say nothing to a reader."""
     plan = comparison.entire.plan
+    values = {name: value for name, value in plan["settings"].items() if name != "prints"}
     layers = {run.variant: run.layers for run in comparison.runs}
     variants = [(v["name"], describe(v, layers.get(v["name"], {}))) for v in plan["variants"]]
     return [
-        *by_role({**plan["settings"], "baseline": comparison.baseline}),
+        *by_role({**values, "baseline": comparison.baseline}),
         ("Variants", variants),
         ("Environment", _lines(plan.get("environment", {}))),
     ]
