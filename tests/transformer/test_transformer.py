@@ -1,10 +1,8 @@
 """The reference transformer: equal to `transformers` with shared weights, with a cache, in every combination."""
 
 import copy
-import importlib
 import itertools
 import pickle
-import sys
 
 import pytest
 import torch
@@ -13,6 +11,7 @@ from torch import nn
 import normkit as nk
 from normkit.contract.subject import export
 from normkit.ops.rope import Frequencies, rotate, turns
+from normkit.optional import let_torchvision_load
 from normkit.residual.stream import placements, wiring_of
 from normkit.transformer.attention import cores, goes_on, reads_others
 from normkit.transformer.gate import gated
@@ -24,13 +23,8 @@ TOKENS = torch.randint(17, (2, 9), generator=torch.Generator().manual_seed(0))
 
 @pytest.fixture(scope="module")
 def transformers():
-    try:
-        importlib.import_module("torchvision")
-    except (ImportError, RuntimeError):  # one built for another torch; transformers would stumble over it
-        sys.modules["torchvision"] = None
-    yield pytest.importorskip("transformers", reason="transformers is not installed")
-    if sys.modules.get("torchvision", 0) is None:
-        del sys.modules["torchvision"]
+    let_torchvision_load()
+    return pytest.importorskip("transformers", reason="transformers is not installed")
 
 
 def linear(theirs, transpose=False):
