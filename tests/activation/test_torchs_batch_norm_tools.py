@@ -63,32 +63,31 @@ def test_averages_are_found_by_what_every_batch_norm_has():
     assert norm.num_batches_tracked == 0
 
 
+def require_same_with_tracking_off(norms, x):
+    """Require that ours, the second, gives and keeps what torch's does once tracking is switched off."""
+    for norm in norms:
+        norm(x)
+        norm.track_running_stats = False
+    for training in (True, False, True):
+        want, got = (norm.train(training)(2 * x) for norm in norms)
+        torch.testing.assert_close(got, want)
+        torch.testing.assert_close(norms[1].state_dict(), norms[0].state_dict())
+
+
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64], ids=["kernel", "formula"])
 def test_running_moments_rest_while_tracking_is_switched_off(kind, layout):
     """As in virtual adversarial training, whose passes on changed inputs leave them as they are."""
     norms = nn.BatchNorm2d(3).to(kind), nk.BatchNorm(3).to(kind)
     x = (5 + drawn(8, 3, 5, 5)).to(kind, memory_format=layout)
-    for norm in norms:
-        norm(x)
-        norm.track_running_stats = False
-    for training in (True, False, True):
-        want, got = (norm.train(training)(2 * x) for norm in norms)
-        torch.testing.assert_close(got, want)
-        torch.testing.assert_close(norms[1].state_dict(), norms[0].state_dict())
+    require_same_with_tracking_off(norms, x)
     assert norms[1].num_batches_tracked == 1
 
 
 def test_instance_norm_takes_each_images_own_moments_while_tracking_is_switched_off():
     norms = nn.InstanceNorm2d(3, track_running_stats=True), nk.InstanceNorm(3, track_running_stats=True)
     x = 5 + drawn(8, 3, 5, 5).float()
-    for norm in norms:
-        norm(x)
-        norm.track_running_stats = False
-    for training in (True, False, True):
-        want, got = (norm.train(training)(2 * x) for norm in norms)
-        torch.testing.assert_close(got, want)
-        torch.testing.assert_close(norms[1].state_dict(), norms[0].state_dict())
+    require_same_with_tracking_off(norms, x)
 
 
 @pytest.mark.parametrize("name", ["batchnorm", "instancenorm", "mean-only-batchnorm"])
