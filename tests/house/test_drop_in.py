@@ -204,6 +204,11 @@ def test_arguments_that_fit_nothing_are_named(build, message):
         build()
 
 
+def windows(window):
+    decoder = nk.Decoder(vocab=5, dim=8, depth=2, heads=2, window=window)
+    return [layer.attention.window for layer in decoder.layers]
+
+
 @pytest.mark.parametrize(
     "build",
     [
@@ -215,6 +220,9 @@ def test_arguments_that_fit_nothing_are_named(build, message):
         lambda n, e: nk.BatchNorm2d(n(8), momentum=e(0.25)),
         lambda n, e: nk.create("ngram-candidates", k=n(5), threshold=e(0.25)),
         lambda n, e: nk.create("polar-factor", steps=n(5), lower=e(0.125)),
+        lambda n, e: nk.density.flow("affine-coupling", n(3), depth=n(1), hidden=n(4)),
+        lambda n, e: windows(n(3)),
+        lambda n, e: windows([n(3), None]),
     ],
 )
 def test_a_number_of_numpys_is_kept_as_pythons_own(build):

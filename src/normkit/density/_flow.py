@@ -58,6 +58,7 @@ class Flow(nn.Module):
         memory: str = "kept",
     ):
         super().__init__()
+        event = check.plain(event)
         shape = (event,) if isinstance(event, int) else tuple(event)
         self.event = torch.Size(check.size("Flow", "event", size) for size in shape)
         self.context = check.size("Flow", "context", context, least=0)

@@ -51,6 +51,7 @@ def flow(
     (torch.Size([5, 2, 1, 4, 4]), torch.Size([2]))
     """
     recipe = FLOWS[check.choice("flow", "name", name, tuple(FLOWS))]
+    event = check.plain(event)
     shape = (event,) if isinstance(event, int) else tuple(event)
     if len(shape) not in recipe.axes:
         expected = " or ".join({1: "a length", 3: "(channels, height, width)"}[axes] for axes in recipe.axes)

@@ -116,6 +116,7 @@ class Transformer(nn.Module):
 
     def _windows(self, window: Window) -> list[int | None]:
         """The windows that are dealt out to the layers."""
+        window = check.plain(window)
         windows = [window] if window is None or isinstance(window, int) else list(window)
         if not windows:
             raise ValueError(f"{type(self).__name__}: window must be a number, None or one or more of them, not []")
