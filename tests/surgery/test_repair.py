@@ -226,5 +226,7 @@ def test_without_data_the_states_alone_are_averaged():
     close(report.model[0].weight, 0.25 * models[0][0].weight + 0.75 * models[1][0].weight)
     assert [change.became for change in report] == ["the average of 2"]
     close(average(models, weights=[1, 3]).model[0].weight, report.model[0].weight)
+    with pytest.raises(ValueError, match="average: models must hold at least one network"):
+        nk.average([])
     with pytest.raises(ValueError, match="weights must have a sum above 0, which shares are taken of; it is 0"):
         average(models, weights=[1, -1])

@@ -137,8 +137,10 @@ def test_a_swap_that_cannot_be_done_leaves_the_model_as_it_was(net):
     before, modules = digest(net), dict(net.named_modules())
     for norms, where, words in (
         ({"layernorm": "spade", "rmsnorm": "rmsnorm"}, None, "spade"),
-        ({"batchnorm": "layernorm"}, None, "the model has no batchnorm to replace there; it has layernorm, rmsnorm"),
+        ({"batchnorm": "layernorm"}, None, "the model has no batchnorm to replace; it has layernorm, rmsnorm"),
         ("no-such-norm", None, "no method"),
+        ({nn.LayerNorm: nn.Identity}, None, "swap: norms has the class Identity, which is no method of the catalogue"),
+        ({nn.Linear: "rmsnorm"}, None, "swap: norms has the class Linear"),
         ("dyt", "nowhere", "the model has no norm to replace"),
     ):
         with pytest.raises(ValueError, match=words):

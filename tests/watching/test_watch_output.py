@@ -208,6 +208,22 @@ def test_a_last_matrix_that_is_drawn_too_large_is_named():
     run_lines(finding, seen)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_embeddings_of_deviation_one_are_named_where_they_are_the_last_matrix_too(tied):
+    torch.manual_seed(0)
+    hidden = [nn.Linear(64, 64), nn.Linear(64, 64), nn.LayerNorm(64)]
+    model = nn.Sequential(nn.Embedding(20, 64), *hidden, nn.Linear(64, 20, bias=False))
+    if tied:
+        model[4].weight = model[0].weight
+    seen, losses = run(model, feed=lambda step, x: (x[:, 0] > 0).long() + 18, steps=5)
+    found = seen.diagnosis().of("initial-scale")
+    assert [finding.where for finding in found] == [("0.weight",)] * tied
+    assert (losses[0] > 3 * math.log(20)) is tied
+    for finding in found:
+        assert "0.weight multiplies the size of what it is fed by" in finding.evidence
+        run_lines(finding, seen)
+
+
 @pytest.mark.parametrize("factor, gain", [(3.0, 1.0), (100.0, 1.1)])
 def test_a_first_loss_near_guessing_or_of_a_trained_model_is_no_start_too_large(factor, gain):
     """Whoever tunes a sure model on other labels begins at such a loss; its norms show that it was trained."""

@@ -161,7 +161,16 @@ def edits_for(
 def _text(norm: object) -> str:
     """The name of a norm, or that which a class has in the catalogue."""
     if isinstance(norm, type) and issubclass(norm, nn.Module):
-        return vars(norm)["card"].name if "card" in vars(norm) else norm.__name__
+        if "card" in vars(norm):
+            return vars(norm)["card"].name
+        try:
+            catalog.find(norm.__name__)
+        except ValueError:
+            raise ValueError(
+                f"swap: norms has the class {norm.__name__}, which is no method of the catalogue; nk.method makes a "
+                "class of your own one, and nk.remove takes norms out"
+            ) from None
+        return norm.__name__
     if not isinstance(norm, str):
         raise TypeError(
             "swap: norms must be a name such as 'rmsnorm', a class such as nk.RMSNorm, or a mapping of old ones to new "
@@ -173,7 +182,7 @@ def _text(norm: object) -> str:
 def _list_layers(model: nn.Module, sites: Recognized) -> str:
     names = sorted({match.name for match in sites.found.values() if match.name})
     if names or sites.rest:
-        return f" there; it has {', '.join(names) or 'none'}{name_others(sites.rest)}"
+        return f"; it has {', '.join(names) or 'none'}{name_others(sites.rest)}"
     kinds = sorted({type(part).__name__ for part in model.modules() if not list(part.children())})
     return f"; nothing in it was recognized as one; its layers are {', '.join(kinds)}"
 

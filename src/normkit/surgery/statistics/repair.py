@@ -205,7 +205,9 @@ def _fallen(norm: Any, variant: str) -> str:
 
 
 def _weights(owner: str, models: Sequence[nn.Module], weights: Sequence[float] | None) -> list[float]:
-    if not models or (weights is not None and len(weights) != len(models)):
+    if not models:
+        raise ValueError(f"{owner}: models must hold at least one network")
+    if weights is not None and len(weights) != len(models):
         raise ValueError(f"{owner}: weights must give each of the {len(models)} models a share; it is {weights!r}")
     return [1 / len(models)] * len(models) if weights is None else list(weights)
 

@@ -72,10 +72,13 @@ def find(history: History) -> Iterator[Finding]:
 def _head(history: History, gains: dict[str, float]) -> Iterator[Finding]:
     """Compare the last matrix with the others where the first loss is far above that of equal probabilities."""
     classes, loss = (float(history.series(LOSS, what)[0]) for what in ("classes", "cross_entropy"))
-    names = [name for name in gains if history.facts["shapes"][name][0] == classes]
+    rows = {name: shape[0] for name, shape in history.facts["shapes"].items() if len(shape) == 2}
+    names = [name for name in gains if rows.get(name) == classes] or [
+        name for name in rows if rows[name] == classes and _is_embedding(history, name)
+    ]  # one that is the last matrix too
     if not names or not classes > 1 or not loss > SURE * math.log(classes) or not _is_fresh(history):
         return
-    head, gain = names[-1], gains[names[-1]]
+    head, gain = names[-1], _factor(history, names[-1])
     usual = float(np.median([other for name, other in gains.items() if name != head]))
     if gain <= LARGE * max(usual, 1.0):
         return
@@ -105,9 +108,17 @@ def _is_fresh(history: History) -> bool:
     return True
 
 
+def _is_embedding(history: History, name: str) -> bool:
+    return history.facts["classes"].get(name.rpartition(".")[0]) == "Embedding"
+
+
 def _gain(history: History, name: str) -> float:
-    layer, shape = name.rpartition(".")[0], history.facts["shapes"].get(name, [1])
-    if history.facts["classes"].get(layer) == "Embedding" or layer not in history.facts["classes"]:
+    if _is_embedding(history, name) or name.rpartition(".")[0] not in history.facts["classes"]:
         return 0.0
-    size = history.series(name, "weight")[0]
+    return _factor(history, name)
+
+
+def _factor(history: History, name: str) -> float:
+    """By how much a matrix multiplies the size of independent inputs."""
+    size, shape = history.series(name, "weight")[0], history.facts["shapes"].get(name, [1])
     return 0.0 if np.isnan(size) else float(size / math.sqrt(shape[0]))
