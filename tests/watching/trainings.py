@@ -76,7 +76,7 @@ def pictures(step, batch=32, size=8):
 def decoder(depth=2, dim=32, **options):
     torch.manual_seed(0)
     made = Decoder(vocab=WORDS, dim=dim, depth=depth, heads=4, length=LENGTH, **options)
-    nn.init.normal_(made.embedding.weight)
+    nn.init.normal_(made.embedding.weight, std=0.5)
     return made
 
 
