@@ -248,10 +248,9 @@ def test_a_quick_race_has_one_size_and_one_layout_of_each(monkeypatch):
         for name, size in (("layernorm", (4096, 768)), ("batchnorm", (32, 64, 56, 56)))
         for which in ("forward", "training")
     ]
-    monkeypatch.setattr(bench, "line_up", lambda options: [])
     monkeypatch.setattr(bench, "measure", lambda lined_up, rounds, compile, *rest: {"asked": (rounds, compile)})
-    assert bench.measure_all(asked.parse_args(["--quick"]), None)["asked"] == (5, False)
-    assert bench.measure_all(asked.parse_args([]), None)["asked"] == (15, True)
+    assert bench.measure_all(asked.parse_args(["--quick"]), None, [])["asked"] == (5, False)
+    assert bench.measure_all(asked.parse_args([]), None, [])["asked"] == (15, True)
 
 
 def test_of_a_room_the_modules_race_and_its_functions_do_not():
@@ -336,7 +335,8 @@ def test_an_entrant_that_fails_does_not_race(monkeypatch):
         (["--room", "residual", "mid-norm"], "placement must be one of 'altup', 'attention-residuals'"),
     ],
 )
-def test_mistakes_are_one_line(words, message, capsys):
+def test_mistakes_are_one_line(words, message, capsys, monkeypatch):
+    monkeypatch.setattr(bench, "make_node", lambda: pytest.fail("it was built before the words were read"))
     assert cli.main(["bench", *words]) == 2
     error = capsys.readouterr().err
     assert message in error

@@ -109,10 +109,11 @@ def run(options: argparse.Namespace) -> int:
         if not file.parent.is_dir():
             raise ValueError(f"{file}: there is no folder {file.parent}")
     study = find_study(options)
-    if study is None and not options.forward:
+    races = line_up(options) if study is None else []
+    if races and not options.forward:
         make_node()
     with threads(1) if options.cpu_time else contextlib.nullcontext():
-        record = measure_all(options, study)
+        record = measure_all(options, study, races)
     if options.json:
         keep(options.json, record)
     if options.csv:
@@ -130,8 +131,8 @@ def make_node() -> None:
             print(f"It cannot be built: {why}", file=sys.stderr)
 
 
-def measure_all(options: argparse.Namespace, study: ModuleType | None) -> dict[str, Any]:
-    """Return everything that the options ask for, with the machine and the clock that it was measured by."""
+def measure_all(options: argparse.Namespace, study: ModuleType | None, races: list[Case]) -> dict[str, Any]:
+    """Return what a study measures, or the races, with the machine and the clock that it was measured by."""
     clock = time.process_time if options.cpu_time else time.perf_counter
     where = {**report.machine(), "clock": clock.__name__}
     if study is not None:
@@ -143,7 +144,7 @@ def measure_all(options: argparse.Namespace, study: ModuleType | None) -> dict[s
         if options.json:
             keep(options.json, {"machine": where, **races})
 
-    return {"machine": where, **measure(line_up(options), rounds, compile, clock, hold)}
+    return {"machine": where, **measure(races, rounds, compile, clock, hold)}
 
 
 def keep(file: Path, record: dict[str, Any]) -> None:
