@@ -387,6 +387,58 @@ def test_a_fit_into_the_folder_of_another_names_what_stays_of_that(tmp_path, cap
     assert capsys.readouterr().out.startswith(f"{told}\n")
 
 
+def test_a_flow_that_fails_leaves_the_others_which_are_written(tmp_path, capsys, monkeypatch):
+    path, out = written(tmp_path / "t.csv", rows(60)), tmp_path / "out"
+    words = ["fit", str(path), "--steps", "2", "--hidden", "4", "-o", str(out), "--seeds", "2", "--flow"]
+    flows = ["affine-coupling", "ferumal", "affine-autoregressive"]
+    fit_one = training.fit
+
+    def stop_at(name, seeds, why):
+        def fit(data, flow, *, seed, **how):
+            if flow == name and seed in seeds:
+                raise why
+            return fit_one(data, flow, seed=seed, **how)
+
+        monkeypatch.setattr(run, "fit", fit)
+
+    def left():
+        return {file.name: file.read_bytes() for file in out.iterdir()}
+
+    diverged = ValueError("flow 'ferumal': its bits are inf; try a lower --lr")
+    stop_at("affine-coupling", [0], KeyboardInterrupt())
+    assert cli.main([*words, *flows]) == 130
+    assert left() == {}
+    stop_at("ferumal", [0, 1], diverged)
+    assert cli.main([*words, *flows]) == 1
+    shown, error = capsys.readouterr()
+    assert error == "normkit fit: flow 'ferumal': its bits are inf; try a lower --lr\n" * 2
+    for table_of in (shown, (out / "index.html").read_text()):
+        assert re.search(r"ferumal, seed 1(\s+|</th><td>)not fitted", table_of)
+    assert [one["flow"] for one in json.loads((out / "results.json").read_text())] == [flows[0]] * 2 + [flows[2]] * 2
+    assert {*left()} == {"samples.csv", "results.json", "index.html", *(f"{name}.pt" for name in flows[::2])}
+    stop_at("affine-autoregressive", [1], KeyboardInterrupt())
+    assert cli.main([*words, *flows, "--score", str(path)]) == 130
+    shown = capsys.readouterr().out
+    assert re.search("affine-autoregressive, seed 1 +not fitted", shown)
+    assert len(json.loads((out / "results.json").read_text())) == 5
+    assert len((out / "scores.csv").read_text().splitlines()) == 61
+    before = left()
+    stop_at("ferumal", [0, 1], diverged)
+    assert cli.main([*words, "ferumal"]) == 2
+    assert left() == before
+    assert cli.main([*words, "affine-coupling", "ferumal"]) == 1
+    assert f"{out / 'ferumal.pt'} is of the earlier fit" in capsys.readouterr().out
+    before = left()
+
+    def stop(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "fit", fit_one)
+    monkeypatch.setattr(nk.density.Flow, "sample", stop)
+    assert cli.main([*words, "affine-coupling"]) == 130
+    assert left() == before
+
+
 def test_a_flow_of_before_it_knew_its_columns_loads_and_does_not_score(tmp_path, capsys):
     made = nk.density.flow("affine-coupling", 2)
     recipe = {"name": "affine-coupling", "event": (2,)}

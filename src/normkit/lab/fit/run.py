@@ -13,6 +13,7 @@ import json
 import math
 import shlex
 import statistics
+import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from normkit.safe import say
 
 OUT, SAVED, SCORES, RESULTS = "normkit-fit", ".pt", "scores.csv", "results.json"
 SHOWN = 5  # categories that are named
+CRASHED, REFUSED = 1, 2  # the command's status where some flows were not fitted, and where none was
 EXAMPLES = """examples:
   normkit fit measurements.csv
   normkit fit measurements.csv --drop id site --score new.csv
@@ -90,8 +92,8 @@ def run(options: argparse.Namespace) -> int:
     require_group("lab")
     if options.data.endswith(SAVED):
         return score_by_saved(options)
-    data, new = _read(options)
     require_counts(options)
+    data, new = _read(options)
     how = {"steps": options.steps, "batch": options.batch, "lr": options.lr, "patience": options.patience}
     how |= {"patience": options.steps // 4} if options.patience is None else {}
     asked = {key: getattr(options, key) for key in ("depth", "hidden") if getattr(options, key) is not None}
@@ -104,24 +106,49 @@ def run(options: argparse.Namespace) -> int:
     if (folder / RESULTS).exists():
         say(_replaced(folder, {_saved_as(name) for name in named} | ({SCORES} if new else set())))
     warn(data)
-    fits = []
-    for name in dict.fromkeys(named):
-        for seed in range(options.seeds):
-            fits.append(fit(data, name, seed=seed, **how, **asked))
+    fits: list[Fitted] = []
+    runs = [(name, seed) for name in dict.fromkeys(named) for seed in range(options.seeds)]
+    try:
+        for name, seed in runs:
+            try:
+                fits.append(fit(data, name, seed=seed, **how, **asked))
+            except ValueError as error:  # the other flows may well be fitted
+                say(f"normkit fit: {error}", file=sys.stderr)
+                continue
             best, last = fits[-1].steps
             say(
                 f"{name}, seed {seed}: {fits[-1].bits.mean():.4f} held-out bits per dimension, "
                 f"best at step {best} of {last}",
                 flush=True,
             )
-    write(folder, Path(options.data).name, data, fits, options.samples)
+    finally:  # also after Ctrl-C
+        if fits:
+            conclude(folder, options, data, new, fits, runs)
+    return 0 if len(fits) == len(runs) else CRASHED if fits else REFUSED
+
+
+def conclude(
+    folder: Path,
+    options: argparse.Namespace,
+    data: Data,
+    new: Data | None,
+    fits: Sequence[Fitted],
+    runs: Sequence[tuple[str, int]],
+) -> None:
+    """Write and print what was fitted of the runs that were asked for."""
+    done = {(one.name, one.seed) for one in fits}
+    table = rows(data, fits, [run for run in runs if run not in done])
+    write(folder, Path(options.data).name, data, fits, options.samples, table)
     say()
-    say("\n".join(aligned(rows(data, fits))))
+    say("\n".join(aligned(table)))
+    older = {_saved_as(name) for name, _ in runs} - {_saved_as(one.name) for one in fits}
+    for place in sorted(folder / name for name in older):
+        if place.exists():
+            say(f"{place} is of the earlier fit")
     say(f"\n{folder / 'index.html'}")
     if new is not None:
         winner = min(fits, key=lambda one: one.bits.mean().item())
         say(score(folder, new, winner.flow, winner.bits))
-    return 0
 
 
 def require_counts(options: argparse.Namespace) -> None:
@@ -219,8 +246,11 @@ def score(folder: Path, new: Data, flow: density.Flow, held: Tensor) -> str:
     )
 
 
-def rows(data: Data, fits: Sequence[Fitted]) -> list[list[str]]:
-    """Return the table: flows by their bits, and a normal law; the error is that of the mean over held-out samples."""
+def rows(data: Data, fits: Sequence[Fitted], missing: Sequence[tuple[str, int]] = ()) -> list[list[str]]:
+    """Return the table: flows by their bits, and a normal law; the error is that of the mean over held-out samples.
+
+    missing: names and seeds of runs that brought no flow.
+    """
     plain = normal_bits(split(data), data)
     lines = [("normal law", plain.mean().item(), plain - plain, [0.0], 0.0)]
     for name in dict.fromkeys(one.name for one in fits):
@@ -229,37 +259,45 @@ def rows(data: Data, fits: Sequence[Fitted]) -> list[list[str]]:
         means = [one.bits.mean().item() for one in runs]
         lines.append((name, statistics.mean(means), each - plain, means, statistics.mean(one.seconds for one in runs)))
     head = ["flow", "bits per dimension", "span of seeds", "less than a normal law", "seconds"]
-    return [head] + [
-        [
-            name,
-            f"{mean:.4f}",
-            f"{max(means) - min(means):.4f}" if len(means) > 1 else "-",
-            "-" if name == "normal law" else f"{-off.mean():.4f} ± {1.96 * off.std() / math.sqrt(len(off)):.4f}",
-            "-" if name == "normal law" else f"{seconds:.1f}",
+    return (
+        [head]
+        + [
+            [
+                name,
+                f"{mean:.4f}",
+                f"{max(means) - min(means):.4f}" if len(means) > 1 else "-",
+                "-" if name == "normal law" else f"{-off.mean():.4f} ± {1.96 * off.std() / math.sqrt(len(off)):.4f}",
+                "-" if name == "normal law" else f"{seconds:.1f}",
+            ]
+            for name, mean, off, means, seconds in sorted(lines, key=lambda line: line[1])
         ]
-        for name, mean, off, means, seconds in sorted(lines, key=lambda line: line[1])
-    ]
+        + [[f"{name}, seed {seed}", "not fitted", "-", "-", "-"] for name, seed in missing]
+    )
 
 
-def write(folder: Path, title: str, data: Data, fits: Sequence[Fitted], samples: int) -> None:
-    """Write the report, the best flow of each name, and samples of the best of all."""
+def write(
+    folder: Path, title: str, data: Data, fits: Sequence[Fitted], samples: int, table: Sequence[Sequence[str]]
+) -> None:
+    """Write the report, the best flow of each name, and samples of the best of all.
+
+    What takes long comes first, so that who stops it leaves an earlier fit as it was.
+    """
     from normkit.lab.fit import page
 
     ordered = sorted(fits, key=lambda one: one.bits.mean().item())
     best: dict[str, Fitted] = {}
     for one in ordered:
         best.setdefault(one.name, one)
+    text = page.page(f"Densities of {title}", data, split(data), ordered, table)
+    _write_samples(folder, data, ordered[0], samples)
     for name, one in best.items():
         save_flow(folder / _saved_as(name), one.flow, one.built, data=_describe(data), held=one.bits)
-    _write_samples(folder, data, ordered[0], samples)
     results = [
         {"flow": one.name, "seed": one.seed, "bits": one.bits.mean().item(), "seconds": one.seconds, "curve": one.curve}
         for one in fits
     ]
     replace_file(folder / RESULTS, json.dumps(results, indent=2))
-    replace_file(
-        folder / "index.html", page.page(f"Densities of {title}", data, split(data), ordered, rows(data, fits))
-    )
+    replace_file(folder / "index.html", text)
 
 
 def _write_samples(folder: Path, data: Data, best: Fitted, count: int) -> None:
