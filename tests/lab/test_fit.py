@@ -143,6 +143,7 @@ def test_parquet_and_numpy_hold_the_same_table(tmp_path):
         ("a,b\n" + "2,3\n1,inf\n" + "2,4\n" * 30, "column 'b' has an infinite value, in row 2"),
         ("a,b\n" + "1,7\n2,7\n" * 15, "column 'b' has one value, 7.0"),
         ("a,b\n" + "1,1.7e9\n2,1700000300\n" * 15, "column 'b' spreads by 150 around 1.7e.09, where float32 has steps"),
+        ("a,a,b\n" + "1,2,3\n2,3,5\n" * 15, "2 columns are named 'a'; rename all but one, or leave all out .*--drop a"),
         ("", "it is empty"),
     ],
 )
@@ -151,6 +152,32 @@ def test_what_cannot_be_fitted_is_named(tmp_path, text, words):
     path.write_text(text)
     with pytest.raises(ValueError, match=words):
         table.read(path)
+
+
+@pytest.mark.parametrize("head, names", [("0,1", ["0", "1"]), (",0,1", ["", "0", "1"])])
+def test_a_first_row_that_counts_from_0_is_the_header_that_pandas_writes(tmp_path, capsys, head, names):
+    path, out = tmp_path / "t.csv", tmp_path / "out"
+    lines = [f"{place},{one},{other}" for place, (one, other) in enumerate(rows(30))]
+    path.write_text("\n".join([head, *(line.split(",", 3 - len(names))[-1] for line in lines)]))
+    found = table.read(path)
+    assert found.names == names
+    np.testing.assert_array_equal(found.values[:, -2:], rows(30))
+    words = ["fit", str(path), "--flow", "affine-coupling", "--steps", "2", "--hidden", "4", "-o", str(out)]
+    assert cli.main([*words, "--columns", "1", "0", "--score", str(path)]) == 0
+    assert "columns are named 0, 1: a first row of 0, 1, 2 and so on is read as a header" in capsys.readouterr().out
+    assert len((out / "scores.csv").read_text().splitlines()) == 31
+
+
+@pytest.mark.parametrize("head", ["0,2", "1,0", "0.0,1.0"])
+def test_a_first_row_of_other_numbers_is_data(tmp_path, head):
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join([head, *(f"{one},{other}" for one, other in rows(30))]))
+    assert (table.read(path).names, len(table.read(path).values)) == (["x0", "x1"], 31)
+
+
+def test_columns_of_one_name_are_left_out_together(tmp_path):
+    path = written(tmp_path / "t.csv", np.column_stack([rows(30), rows(30)]), ["a", "b", "a", "c"])
+    assert table.read(path, table.Choice(drop=["a"])).names == ["b", "c"]
 
 
 def test_a_file_that_cannot_be_read_is_named_with_a_way_out(tmp_path):

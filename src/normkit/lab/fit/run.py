@@ -29,13 +29,13 @@ from normkit.density._saved import read as load_flow
 from normkit.density._saved import save as save_flow
 from normkit.files import beside, replace_file, writing
 from normkit.lab.files import require_writable
-from normkit.lab.fit.table import Choice, Data, few, numbering, read, read_more
+from normkit.lab.fit.table import Choice, Data, few, numbered, numbering, read, read_more
 from normkit.lab.fit.training import Fitted, bits_of, fit, normal_bits, numbers_of, split
 from normkit.optional import require_group
 from normkit.safe import say
 
 OUT, SAVED, SCORES, RESULTS = "normkit-fit", ".pt", "scores.csv", "results.json"
-SHOWN = 5  # categories that are named
+SHOWN = 5  # categories or columns that are named
 CRASHED, REFUSED = 1, 2  # the command's status where some flows were not fitted, and where none was
 EXAMPLES = """examples:
   normkit fit measurements.csv
@@ -213,11 +213,13 @@ def _saved_as(name: str) -> str:
 
 
 def warn(data: Data) -> None:
-    """Print what of a table's columns makes bits tell little, and which are categories."""
+    """Print what of a table's columns makes bits tell little, which are categories, and names that are numbers."""
+    names = [name for name in data.names if name]
+    if names == numbered(len(names)):
+        say(f"columns are named {_listed(names)}: a first row of 0, 1, 2 and so on is read as a header, not as data")
     for name, words in data.categories.items():
-        listed = ", ".join(words[:SHOWN]) + (", ..." if len(words) > SHOWN else "")
         say(
-            f"column {name!r} has {len(words)} categories, {listed}: they are 0 to {len(words) - 1} and even "
+            f"column {name!r} has {len(words)} categories, {_listed(words)}: they are 0 to {len(words) - 1} and even "
             "noise up to the next number, so that bits are at least those of the categories"
         )
     for name in numbering(data):
@@ -227,6 +229,10 @@ def warn(data: Data) -> None:
             f"column {name!r} has few values: its density has no bound, and bits tell little; leave it out, or read it "
             f"as categories: --categories {shlex.quote(name)}"
         )
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words[:SHOWN]) + (", ..." if len(words) > SHOWN else "")
 
 
 def score(folder: Path, new: Data, flow: density.Flow, held: Tensor) -> str:

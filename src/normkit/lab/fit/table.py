@@ -7,6 +7,7 @@ import importlib
 import io
 import itertools
 import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,7 +52,8 @@ class Choice(NamedTuple):
         """Return where the columns that are read stand, in the order of the table."""
         missing = [name for name in self.columns if name not in names]
         if self.known is not None and missing:
-            raise ValueError(f"{path} lacks columns {', '.join(missing)} of the flow; it has {', '.join(names)}")
+            lacked = ", ".join(name or repr(name) for name in missing)
+            raise ValueError(f"{path} lacks columns {lacked} of the flow; it has {', '.join(names)}")
         named = (("--columns", self.columns), ("--drop", self.drop), ("--categories", self.categories))
         for option, asked in named:
             for name in asked:
@@ -59,6 +61,10 @@ class Choice(NamedTuple):
         places = [at for at, name in enumerate(names) if name in (self.columns or names) and name not in self.drop]
         if not places:
             raise ValueError("fit: --columns and --drop leave no column")
+        for name, count in Counter(names[at] for at in places).items():
+            if count > 1:
+                ways = f"rename all but one, or leave all out ('normkit fit' has --drop {shlex.quote(name)})"
+                raise ValueError(f"{path}: {count} columns are named {name!r}; {ways}")
         return places
 
 
@@ -215,12 +221,28 @@ def _csv(path: Path, choice: Choice) -> Read:
     if not rows:
         raise ValueError(f"{path}: it is empty")
     comma = sep == ";"  # where columns are separated so, a comma stands before decimals
-    head = any(_number(word, comma) is None and word.strip().lower() not in GONE for word in rows[0])
-    names = rows.pop(0) if head else [f"x{place}" for place in range(len(rows[0]))]
+    names = rows.pop(0) if _is_header(rows[0], comma) else [f"x{place}" for place in range(len(rows[0]))]
     for place, row in enumerate(rows, 1):
         if len(row) != len(names):
             raise ValueError(f"{path}: row {place} has {len(row)} values, and there are {len(names)} columns")
     return _table(path, {names[at]: [row[at] for row in rows] for at in choice.places(path, names)}, choice, comma)
+
+
+def _is_header(row: list[str], comma: bool) -> bool:
+    """Whether a first row names the columns: by text, or by 0, 1, 2 as pandas does, maybe after the index's empty cell.
+
+    >>> [_is_header(row, comma=False) for row in (["a", "1"], ["0", "1"], ["", "0", "1"], ["0", "2"], ["", "1"])]
+    [True, True, True, False, False]
+    """
+    numbers = numbered(len(row))
+    if row in (numbers, ["", *numbers[:-1]]):
+        return any(row)
+    return any(_number(word, comma) is None and word.strip().lower() not in GONE for word in row)
+
+
+def numbered(count: int) -> list[str]:
+    """Return the names of columns that have but numbers for names."""
+    return [str(place) for place in range(count)]
 
 
 def separator(text: str) -> str:
