@@ -75,7 +75,7 @@ def test_the_normal_law_and_the_parts_are_as_they_say():
     assert [len(part) for part in parts] == [3200, 400, 400]
     together = torch.cat(list(parts)).sort(0).values
     torch.testing.assert_close(together, torch.tensor(rows(4000), dtype=torch.float32).sort(0).values)
-    assert training.normal_bits(parts, data).mean().item() == pytest.approx(ENTROPY, abs=0.1)
+    assert training.normal_law(parts, data)[1].mean().item() == pytest.approx(ENTROPY, abs=0.1)
 
 
 @pytest.mark.parametrize("scales", [(1e-8, 1.0, 1e10), (1.0, 1.0, 1e8), (1e10, 1e10, 1e10), (1e-8, 1e-8, 1e-8)])
@@ -87,14 +87,40 @@ def test_the_normal_law_of_columns_of_any_scale_is_that_of_scipy(scales):
     train, test = (part.double().numpy() / scales for part in (parts.train, parts.test))
     law = stats.multivariate_normal(train.mean(0), np.cov(train.T))
     wanted = (np.log(scales).sum() - law.logpdf(test)) / (3 * math.log(2))
-    np.testing.assert_allclose(training.normal_bits(parts, data).numpy(), wanted, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(training.normal_law(parts, data)[1].numpy(), wanted, rtol=0, atol=1e-5)
 
 
 def test_the_normal_law_takes_a_pixel_that_never_changes():
     values = np.random.default_rng(0).normal(size=(60, 1, 2, 2))
     values[:, 0, 0, 0] = 3.0
     data = table.require_numbers("images", values)
-    assert training.normal_bits(training.split(data), data).isfinite().all()
+    assert training.normal_law(training.split(data), data)[1].isfinite().all()
+
+
+@pytest.mark.parametrize("count, columns", [(30, 60), (79, 60), (2000, 1)])
+def test_the_normal_law_of_few_rows_of_many_columns_leaves_covariances_out(tmp_path, capsys, count, columns):
+    values = np.random.default_rng(0).normal(size=(count, columns))
+    data = table.require_numbers("rows", values)
+    name, bits = training.normal_law(training.split(data), data)
+    assert bits.mean().item() == pytest.approx(math.log2(2 * math.pi * math.e) / 2, abs=0.2)
+    assert name == ("normal law" if columns == 1 else "normal law without covariances")
+    np.save(tmp_path / "t.npy", values)
+    words = f"fit {tmp_path / 't.npy'} --steps 2 --hidden 4 --depth 1 -o {tmp_path / 'out'}".split()
+    assert cli.main(words) == 0
+    assert re.search(rf"{name} +{bits.mean():.4f} +- +- +-\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("count, changed", [(500, 20), (9000, 1)])
+def test_a_column_that_only_changes_where_nothing_is_learned_is_refused(tmp_path, capsys, count, changed):
+    values = np.random.default_rng(0).normal(size=(count, 2))
+    values[:, 1] = np.arange(count) == changed
+    train = training.split(table.require_numbers("rows", values)).train
+    assert not train[:4096, 1].any()
+    assert bool(train[:, 1].any()) == (count == 9000)
+    np.save(tmp_path / "t.npy", values)
+    assert cli.main(f"fit {tmp_path / 't.npy'} --flow affine-coupling -o {tmp_path / 'out'}".split()) == 2
+    told = f"column 'x1' of {min(400 * count // 500, 4096)} rows that are learned from has one value, 0.0, and so no"
+    assert told in capsys.readouterr().err
 
 
 def test_even_bytes_cost_eight_bits_and_come_back_as_bytes(tmp_path):

@@ -30,7 +30,7 @@ from normkit.density._saved import save as save_flow
 from normkit.files import beside, replace_file, writing
 from normkit.lab.files import require_writable
 from normkit.lab.fit.table import Choice, Data, few, numbered, numbering, read, read_more
-from normkit.lab.fit.training import Fitted, bits_of, fit, normal_bits, numbers_of, split
+from normkit.lab.fit.training import Fitted, bits_of, fit, normal_law, numbers_of, require_spread_of, split
 from normkit.optional import require_group
 from normkit.safe import say
 
@@ -98,6 +98,7 @@ def run(options: argparse.Namespace) -> int:
     how |= {"patience": options.steps // 4} if options.patience is None else {}
     asked = {key: getattr(options, key) for key in ("depth", "hidden") if getattr(options, key) is not None}
     named = options.flow or ["tarflow" if data.values.ndim == 4 else "spline-autoregressive"]
+    require_spread_of(split(data), data)
     event = data.values.shape[1:]
     for text in named:  # a flow that does not fit is named before hours of others
         name, own = parsed(text)
@@ -257,8 +258,8 @@ def rows(data: Data, fits: Sequence[Fitted], missing: Sequence[tuple[str, int]] 
 
     missing: names and seeds of runs that brought no flow.
     """
-    plain = normal_bits(split(data), data)
-    lines = [("normal law", plain.mean().item(), plain - plain, [0.0], 0.0)]
+    law, plain = normal_law(split(data), data)
+    lines = [(law, plain.mean().item(), plain - plain, [0.0], 0.0)]
     for name in dict.fromkeys(one.name for one in fits):
         runs = [one for one in fits if one.name == name]
         each = torch.stack([one.bits for one in runs]).mean(0)
@@ -272,8 +273,8 @@ def rows(data: Data, fits: Sequence[Fitted], missing: Sequence[tuple[str, int]] 
                 name,
                 f"{mean:.4f}",
                 f"{max(means) - min(means):.4f}" if len(means) > 1 else "-",
-                "-" if name == "normal law" else f"{-off.mean():.4f} ± {1.96 * off.std() / math.sqrt(len(off)):.4f}",
-                "-" if name == "normal law" else f"{seconds:.1f}",
+                "-" if name == law else f"{-off.mean():.4f} ± {1.96 * off.std() / math.sqrt(len(off)):.4f}",
+                "-" if name == law else f"{seconds:.1f}",
             ]
             for name, mean, off, means, seconds in sorted(lines, key=lambda line: line[1])
         ]

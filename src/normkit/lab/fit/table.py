@@ -130,16 +130,21 @@ def require_numbers(
 
 
 def _require_density(where: str, name: str, column: np.ndarray, words: Sequence[Any]) -> None:
-    """Require that a column has a density: that no number is missing, and not all are one, as written or in float32."""
+    """Require that a column has a density: that no number is missing, and that it has a spread."""
     wide = column.astype(np.float64)
     for what, wrong in (("a missing", np.isnan(wide)), ("an infinite", np.isinf(wide))):
         if wrong.any():
             several = f"{wrong.sum()} {what.split()[1]} values, the first "
             count = f"{what} value, " if wrong.sum() == 1 else several
             raise ValueError(f"{where} has {count}in row {1 + wrong.argmax()}")
+    require_spread(where, name, column, words)
+
+
+def require_spread(where: str, name: str, column: np.ndarray, words: Sequence[Any]) -> None:
+    """Require that not all numbers of a column are one, as written or in float32."""
     if (column == column[0]).all():
         raise ValueError(f"{where} has one value, {words[0]}, and so no density; {_leave_out(name)}")
-    spacing, spread = float(np.spacing(np.float32(np.abs(column).max()))), float(wide.std())
+    spacing, spread = float(np.spacing(np.float32(np.abs(column).max()))), float(column.astype(np.float64).std())
     if spread < 100 * spacing:
         raise ValueError(
             f"{where} spreads by {spread:.3g} around {column.mean():.6g}, where float32 has steps of {spacing:.3g}; "

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributions import Distribution, Independent, MultivariateNormal, Normal
 
 from normkit.choice import parsed
 from normkit.density import Flow, flow
-from normkit.lab.fit.table import Data
+from normkit.lab.fit.table import Data, require_spread
 
 CHECKS = 40  # how often the validation part is looked at in a run
+FIRST = 4096  # samples that a flow's norms are set from
 
 
 class Parts(NamedTuple):
@@ -53,6 +55,12 @@ def split(data: Data, seed: int = 0) -> Parts:
     return Parts(values[order[2 * tenth :]], values[order[:tenth]], values[order[tenth : 2 * tenth]])
 
 
+def require_spread_of(parts: Parts, data: Data) -> None:
+    """Refuse a table with a column that has a density as a whole, and none where a flow learns its scale."""
+    for name, column in zip(data.names, parts.train[:FIRST].numpy().T, strict=True) if data.values.ndim == 2 else ():
+        require_spread(f"column {name!r} of {len(column)} rows that are learned from", name, column, column)
+
+
 def numbers_of(data: Data, generator: torch.Generator) -> Tensor:
     """Return the samples in float32; bytes become numbers of [0, 1) by even noise, categories of [k, k + 1)."""
     values = torch.as_tensor(np.ascontiguousarray(data.values)).to(torch.float32)
@@ -67,20 +75,26 @@ def bits(log_prob: Tensor, event: Sequence[int], whole: bool) -> Tensor:
     return -log_prob / (math.prod(event) * math.log(2)) + (8 if whole else 0)
 
 
-def normal_bits(parts: Parts, data: Data) -> Tensor:
-    """Return the test bits of a normal law with the mean and covariance of what is learned from: the least to beat.
+def normal_law(parts: Parts, data: Data) -> tuple[str, Tensor]:
+    """Return the name and the test bits of a normal law with the moments of what is learned from: the least to beat.
 
-    Worked out of columns of deviation 1, so that the columns' units change nothing.
+    Its covariances are left out where the validation part has fewer bits so, as of few rows of many numbers. Worked out
+    of columns of deviation 1, so that the columns' units change nothing.
     """
-    rows, test = (part.flatten(1).double() for part in (parts.train, parts.test))
-    variance = rows.var(0)
+    train, valid, test = (part.flatten(1).double() for part in parts)
+    middle, variance = train.mean(0), train.var(0)
     deviation = variance.where(variance > 0, 1e-9 * variance.mean()).sqrt()  # a pixel of an image may never change
-    middle = rows.mean(0)
-    covariance = torch.cov(((rows - middle) / deviation).mT).reshape(len(deviation), -1)
-    covariance.diagonal().fill_(1 + 1e-9)
-    law = torch.distributions.MultivariateNormal(torch.zeros_like(middle), covariance)
-    log_prob = law.log_prob((test - middle) / deviation) - deviation.log().sum()
-    return bits(log_prob, parts.test.shape[1:], data.bytes)
+    train, valid, test = ((part - middle) / deviation for part in (train, valid, test))
+    zeros = torch.zeros_like(middle)
+    plain = "normal law without covariances" if len(zeros) > 1 else "normal law"
+    laws: dict[str, Distribution] = {plain: Independent(Normal(zeros, zeros + 1), 1)}
+    if 1 < len(zeros) < len(train):  # fewer rows have no inverse covariance
+        covariance = torch.cov(train.mT)
+        covariance.diagonal().fill_(1 + 1e-9)
+        laws["normal law"] = MultivariateNormal(zeros, covariance)
+    name = max(laws, key=lambda name: laws[name].log_prob(valid).mean().item())
+    log_prob = laws[name].log_prob(test) - deviation.log().sum()
+    return name, bits(log_prob, parts.test.shape[1:], data.bytes)
 
 
 def fit(
@@ -103,7 +117,7 @@ def fit(
     torch.manual_seed(seed)
     plain, own = parsed(name)
     built = {"name": plain, "event": list(parts.train.shape[1:]), **options, **own}
-    model = flow(**built).initialize(parts.train[:4096])
+    model = flow(**built).initialize(parts.train[:FIRST])
     optimizer = torch.optim.Adam(model.parameters(), lr)
     rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     curve: list[tuple[int, float, float]] = []
