@@ -220,6 +220,15 @@ def test_flows_and_files_that_do_not_fit_are_named(tmp_path, capsys):
     path = written(tmp_path / "t.csv", rows(30))
     assert cli.main(["fit", str(path), "--flow", "jet"]) == 2
     assert "event must be (channels, height, width) for 'jet'" in capsys.readouterr().err
+    assert cli.main(["fit", str(path), "--flow", "spline-coupling:binz=3"]) == 2
+    assert "column" not in capsys.readouterr().err
+    np.save(tmp_path / "one.npy", rows(30)[:, :1])
+    for flow in ("affine-coupling", "ferumal"):
+        assert cli.main(["fit", str(tmp_path / "one.npy"), "--flow", flow]) == 2
+        assert "one.npy holds 1 column, x0: " in capsys.readouterr().err
+    np.save(tmp_path / "images.npy", np.random.default_rng(0).normal(size=(30, 1, 2, 3)))
+    assert cli.main(["fit", str(tmp_path / "images.npy"), "--flow", "ferumal"]) == 2
+    assert "images.npy holds images of 1x2x3: " in capsys.readouterr().err
     assert cli.main(["fit", str(tmp_path / "none.csv")]) == 2
     assert "there is no such file" in capsys.readouterr().err
     with pytest.raises(ValueError, match="ends in"):
@@ -322,6 +331,9 @@ def test_new_rows_are_scored_by_the_columns_of_the_table(tmp_path, capsys):
         bits = -flow.log_prob(torch.tensor([[0.0, 5.0], [-90.0, 500.0]])) / (2 * math.log(2))
     assert [float(line[1]) for line in scored] == pytest.approx(bits.tolist(), rel=1e-5)
     assert float(scored[0][2]) > 0.5
+    samples = list(csv.reader((out / "samples.csv").open()))[1:]
+    for word in [word for line in (*scored, *samples) for word in line]:
+        assert word == str(np.float32(word)).removesuffix(".0") or word.endswith(".0")
     assert float(scored[1][2]) == 0
     new.write_text("a;b\n1;\n")
     assert cli.main([*words, str(new)]) == 2
@@ -398,7 +410,7 @@ def test_parquet_has_the_categories_of_its_csv(tmp_path):
             assert one.categories == other.categories
 
 
-def test_a_saved_flow_scores_new_rows_as_it_did_when_it_was_fitted(tmp_path, capsys):
+def test_a_saved_flow_scores_new_rows_as_it_did_when_it_was_fitted(tmp_path, capsys, monkeypatch):
     path, new, out = tmp_path / "t.csv", tmp_path / "new.csv", tmp_path / "out"
     path.write_text(colours())
     new.write_text("rank,size,colour\n2,4.0,blue\n3,3.0,red\n1,3.0,blue\n")
@@ -407,6 +419,12 @@ def test_a_saved_flow_scores_new_rows_as_it_did_when_it_was_fitted(tmp_path, cap
     saved, other = out / "affine-coupling.pt", tmp_path / "other"
     assert cli.main(["fit", str(saved), "--score", str(new), "-o", str(other)]) == 0
     assert (other / "scores.csv").read_bytes() == (out / "scores.csv").read_bytes()
+    assert "in place of" not in capsys.readouterr().out
+    assert cli.main(["fit", str(saved), "--score", str(new), "-o", str(other)]) == 0
+    assert f"{other / 'scores.csv'}, in place of an earlier one: 3 new samples" in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)  # not beside the flow, but where -o says
+    assert cli.main(["fit", str(saved), "--score", str(new)]) == 0
+    assert (tmp_path / "normkit-fit" / "scores.csv").is_file()
     assert nk.density.load(saved).sample(2).shape == (2, 3)
     capsys.readouterr()
     new.write_text("rank,size,colour\n2,4.0,pink\n")

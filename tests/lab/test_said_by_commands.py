@@ -56,6 +56,7 @@ CASES = {
     "--seeds must be at least 1, not 0": lambda: fitting(seeds=0),
     "--samples must be at least 1, not 0": lambda: fitting(samples=0),
     "--patience must be at least 0, not -1": lambda: fitting(patience=-1),
+    "--lr must be above 0, not -1": lambda: fitting(lr=-1, data="nowhere.npy"),
     "--sep must be one sign, or tab, not '::'": lambda: fitting(sep="::"),
     "cube.npy: columns are asked for, and it holds no table": lambda: fitting(score="cube.npy"),
     "strings.npy: it must hold numbers": lambda: table.read("strings.npy"),

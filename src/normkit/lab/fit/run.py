@@ -102,7 +102,12 @@ def run(options: argparse.Namespace) -> int:
     event = data.values.shape[1:]
     for text in named:  # a flow that does not fit is named before hours of others
         name, own = parsed(text)
-        density.flow(name, event, **{**asked, **own})
+        try:
+            density.flow(name, event, **{**asked, **own})
+        except ValueError as error:
+            if event != (1,) and "event" not in str(error):
+                raise
+            raise ValueError(f"{options.data} holds {_kind(data)}: {error}") from error
     folder = writable(options.out)
     if (folder / RESULTS).exists():
         say(_replaced(folder, {_saved_as(name) for name in named} | ({SCORES} if new else set())))
@@ -152,13 +157,22 @@ def conclude(
         say(score(folder, new, winner.flow, winner.bits))
 
 
+def _kind(data: Data) -> str:
+    """Name what one sample of data is."""
+    if data.values.ndim == 4:
+        return f"images of {'x'.join(map(str, data.values.shape[1:]))}"
+    return f"{number_of(len(data.names), 'column')}, {_listed(data.names)}"
+
+
 def require_counts(options: argparse.Namespace) -> None:
-    """Refuse what cannot be counted out."""
+    """Refuse what cannot be counted out, and a learning rate that is none."""
     for name in ("seeds", "steps", "batch", "samples"):
         if getattr(options, name) < 1:
             raise ValueError(f"--{name} must be at least 1, not {getattr(options, name)}")
     if (options.patience or 0) < 0:
         raise ValueError(f"--patience must be at least 0, not {options.patience}")
+    if not 0 < options.lr < math.inf:
+        raise ValueError(f"--lr must be above 0, not {options.lr}")
 
 
 def _read(options: argparse.Namespace) -> tuple[Data, Data | None]:
@@ -240,17 +254,18 @@ def score(folder: Path, new: Data, flow: density.Flow, held: Tensor) -> str:
     """Write for each new sample its bits, and how many of the held-out samples are less likely than it."""
     held = held.sort().values
     bits = bits_of(flow, numbers_of(new, torch.Generator().manual_seed(0)), new)
-    share = 1 - torch.searchsorted(held, bits, right=True) / len(held)
+    share = (len(held) - torch.searchsorted(held, bits, right=True)) / len(held)
     text = io.StringIO()
     head = ("row", "bits_per_dimension", "share_less_likely")
-    lines = zip(range(1, len(bits) + 1), bits.tolist(), share.tolist(), strict=True)
+    columns = (column.float().numpy() for column in (bits, share))  # whose numbers are as short as float32's can be
+    lines = zip(range(1, len(bits) + 1), *columns, strict=True)
     csv.writer(text, lineterminator="\n").writerows([head, *lines])
-    replace_file(folder / SCORES, text.getvalue())
+    place = folder / SCORES
+    over = ", in place of an earlier one" if place.exists() else ""
+    replace_file(place, text.getvalue())
     beyond = int((bits > held[-1]).sum())
-    return (
-        f"{folder / 'scores.csv'}: {number_of(len(bits), 'new sample')}, {beyond} of them less likely than all of the "
-        f"{len(held)} held-out ones"
-    )
+    count = number_of(len(bits), "new sample")
+    return f"{place}{over}: {count}, {beyond} of them less likely than all of the {len(held)} held-out ones"
 
 
 def rows(data: Data, fits: Sequence[Fitted], missing: Sequence[tuple[str, int]] = ()) -> list[list[str]]:
@@ -313,7 +328,7 @@ def _write_samples(folder: Path, data: Data, best: Fitted, count: int) -> None:
     if data.bytes:
         samples = np.clip(samples * 256, 0, 255).astype(np.uint8)
     if samples.ndim == 2:
-        text, columns = io.StringIO(), samples.T.tolist()
+        text, columns = io.StringIO(), [*samples.T]
         for place, name in enumerate(data.names):
             if name in data.categories:
                 columns[place] = _words(samples[:, place], data.categories[name])
