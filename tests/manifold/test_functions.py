@@ -79,9 +79,33 @@ def test_the_polar_factors_multiply_back_and_reflections_are_refused():
         nk.polar_decomposition(torch.diag(torch.tensor([1.0, -1.0])).unsqueeze(0))
 
 
-def test_the_gradient_of_the_polar_factors_is_right_where_singular_values_are_equal():
-    g = 1.5 * torch.eye(3, dtype=F64).expand(2, 3, 3).clone().requires_grad_()
+@pytest.mark.parametrize("values", [[1.5, 1.5, 1.5], [2.0, 2.0, 0.5], [2.0, 2.000002, 0.5]])
+def test_the_gradient_of_the_polar_factors_is_right_where_singular_values_are_equal(values):
+    turn = nk.polar_decomposition(torch.eye(3, dtype=F64) + 0.3 * normal(2, 3, 3))[1]
+    g = (turn * torch.tensor(values, dtype=F64) @ turn[[1, 0]]).requires_grad_()
     assert torch.autograd.gradcheck(nk.polar_decomposition, g)
+    assert torch.autograd.gradcheck(nk.create("polar-decomposition").log, g)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-15])
+@pytest.mark.parametrize("dtype, condition", [(torch.float32, 1e6), (F64, 1e13)])
+def test_the_polar_factors_of_nearly_singular_and_of_tiny_matrices_are_exact(dtype, condition, scale):
+    turn = nk.polar_decomposition(torch.eye(4, dtype=F64) + 0.3 * normal(6, 4, 4))[1]
+    spd = scale * turn[:3] * torch.logspace(0, -math.log10(condition), 4, dtype=F64) @ turn[:3].mT
+    bound = 8 * torch.finfo(dtype).eps
+    stretch, rotation = (part.double() for part in nk.polar_decomposition((spd @ turn[3:]).to(dtype)))
+    torch.testing.assert_close(stretch, spd, atol=scale * bound, rtol=0)
+    torch.testing.assert_close(rotation @ rotation.mT, torch.eye(4, dtype=F64).expand(3, 4, 4), atol=bound, rtol=0)
+
+
+@pytest.mark.parametrize("least", [0.1, 1e-4])
+def test_the_angle_of_a_nearly_singular_matrix_is_that_of_its_rotation(least):
+    angle = 0.1 + 6 * uniform(400)
+    turn, other = (torch.stack([a.cos(), -a.sin(), a.sin(), a.cos()], 1).view(-1, 2, 2) for a in (angle, angle.flip(0)))
+    g = (other * torch.tensor([1e4, least], dtype=F64) @ other.mT @ turn).float()
+    sound = torch.linalg.slogdet(g).sign > 0  # rounding makes reflections of the others
+    assert sound.sum() > 300
+    torch.testing.assert_close(nk.lie_coordinates(g[sound])[:, 3].double(), angle[sound], atol=1e-5, rtol=0)
 
 
 def test_rotations_that_agree_leave_nothing_and_smooth_gradients():
