@@ -45,5 +45,7 @@ def laplacian_penalty(f: Tensor, x: Tensor, *, t: float, normalize: bool = False
     if normalize:
         scale = torch.where(degree > 0, degree, 1).rsqrt()
         near, degree = near * scale * scale.unsqueeze(1), torch.ones_like(degree)
+    else:
+        values = values - values.mean(0)  # it changes nothing but the digits that a large mean would take
     penalty = (degree.unsqueeze(1) * values.square()).sum() - (values * (near @ values)).sum()
     return penalty.to(f.dtype)
