@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import warnings
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.contract.subject import build
+from normkit.density import ot_cfm
 
 close = torch.testing.assert_close
 
@@ -189,6 +191,21 @@ def test_plans_of_unlike_sizes_and_of_a_small_entropy_are_the_cheapest():
     cost = torch.cdist(source, data).square()
     close((blurred * cost).sum(), (plan * cost).sum(), rtol=2e-2, atol=0.0)
     assert [value.shape for value in pairs(source, data)] == [(4, 2), (4, 2)]
+
+
+@pytest.mark.parametrize("reg", [0.5, 0.005, 0.0005])
+def test_sinkhorns_plans_use_up_all_points_and_warn_where_they_do_not(reg, monkeypatch):
+    pairs = nk.create("ot-cfm", method="sinkhorn", reg=reg)
+    source, data = normal(5, 3), normal(7, 3, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plan = pairs.plan(source, data)
+    close(plan.sum(0), torch.full((7,), 1 / 7, dtype=torch.float64))
+    close(plan.sum(1), torch.full((5,), 1 / 5, dtype=torch.float64))
+    monkeypatch.setattr(ot_cfm, "ROUNDS", 1)
+    monkeypatch.setattr(ot_cfm, "FIRST", 1)
+    with pytest.warns(UserWarning, match=f"reg={reg}, a point of x0 gives 0.* of its weight too much or too little"):
+        pairs.plan(source, data)
 
 
 def test_points_that_are_all_one_have_a_plan_with_a_cost_divided_by_the_largest():

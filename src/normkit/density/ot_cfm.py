@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,7 +16,9 @@ from normkit.kinds import beside
 
 NAME = "ot-cfm"
 ROUNDS = 1000  # of Sinkhorn's scaling
+FIRST = 50  # of them with each larger weight of the entropy before
 STILL = 1e-9  # change of its potentials at which it stops
+SPARE = 1e-2  # of a point's weight, by which a plan's sums may be off without a warning
 
 
 @method(
@@ -88,7 +92,8 @@ def plan(x0: Tensor, x1: Tensor, *, method: str = "exact", reg: float = 0.05, no
         reg: the weight of the entropy.
         normalize_cost: divide the squared distances by the largest.
 
-    The exact plan needs scipy. One of Sinkhorn's that comes to nothing is replaced by even weights.
+    The exact plan needs scipy. One of Sinkhorn's that comes to nothing is replaced by even weights; one whose sums are
+    not right after 1000 rounds is returned with a warning.
     """
     _check_way(method, reg)
     source, data = (value.flatten(1).double() for value in _points(x0, x1))
@@ -146,14 +151,27 @@ def _program(cost: np.ndarray) -> np.ndarray:
 
 
 def _sinkhorn(cost: Tensor, reg: float) -> Tensor:
-    """The entropic plan: rows and columns scaled in turn, in the log domain, until both sums fit."""
+    """The entropic plan: rows and columns scaled in turn, in the log domain, until both sums fit.
+
+    With a small weight of the entropy that takes very many rounds; so each weight starts from the scales of its double.
+    """
     n, m = cost.shape
-    score = -cost / reg
     left, right = cost.new_zeros(n), cost.new_zeros(m)
-    for _ in range(ROUNDS):
-        before = left
-        left = -np.log(n) - torch.logsumexp(score + right, 1)
-        right = -np.log(m) - torch.logsumexp(score + left.unsqueeze(1), 0)
-        if (left - before).abs().max() < STILL:
-            break
-    return (score + left.unsqueeze(1) + right).exp()
+    doublings = int(torch.log2(cost.max() / reg).nan_to_num(0, 0, 0).clamp(0, 50))
+    for doubling in range(doublings, -1, -1):
+        score, left, right = -cost / (reg * 2**doubling), 2 * left, 2 * right
+        for _ in range(FIRST if doubling else ROUNDS):
+            before = left
+            left = -np.log(n) - torch.logsumexp(score + right, 1)
+            right = -np.log(m) - torch.logsumexp(score + left.unsqueeze(1), 0)
+            if (left - before).abs().max() < STILL:
+                break
+    coupling = (score + left.unsqueeze(1) + right).exp()
+    off = n * (coupling.sum(1) - 1 / n).abs().max().item()
+    if off > SPARE:
+        warnings.warn(
+            f"{NAME}: after {ROUNDS} rounds of Sinkhorn's scaling with reg={reg:g}, a point of x0 gives "
+            f"{off:.2g} of its weight too much or too little; a larger reg needs fewer rounds, method='exact' none",
+            stacklevel=5,
+        )
+    return coupling
