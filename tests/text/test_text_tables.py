@@ -29,7 +29,11 @@ def test_a_frame_comes_back_as_one_of_its_library(library):
     [
         (["1", "-2", "3"], [1, -2, 3]),
         (["1.5", "2"], [1.5, 2.0]),
-        (["$1,200", "€ 3,000,000"], [1200, 3000000]),
+        (["$1,200", "- $ 3,000,000", "$-5", "6"], [1200, -3000000, -5, 6]),
+        (["$1,200", "€ 3,000,000"], ["$1,200", "€ 3,000,000"]),
+        (["12%", "5 %", "n/a"], [12, 5, None]),
+        (["1$2", "3"], ["1$2", "3"]),
+        (["$5%"], ["$5%"]),
         (["1.200,5", "7"], [1200.5, 7.0]),
         (["12,5", "1,25"], [12.5, 1.25]),
         (["0,126", "0,143", "-0,132"], [0.126, 0.143, -0.132]),
@@ -126,6 +130,48 @@ def test_what_looks_like_numbers_and_stays_text_is_noted():
         "score: pairs of numbers stay text: 3-1 is not from low to high",
         "years: ranges, in two columns",
     )
+
+
+def test_numbers_of_unlike_signs_stay_text_and_are_noted():
+    table = {"share": ["12%", "0.5"], "price": ["$3", "€4"], "from": ["$1-€3", "$2-€4"], "float": ["12%", 0.5]}
+    done = text.normalize_table(table)
+    assert done.table == {**table, "float": ["12%", "0.5"]}
+    assert done.notes == (
+        "share: numbers with and without % stay text",
+        "price: numbers with $ and € stay text",
+        "float: numbers with and without % stay text",
+    )
+    assert text.normalize_table({"price": ["$3", "4"], "range": ["1-2%", "3-4%"]}).notes == (
+        "price: numbers in $",
+        "range: ranges in %, in two columns",
+    )
+
+
+def test_raised_digits_are_no_digits_of_a_number():
+    table = {
+        "n": ["1340¹", "2500"],
+        "power": ["10²³", "3"],
+        "part": ["1½", "2"],
+        "note": ["¹", "2"],
+        "w": ["m²", "x₁₂"],
+    }
+    done = text.normalize_table(table)
+    assert done.table == {**table, "w": ["m2", "x12"]}
+    assert done.notes[:3] == tuple(
+        f"{name}: numbers with raised digits or fractions stay text" for name in ("n", "power", "part")
+    )
+
+
+def test_digits_of_other_scripts_are_written_as_numbers():
+    codes = ["\u0660\u0667", "٤"]
+    done = text.normalize_table({"n": ["٣", "٤٢"], "code": codes})
+    assert done.table == {"n": [3, 42], "code": codes}
+    assert done.written == {"n": ["3", "42"], "code": codes}
+
+
+def test_columns_whose_names_leave_nothing_are_named_by_their_place():
+    done = text.normalize_table([[" ", "", "?", "column 1"], ["a", "b", "c", "d"]])
+    assert done.table[0] == ["column_1", "column_2", "column_3", "column_11"]
 
 
 def test_a_cell_that_is_a_note_alone_stays_and_so_does_its_row():

@@ -79,7 +79,8 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
     mended = columns if model is None else _mend(names, columns, model, notes)
     method = TableNormalization()
     visible = [name.translate(INVISIBLE) for name in names]
-    renamed = apart(method.column_names([name or f"column {at}" for at, name in enumerate(visible, 1)]))
+    named = [name if any(method.column_names([name])) else f"column {at}" for at, name in enumerate(visible, 1)]
+    renamed = apart(method.column_names(named))
     notes += [f"{old!r} is now {new}" for old, new in zip(names, renamed, strict=True) if old != new]
     given = {name: list(map(_value, own)) for name, own in zip(renamed, mended, strict=True)}
     readings = {name: _read(own, decimal) for name, own in given.items()}
@@ -118,17 +119,26 @@ def _without_accents(text: str) -> str:
     """Return a text in NFKC, without the marks of Latin, Greek and Cyrillic; in other scripts a mark is a letter."""
     if text.isascii():
         return text
-    signs, base = [], "0"
-    for sign in itertools.chain.from_iterable(map(_parts, text)):
-        is_mark = unicodedata.category(sign) == "Mn"
-        base = base if is_mark else sign
-        if not is_mark or not unicodedata.name(base, "").startswith(BARED):
-            signs.append(sign)
+    signs, base, behind_letter = [], "0", False
+    for whole in text:
+        for sign in _parts(whole, behind_letter):
+            is_mark = unicodedata.category(sign) == "Mn"
+            base = base if is_mark else sign
+            if not is_mark or not unicodedata.name(base, "").startswith(BARED):
+                signs.append(sign)
+        if unicodedata.category(whole) not in ("Mn", "No"):
+            behind_letter = whole.isalpha()
     return unicodedata.normalize("NFC", "".join(signs))
 
 
-def _parts(sign: str) -> str:
-    """Return a sign in NFKD; a vowel of Thai or Lao as it is, whose parts, a mark first, do not come together again."""
+def _parts(sign: str, behind_letter: bool) -> str:
+    """Return a sign in NFKD, or as it is if its parts would be another thing.
+
+    Those are vowels of Thai and Lao, whose parts, a mark first, do not come together again, and raised, lowered and
+    circled digits and fractions behind anything but a letter: 10² is not 102.
+    """
+    if unicodedata.category(sign) == "No" and not behind_letter:
+        return sign
     parts = unicodedata.normalize("NFKD", sign)
     return sign if len(parts) > 1 and unicodedata.category(parts[0]) == "Mn" else parts
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from numbers import Real
@@ -21,6 +22,7 @@ KINDS: tuple[tuple[type, ...], ...] = (
 DATE, NUMBER = 2, 5
 LARGEST = 2**63  # of whole numbers in SQL
 SIGNS = re.compile(r"[$€£¥%]")
+OUTER = re.compile(r"^([-+\s']*)[$€£¥%]|[$€£¥%]([\s']*)$")
 EDGES = re.compile(r"^([-+]?)[\s']+|[\s']+$")
 THOUSANDS = re.compile(r"-?[1-9]\d{0,2}([\s']\d{3})+([.,]\d+)?")  # behind a plus it may be a telephone's
 ENGLISH = re.compile(r"[-+]?([1-9]\d{0,2}(,\d{3})+|\d+)?(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
@@ -56,6 +58,7 @@ def read(cells: Sequence[Any], decimal: str | None = None) -> Reading:
 
     Cells that say that there is nothing, such as N/A, are None. Where two readings differ it stays text; ``decimal``
     says which sign stands before decimals, if it is known, or ``".,"`` that both are usual: 1,200 is then unclear too.
+    A currency or % at the edge goes where all cells that have one have the same, % only where all have it.
     Numbers, dates and truth values that are no texts keep their values, unless they are mixed with something else.
 
     >>> read(["1,200", "n/a", "$ 7.5"]).columns
@@ -72,16 +75,22 @@ def read(cells: Sequence[Any], decimal: str | None = None) -> Reading:
         return _reading(cells, "", (), ())
     note = ""
     numbers, days = numerals(entries, decimal), dates(entries)
+    signs = sorted({sign for one in entries for sign in SIGNS.findall(one)})
+    unsigned = bool(kinds) or not all(map(SIGNS.search, entries))
+    mixed = " and ".join(signs) if len(signs) > 1 else "and without %" if signs == ["%"] and unsigned else ""
+    unit = f" in {signs[0]}" if signs else ""
+    if mixed and numbers:
+        numbers, note = [], f"numbers with {mixed} stay text"
     for what, kind, readings in (("numbers", NUMBER, [_values(own) for own in numbers]), ("dates", DATE, days)):
         if readings and kinds <= {kind}:
             if len(readings) == 1:
                 texts = numbers[0] if what == "numbers" else [day.isoformat() for day in days[0]]
-                return _reading(cells, "", readings[0], texts, what)
+                return _reading(cells, "", readings[0], texts, what + unit)
             note = f"{what} may be read in {len(readings)} ways, and stay text"
             note += "; say which by decimal" if what == "numbers" else ""
             break
     ends = [RANGE.fullmatch(one) for one in entries]
-    if entries and not kinds and not note and all(ends):
+    if entries and not kinds and not note and not mixed and all(ends):
         sides = [numerals([one[side] for one in ends if one], decimal) for side in (1, 2)]
         if all(len(side) == 1 for side in sides):
             pairs = zip(entries, *(_values(side[0]) for side in sides), strict=True)
@@ -91,10 +100,14 @@ def read(cells: Sequence[Any], decimal: str | None = None) -> Reading:
                     _reading(cells, ending, _values(side[0]), side[0])
                     for ending, side in zip(("_from", "_to"), sides, strict=True)
                 )
-                return Reading(low.columns + high.columns, "ranges, in two columns", low.written + high.written)
+                return Reading(low.columns + high.columns, f"ranges{unit}, in two columns", low.written + high.written)
             note = f"pairs of numbers stay text: {falling} is not from low to high"
-    if not note and not numbers and numerals(list(map(_closed, entries)), decimal):
-        note = "digits parted by spaces or apostrophes stay text"
+    for what, close in (
+        ("digits parted by spaces or apostrophes", _closed),
+        ("numbers with raised digits or fractions", _level),
+    ):
+        if not note and not numbers and numerals(list(map(close, entries)), decimal):
+            note = f"{what} stay text"
     cells = [one if isinstance(one, str) else str(one).lower() for one in cells]
     return _reading(cells, "", _entries(cells), _entries(cells), note)
 
@@ -133,12 +146,19 @@ def numerals(cells: Sequence[str], decimal: str | None = None) -> list[list[str]
 
 
 def _plain(text: str) -> str:
-    text = EDGES.sub(r"\1", SIGNS.sub("", text))
+    """Return a text without one sign at its edge, with the digits of ASCII, and without what parts thousands."""
+    text = OUTER.sub(r"\1\2", text) if len(SIGNS.findall(text)) == 1 else text
+    text = re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), EDGES.sub(r"\1", text))
     return _closed(text) if THOUSANDS.fullmatch(text) else text
 
 
 def _closed(text: str) -> str:
     return re.sub(r"[\s']", "", text)
+
+
+def _level(text: str) -> str:
+    """Leave out raised, lowered and circled digits, and fractions."""
+    return "".join(sign for sign in text if unicodedata.category(sign) != "No")
 
 
 def _fits(value: int | float) -> bool:
