@@ -3,6 +3,7 @@
 import datetime
 import random
 import re
+import time
 
 import pandas
 import polars
@@ -130,6 +131,14 @@ def test_what_looks_like_numbers_and_stays_text_is_noted():
         "score: pairs of numbers stay text: 3-1 is not from low to high",
         "years: ranges, in two columns",
     )
+
+
+@pytest.mark.parametrize("signs", ["*", "[ab]", " ()"])
+def test_cells_with_many_signs_that_are_no_notes_are_read_in_passing(signs):
+    cell = "a" + signs * 6000 + "x"
+    begin = time.process_time()
+    assert text.normalize_table({"a": [cell]}).table == {"a": [cell]}
+    assert time.process_time() - begin < 1
 
 
 def test_numbers_of_unlike_signs_stay_text_and_are_noted():

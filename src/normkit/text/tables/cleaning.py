@@ -18,7 +18,7 @@ from normkit.columns import number_of
 from normkit.text import frames
 from normkit.text.rewrite.fold import INVISIBLE
 from normkit.text.tables import typed
-from normkit.text.tables.table_normalization import CLEAR_NOTES, TableNormalization, bare
+from normkit.text.tables.table_normalization import CLEAR_MARKS, TableNormalization, bare
 from normkit.text.vocabulary import says_nothing
 
 Model = Callable[[str], str]
@@ -105,7 +105,7 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
 
 def _read(given: Sequence[Any], decimal: str | None) -> typed.Reading:
     """Read a column. A cell that is a note alone is missing among numbers, and stays as it is among texts."""
-    cells = [bare(_without_accents(one), CLEAR_NOTES) if isinstance(one, str) else one for one in given]
+    cells = [bare(_without_accents(one), CLEAR_MARKS) if isinstance(one, str) else one for one in given]
     reading = typed.read(cells, decimal)
     if not reading.is_text or "" not in cells:
         return reading

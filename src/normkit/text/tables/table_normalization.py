@@ -18,10 +18,8 @@ WORDS = {">": "GT", "<": "LT", "\\n": "_", "\n": "_", "\\": "_"}  # in this orde
 UNDERSCORE, GONE = " /\\-:#%", ".()[]{}*$,?!'@&=+"
 NAME = str.maketrans(dict.fromkeys(UNDERSCORE, "_") | dict.fromkeys(GONE, ""))
 CELL = str.maketrans(dict.fromkeys("‘’´`", "'") | dict.fromkeys("“”", '"') | dict.fromkeys("‐‑‒–—−", "-"))
-NOTES = re.compile(r"((?<!^)\[(?!\d+\])[^\]]*\]|\[\d+\]|[•♦†‡*#+])*$")  # one way to read each note: no explosion
-# without + and # behind a letter: C++ is no C, and A+ no A
-CLEAR_NOTES = re.compile(r"((?<!^)\[(?!\d+\])[^\]]*\]|\[\d+\]|[•♦†‡*]|(?<![^\W\d_])(?<![#+])[#+])*$")
-BRACKETS = re.compile(r"(?<!^)( \([^)]*\))*$")
+MARKS = re.compile(r"[•♦†‡*#+]")
+CLEAR_MARKS = re.compile(r"[•♦†‡*]|(?<![^\W\d_])(?<![#+])[#+]")  # not behind a letter: C++ is no C, and A+ no A
 QUOTED = re.compile(r'^"([^"]*)"$')
 
 
@@ -108,12 +106,43 @@ class TableNormalization(Text):
         return [list(table[0]).index(check.choice(self, "name in columns", one, list(table[0]))) for one in columns]
 
 
-def bare(text: str, notes: re.Pattern[str] = NOTES) -> str:
+def bare(text: str, marks: re.Pattern[str] = MARKS) -> str:
     """Return a text in lower case, without notes, brackets at the end and quotes."""
     text, before = text.translate(CELL), None
     while text != before:
-        before, text = text, QUOTED.sub(r"\1", BRACKETS.sub("", notes.sub("", text.strip()).strip()).strip())
+        before, text = text, _without_notes(text.strip(), marks).strip()
+        text = QUOTED.sub(r"\1", _without_brackets(text).strip())
     return re.sub(r"\s+", " ", text.removesuffix(".")).lower().strip()
+
+
+def _without_notes(text: str, marks: re.Pattern[str]) -> str:
+    """Leave out what is in square brackets, and marks, at the end; what is first stays unless it is [digits]."""
+    end = len(text)
+    while end:
+        if marks.match(text, end - 1):
+            end -= 1
+        elif text.endswith("]", 0, end):
+            start = _opening(text, "[", "]", end)
+            start = 0 if text[0] == "[" and text[1 : end - 1].isdecimal() else start
+            if start < 0:
+                break
+            end = start
+        else:
+            break
+    return text[:end]
+
+
+def _without_brackets(text: str) -> str:
+    """Leave out what is in round brackets behind a space, at the end; what is first stays."""
+    end = len(text)
+    while text.endswith(")", 0, end) and (start := _opening(text, " (", ")", end)) > 0:
+        end = start
+    return text[:end]
+
+
+def _opening(text: str, opening: str, closing: str, end: int) -> int:
+    """Return where the brackets that close before ``end`` open, but not at the very start, or -1."""
+    return text.find(opening, max(1, text.rfind(closing, 0, end - 1) + 1), end - 1)
 
 
 def _column_name(name: str) -> str:
