@@ -189,12 +189,12 @@ def test_the_penalty_is_a_sum_over_pairs():
 
 def test_the_penalty_and_its_slope_keep_their_digits_beside_a_large_mean():
     x = normal(6, 3, seed=1)
-    found = []
+    both = []
     for f in (normal(6, 2), (normal(6, 2) + 2**10).float()):
         penalty = nk.laplacian_penalty(f.requires_grad_(), x.to(f.dtype), t=0.5)
         penalty.backward()
-        found.append((penalty.double(), f.grad.double()))
-    torch.testing.assert_close(found[1], found[0], atol=1e-3, rtol=1e-3)
+        both.append((penalty.double(), f.grad.double()))
+    torch.testing.assert_close(both[1], both[0], atol=1e-3, rtol=1e-3)
 
 
 def test_dual_weights_move_to_the_steepest_point_and_the_loss_is_a_sum_over_pairs():
