@@ -15,6 +15,7 @@ from normkit.lab import logs
 from normkit.lab.plan.plan import Run
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
+from normkit.lab.report import page
 from normkit.lab.training import loop, own
 
 DONE = []  # the seeds of the runs that have been trained
@@ -127,6 +128,37 @@ def test_it_is_given_what_it_asks_for(tmp_path):
     assert seen == [(0, 0.001, 7), (0, 0.01, 7), (1, 0.01, 7)]
 
 
+@pytest.mark.parametrize("given, lengths", [({}, (30, None)), ({"steps": 4}, (4, None)), ({"seconds": 0.5}, (30, 0.5))])
+def test_a_default_of_its_own_stands_where_nothing_is_given(given, lengths, tmp_path):
+    seen = set()
+
+    def train(build, seed, log, steps=30, seconds=None):
+        seen.add((steps, seconds))
+        return float(build(4)(torch.ones(4)).sum())
+
+    compare(tmp_path, train, seeds=1, **given)
+    assert seen == {lengths}
+
+
+def test_variants_may_have_lengths_and_rates_of_their_own(tmp_path):
+    seen = []
+
+    def train(build, seed, log, steps, lr):
+        seen.append((steps, lr))
+        return float(build(4)(torch.ones(4)).sum())
+
+    variants = [{"norm": "layernorm", "steps": 3, "lr": 0.5}, {"norm": "dyt", "steps": 5, "lr": 0.1}]
+    compare(tmp_path, train, norms=None, variants=variants, seeds=1)
+    assert seen == [(3, 0.5), (5, 0.1)]
+
+
+def test_the_report_names_no_setting_that_the_loop_decides(tmp_path):
+    result = compare(tmp_path, steady, seeds=1)
+    names = {name for _, lines in page.settings(result.comparison) for name, _ in lines}
+    assert {"train", "seeds", "margin", "device"} <= names
+    assert not names & {"warmup", "clip", "weight decay", "length", "precision", "batch", "eval every", "model"}
+
+
 @pytest.mark.parametrize(
     "train, error",
     [
@@ -159,6 +191,22 @@ def test_an_infinite_measure_has_diverged(tmp_path):
         ({"placements": ["pre-norm", "peri-norm"]}, "placements: a training loop of your own is given norm and opt"),
         ({"metric": "f1"}, "metric 'f1' does not say whether more is better: give metric_direction higher or lower"),
         ({"train": lambda model: 1.0}, "is called as train"),
+        ({"train": lambda build, seed, log, steps: 1.0}, "takes steps: give steps"),
+        ({"train": lambda build, seed, log, steps, lr=1.0: 1.0, "seconds": 1.0}, "has no argument 'seconds'"),
+        ({"train": lambda build, seed, log, seconds, steps=2: 1.0, "steps": 1}, "takes seconds: give seconds"),
+        ({"twin": True}, "twin and train exclude each other: the training loop makes its start from the seed"),
+        ({"norms": None, "variants": [{"norm": "dyt", "start": "permuted"}]}, "start 'permuted': the training loop"),
+        ({"norms": None, "variants": [{"norm": "dyt", "warmup": 0.5}]}, "has its own warmup, and 'test_own_loop:stea"),
+        ({"norms": None, "variants": [{"norm": "dyt", "batch": 5}]}, "has its own batch, and"),
+        ({"norms": None, "variants": [{"norm": "dyt", "lr": 0.5}]}, "has its own lr, and"),
+        ({"warmup": 0.2}, "warmup and train exclude each other: the training loop decides that itself"),
+        ({"clip": 0.5}, "clip and train exclude each other"),
+        ({"weight_decay": 0.0}, "weight_decay and train exclude each other"),
+        ({"decay": 0.1}, "decay and train exclude each other"),
+        ({"length": 7}, "length and train exclude each other"),
+        ({"precision": "bf16"}, "precision and train exclude each other"),
+        ({"allow_leak": True}, "allow_leak and train exclude each other"),
+        ({"trials": 3}, "trials: 'test_own_loop:steady' has no argument 'lr'"),
         ({"norms": ["rmsnrm"]}, "did you mean 'rmsnorm'"),
     ],
 )

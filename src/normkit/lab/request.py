@@ -28,6 +28,7 @@ from normkit.lab.plan.settings import (
     ROUNDS,
     Settings,
     another_folder,
+    fields,
     paces,
     spell,
 )
@@ -51,6 +52,8 @@ def plan_from(options: Any) -> Plan:
     require_federated(options, bool(saved and saved["settings"].get("federated")))
     request, options = options, with_defaults(options, saved["settings"] if saved else {})
     require_wholes(request, options)
+    if options.train:
+        require_fit(request, options.train)
     before = variants_of(saved, options.out) if saved else []
     variants = tuple(before) if before and not names_variants(options) else variants_from(options)
     variants = growth.join_variants(before, variants, crossed=not options.variants)
@@ -311,8 +314,6 @@ def require_values(options: Any) -> None:
     for name, one in OWN.items():
         if getattr(options, name) is not None:
             one.require(getattr(options, name))
-    if options.train:
-        require_fit(options)
     if options.federated:
         clients.read(options.split)
 
@@ -335,20 +336,21 @@ def usual_batch(model: str, source: str, federated: bool = False) -> int | None:
     return batch // 2 if federated and kind in (builtin.IMAGES, builtin.SIGNALS, builtin.MATRICES) else batch
 
 
-def require_fit(options: Any) -> None:
-    """Refuse what a training loop of the user's own has itself, or does not take."""
+def require_fit(request: Any, source: str) -> None:
+    """Refuse of what was typed what a training loop of the user's own decides itself, or does not take."""
     from normkit.lab.training import own
 
     train = spell("train")
-    for name in ("data", "val", "batch", "decay"):
-        if getattr(options, name) is not None:
-            raise ValueError(f"{spell(name)} and {train} exclude each other: the training loop has its own {name}")
-    if options.model != Settings.model:
-        raise ValueError(f"{spell('model')} and {train} exclude each other: the training loop makes its own model")
-    arguments = own.takes(own.import_function(options.train))
-    for name in ("steps", "seconds", "lr"):
-        if getattr(options, name) is not None and name not in arguments:
-            raise ValueError(f"{spell(name)}: {in_words(options.train)!r} has no argument {name!r} to be given it by")
+    for field in fields(of_loop=True):
+        value = getattr(request, name := FIELDS[field].name, None)
+        if value is not None and value is not False:  # 0 was typed
+            raise ValueError(f"{spell(name)} and {train} exclude each other: the training loop decides that itself")
+    if request.twin:
+        raise ValueError(f"{spell('twin')} and {train} exclude each other: {own.NO_TWIN}")
+    arguments = own.takes(own.import_function(source))
+    for name, argument in (("steps", "steps"), ("seconds", "seconds"), ("lr", "lr"), ("trials", "lr")):
+        if getattr(request, name) is not None and argument not in arguments:
+            raise ValueError(f"{spell(name)}: {in_words(source)!r} has no argument {argument!r} to be given it by")
 
 
 def rates(options: Any) -> tuple[float, ...] | None:

@@ -86,6 +86,7 @@ class Option:
     role, resuming: what it decides, and what it may become.
     depends: whether the default depends on the rest; inherited: whether a folder's own stands where none is typed.
     task: whether the data, the model and the measure depend on it.
+    of_loop: whether the training loop decides it, so that one of the user's own takes no such setting.
     name: what users type for it, where that is not the field's name; flags: all of its names on the command line.
     handed: from Python, also the thing itself instead of its name: "function" or "thing"; python: its help there.
     """
@@ -100,6 +101,7 @@ class Option:
     depends: bool = False
     inherited: bool = True
     task: bool = False
+    of_loop: bool = False
     name: str = ""
     flags: tuple[str, ...] = ()
     handed: str = ""
@@ -186,7 +188,7 @@ class Settings:
     """
 
     allow_leak: bool = setting(
-        False, "let norms that take in later tokens stand where these are predicted", WHAT, task=True
+        False, "let norms that take in later tokens stand where these are predicted", WHAT, task=True, of_loop=True
     )
     model: str = setting(
         "decoder:depth=2",
@@ -195,6 +197,7 @@ class Settings:
         ON,
         metavar="MODEL",
         task=True,
+        of_loop=True,
         handed="function",
         python="a function that makes the model, whose norms are exchanged, or that takes norm, a function of the "
         'width; or a name as the command takes it: "decoder", "timm:resnet18", "hf:PATH", "module:factory"; '
@@ -217,6 +220,7 @@ class Settings:
         metavar="DATA",
         depends=True,
         task=True,
+        of_loop=True,
         handed="thing",
         python="a loader, a data set, batches, or a function that returns such; or a name as the command takes it",
     )
@@ -226,6 +230,7 @@ class Settings:
         ON,
         metavar="DATA",
         task=True,
+        of_loop=True,
         handed="thing",
     )
     batch: int | None = setting(
@@ -235,8 +240,9 @@ class Settings:
         bound=COUNT,
         depends=True,
         task=True,
+        of_loop=True,
     )
-    length: int = setting(64, "tokens of a sequence ({default})", ON, bound=COUNT, task=True)
+    length: int = setting(64, "tokens of a sequence ({default})", ON, bound=COUNT, task=True, of_loop=True)
     federated: bool = setting(
         False,
         "divide the data among clients; a step is then a round: each client trains, a server puts states together",
@@ -334,13 +340,14 @@ class Settings:
         HOW,
         role=SCHEDULE,
         bound=SIZE,
+        of_loop=True,
         name="decay",
     )
     search: float = setting(1.0, role=SCHEDULE)
-    share: float = setting(1.0, role=SCHEDULE, task=True)
-    warmup: float = setting(0.2, "share of a run with a growing rate ({default})", HOW, bound=SHARE)
-    clip: float = setting(1.0, "greatest gradient norm; 0: any ({default})", HOW, bound=SIZE)
-    weight_decay: float = setting(0.1, "for matrices ({default})", HOW, bound=SIZE)
+    share: float = setting(1.0, role=SCHEDULE, task=True, of_loop=True)
+    warmup: float = setting(0.2, "share of a run with a growing rate ({default})", HOW, bound=SHARE, of_loop=True)
+    clip: float = setting(1.0, "greatest gradient norm; 0: any ({default})", HOW, bound=SIZE, of_loop=True)
+    weight_decay: float = setting(0.1, "for matrices ({default})", HOW, bound=SIZE, of_loop=True)
     shift: tuple[str, ...] | None = setting(
         None,
         "show corrupted held-out data to adapters after each full run: noise, blur, contrast, tint, translation, "
@@ -385,8 +392,8 @@ class Settings:
     device: str = setting(
         "cpu", "where to train (auto)", PLACE, choices=("auto", "cpu", "cuda"), depends=True, inherited=False
     )
-    precision: str = setting("no", "mixed precision ({default})", PLACE, choices=("no", "bf16", "fp16"))
-    sharded: bool = setting(False, "under torchrun: FSDP2 instead of DDP", PLACE, inherited=False)
+    precision: str = setting("no", "mixed precision ({default})", PLACE, choices=("no", "bf16", "fp16"), of_loop=True)
+    sharded: bool = setting(False, "under torchrun: FSDP2 instead of DDP", PLACE, inherited=False, of_loop=True)
     workers: int = setting(
         1,
         "runs side by side (one a core or GPU)",
@@ -398,11 +405,11 @@ class Settings:
         inherited=False,
     )
     threads: int = setting(1, "threads of a run (the cores shared out)", PLACE, bound=COUNT, depends=True)
-    log_every: int = setting(5, resuming=FOLLOWS)
-    eval_every: int = setting(40, resuming=FOLLOWS)
-    eval_batches: int = setting(5, task=True)
-    probe_every: int = setting(40, resuming=FOLLOWS)
-    checkpoint_seconds: float = setting(10.0, role=MACHINE, resuming=ANY)
+    log_every: int = setting(5, resuming=FOLLOWS, of_loop=True)
+    eval_every: int = setting(40, resuming=FOLLOWS, of_loop=True)
+    eval_batches: int = setting(5, task=True, of_loop=True)
+    probe_every: int = setting(40, resuming=FOLLOWS, of_loop=True)
+    checkpoint_seconds: float = setting(10.0, role=MACHINE, resuming=ANY, of_loop=True)
     prints: tuple[str, ...] = setting((), role=MACHINE, resuming=ANY)  # of code and files, behind their names
 
     def sources(self) -> list[str]:

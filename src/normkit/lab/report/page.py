@@ -18,7 +18,7 @@ from normkit.lab.files import Folder, replace_file
 from normkit.lab.logs import DONE
 from normkit.lab.plan import findings, measures
 from normkit.lab.plan.handed import in_words
-from normkit.lab.plan.settings import FIELDS, JUDGEMENT, Settings
+from normkit.lab.plan.settings import FIELDS, JUDGEMENT, Settings, fields
 from normkit.lab.report import conclusion, figures, times
 from normkit.lab.report.advice import answer, headline
 from normkit.lab.report.health import health
@@ -207,9 +207,13 @@ def subtitle(comparison: Comparison) -> str:
 
 
 def settings(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return every setting, by group, but for prints of what was named, which say nothing to a reader."""
+    """Return every setting, by group, but for prints of what was named, which say nothing to a reader.
+
+    Nor for what a training loop of the user's own decides itself.
+    """
     plan = comparison.entire.plan
-    values = {name: value for name, value in plan["settings"].items() if name != "prints"}
+    without = {"prints", *(fields(of_loop=True) if comparison.settings.get("train") else ())}
+    values = {name: value for name, value in plan["settings"].items() if name not in without}
     layers = {run.variant: run.layers for run in comparison.runs}
     variants = [(v["name"], describe(v, layers.get(v["name"], {}))) for v in plan["variants"]]
     return [

@@ -29,9 +29,10 @@ from normkit.lab import files, logs
 from normkit.lab.clock import TRAINING
 from normkit.lab.plan import data, measures, optimizers
 from normkit.lab.plan.exchanges import exchange
-from normkit.lab.plan.plan import Run, same
+from normkit.lab.plan.handed import in_words
+from normkit.lab.plan.plan import Plan, Run, same
 from normkit.lab.plan.settings import Settings, spell
-from normkit.lab.plan.variants import ORIGINAL, SLOTS, Variant
+from normkit.lab.plan.variants import NUMBERS, ORIGINAL, SLOTS, Variant
 from normkit.lab.training.memory import peak_memory, reset_peak
 from normkit.surgery.replacement.fits import maker
 
@@ -39,6 +40,7 @@ GIVEN = ("norm", "optimizer")  # the slots of a variant that ``build`` gives
 EXTRA = ("lr", "steps", "seconds", "device")  # what the function is given as well if it has such arguments
 VALIDATION = "val_"  # begins the names of what is logged of held-out data
 UNIT = "steps"
+NO_TWIN = "the training loop makes its start from the seed, so that a twin would be the same run"
 
 
 class Stop(BaseException):
@@ -152,7 +154,8 @@ def call_function(run: Run, settings: Settings, log: Log) -> float:
     """Call the user's function, and require that it took what the variant names."""
     function, build = import_function(settings.train or ""), Build(run.variant)
     more = {"lr": run.lr, "steps": run.steps, "seconds": run.seconds, "device": settings.device}
-    value = function(build, run.seed, log, **{name: more[name] for name in takes(function)})
+    given = {name: more[name] for name in takes(function) if more[name] is not None or name in required(function)}
+    value = function(build, run.seed, log, **given)
     needed = {"norm", *(name for name in GIVEN if getattr(run.variant, name) != getattr(Variant, name))}
     if left := sorted(needed - build.used):
         how = {"norm": "build(width) or build(model)", "optimizer": "build.optimizer(model, lr)"}
@@ -211,12 +214,38 @@ def takes(function: Callable[..., Any]) -> list[str]:
     return [name for name in EXTRA if name in names]
 
 
-def check(variant: Variant) -> None:
+def required(function: Callable[..., Any]) -> set[str]:
+    """Return what of that has no default.
+
+    >>> required(lambda build, seed, log, lr, steps=30: None)
+    {'lr'}
+    """
+    parameters = inspect.signature(function).parameters
+    return {name for name in takes(function) if parameters[name].default is inspect.Parameter.empty}
+
+
+def check(plan: Plan) -> None:
+    """Refuse variants that differ in what the function is not given, and lengths left open that it must be given."""
+    function, name = import_function(plan.settings.train or ""), in_words(plan.settings.train or "")
+    lengths = [length for length in ("steps", "seconds") if length in required(function)]
+    for variant in plan.variants:
+        _require_given(variant)
+        for number in NUMBERS:
+            if getattr(variant, number) is not None and number not in takes(function):
+                raise ValueError(f"variant {variant.name!r} has its own {number}, and {name!r} takes none")
+        given = "steps" if variant.steps or plan.settings.steps else "seconds" if plan.settings.seconds else ""
+        if lengths and given not in lengths:
+            raise ValueError(f"{name!r} takes {' and '.join(lengths)}: give {spell(lengths[0])}")
+
+
+def _require_given(variant: Variant) -> None:
     """Refuse a variant that differs in what ``build`` does not give, or whose norm needs more than its width."""
     for slot in SLOTS:
         if slot not in GIVEN and getattr(variant, slot) != getattr(Variant, slot):
             names = " and ".join(GIVEN)
             raise ValueError(f"{spell(slot)}: a training loop of your own is given {names}, and no {slot}")
+    if variant.start != Variant.start:
+        raise ValueError(f"variant {variant.name!r}: start {variant.start!r}: {NO_TWIN}")
     if variant.norm != ORIGINAL:
         _require_any_fit(variant.norm)
 

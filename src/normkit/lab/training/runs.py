@@ -385,8 +385,7 @@ def with_held_out(plan: Plan, saved: Mapping[str, Any] | None) -> Plan:
 def check(plan: Plan) -> dict[tuple[str, float], int]:
     """Build every variant and pass one batch through it; return the parameters of each, on each rung of a ladder."""
     if plan.settings.train:
-        for variant in plan.variants:
-            own.check(variant)
+        own.check(plan)
         return {}
     for variant in plan.variants if plan.settings.decays else ():
         if "weight_decay" in optimizer_for(variant.optimizer)[1]:
