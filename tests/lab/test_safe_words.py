@@ -21,7 +21,17 @@ from normkit.lab.screen import Screen, describe_end
 from normkit.lab.training import runs
 
 SRC = pathlib.Path(normkit.__file__).parent
-NAMES = ["base[/x]", "=1+1", "[base]", "\x1b[31mred", "<script>x</script>", "a$b$c", "\u202eover", "\\end{tabular}"]
+NAMES = [
+    "base[/x]",
+    "=1+1",
+    "[base]",
+    "\x1b[31mred",
+    "<script>x</script>",
+    "a$b$c",
+    "\u202eover",
+    "\\end{tabular}",
+    ":train:",
+]
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +51,17 @@ def test_a_terminal_shows_every_name_and_obeys_none(folder, capsys):
 
 def test_a_screen_shows_the_names_of_what_is_trained_and_of_the_model(tmp_path):
     variants = tuple(Variant(name, norm="rmsnorm") for name in NAMES)
-    plan = Plan(Settings(seeds=1, lrs=(0.01,), model="mine[/x]:make"), variants, NAMES[0])
+    plan = Plan(Settings(seeds=1, lrs=(0.01,), train="mine[/x]:train"), variants, NAMES[0])
     screen = Screen(plan, runs.open_folder(plan, tmp_path, []), {})
-    screen.console = Console(file=io.StringIO(), width=200, markup=screen.console._markup)
+    own = screen.console
+    screen.console = Console(file=io.StringIO(), width=200, markup=own._markup, emoji=own._emoji)
     screen.introduce()
     for one in runs.ready(plan, {}):
         screen.note(one, None)
     screen.console.print(screen.picture())
     screen.console.print(describe_end(run(), {"status": "crashed", "error": "\x1b]0;title\x07[/b]"}))
     shown = screen.console.file.getvalue()
-    assert all(safe.safe(name, "terminal") in shown for name in [*NAMES, "mine[/x]:make", "\x1b]0;title\x07[/b]"])
+    assert all(safe.safe(name, "terminal") in shown for name in [*NAMES, "mine[/x]:train", "\x1b]0;title\x07[/b]"])
     assert "\x1b" not in shown
 
 

@@ -136,7 +136,7 @@ def tell(folder: Path) -> None:
 
     comparison = report.load(folder)
     rows = report.rank(comparison)
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     shown = report.rich_table(rows, console.width) if console.is_terminal else report.table(rows)
     console.print(shown, soft_wrap=True)
     for section in conclusion.sections(comparison, rows):

@@ -30,7 +30,7 @@ class Screen:
         from rich.console import Console
 
         self.plan, self.folder = plan, folder
-        self.console = Console(file=sys.stderr, highlight=False, markup=False)
+        self.console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
         self.active: dict[str, tuple[Run, logs.Tail, dict[str, Any]]] = {}
         self.results = results
         self.began, self.before = time.monotonic(), self._progress()
