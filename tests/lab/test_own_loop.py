@@ -1,5 +1,6 @@
 """A training loop of the user's own: what it is given, what becomes of what it says, and how it goes on."""
 
+import functools
 import itertools
 import math
 from types import SimpleNamespace
@@ -53,6 +54,23 @@ def test_a_measure_has_the_name_that_the_user_gives_it(tmp_path):
     assert result.rows[0].variant == "dyt"
     assert result.rows[0].measure.name == "points"
     assert result.rows[0].final.mean == 0.5
+
+
+def test_steps_to_the_baselines_loss_are_counted_on_held_out_data_alone(tmp_path):
+    def train(build, seed, log, held_out=False):
+        end = 2.0 if type(build(4)).__name__ == "LayerNorm" else 3.0
+        for step in range(1, 101):
+            log(step, loss=end / math.sqrt(step))
+            if held_out and step % 10 == 0:
+                log(step, val_loss=end + 1 - step / 100)
+        return end
+
+    def steps(result):
+        return {row.variant: row.steps_to_baseline for row in result.rows}
+
+    assert steps(compare(tmp_path / "training losses", train)) == {"layernorm": None, "dyt": None}
+    held_out = functools.partial(train, held_out=True)
+    assert steps(compare(tmp_path / "held-out losses", held_out)) == {"layernorm": 100, "dyt": None}
 
 
 def test_the_same_call_trains_nothing(tmp_path):

@@ -36,8 +36,8 @@ class Row:
         accuracy: the last one logged.
     finding: against the baseline; None for the baseline itself and where a seed failed or none is finished.
     edge: "lowest" or "highest" if the search of the learning rate ended there: a better one may lie beyond; or empty.
-    steps_to_baseline, seconds_to_baseline: how long it took to the baseline's final loss of the same seed, the mean
-        over seeds; None if a seed did not get there.
+    steps_to_baseline, seconds_to_baseline: how long it took on held-out data to the baseline's final loss of the same
+        seed, the mean over seeds; None if a seed did not get there, or logged no held-out losses.
     seconds, cpu_seconds: how long a run trained, and how long processors worked for it.
     speed: a step's time over the baseline's, timed side by side.
     measure, margin: what all rows are compared by, and the share of the baseline's that counts as no difference.
@@ -230,13 +230,16 @@ def _lead(losses: Mapping[int, float], baseline: Mapping[int, float]) -> float:
 
 
 def _reach(runs: Sequence[Record], baseline: dict[int, Record]) -> tuple[float | None, float | None]:
-    """Return the mean number of steps and seconds to the baseline's last loss of the same seed."""
+    """Return the mean number of steps and seconds to the baseline's final loss of the same seed, on held-out data.
+
+    What a loop of the user's own returns says nothing of the training losses that it has logged.
+    """
     steps, seconds = [], []
     for run in runs:
         other = baseline.get(run.seed)
-        if other is None or other.status != DONE or not other.curve:
+        if other is None or other.status != DONE or math.isnan(other.measured(measures.LOSS)):
             continue
-        step = crossing(run.curve, other.curve[-1][1])
+        step = crossing(points(run.evals), other.measured(measures.LOSS))
         if step is None:
             return None, None
         steps.append(step)
