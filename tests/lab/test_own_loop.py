@@ -80,6 +80,21 @@ def test_the_same_call_trains_nothing(tmp_path):
     assert DONE == []
 
 
+def test_a_damaged_log_is_set_aside_and_log_terminal_and_report_say_so(tmp_path, capsys):
+    whole = compare(tmp_path, steady)
+    path = tmp_path / "runs" / "dyt--lr0--seed1.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"loss": 0.5', b'"loss": 0.4'))
+    DONE.clear()
+    result = compare(tmp_path, steady)
+    assert DONE == [1]
+    assert path.with_name(f"{path.name}.damaged").exists()
+    note = f"{path} was damaged or of another run; it was set aside, and the run began again"
+    assert [event["text"] for event in logs.read(path).of(logs.NOTE)] == [note]
+    assert note in capsys.readouterr().err
+    assert f"{path.name}: {note}" in result.comparison.notes
+    assert [row.measured for row in result.rows] == [row.measured for row in whole.rows]
+
+
 def stopped_at(number):
     """A loop that is interrupted when it is called for so many a time."""
     calls = itertools.count(1)
@@ -244,7 +259,7 @@ def test_the_command_takes_it_as_well(tmp_path):
 def test_the_last_loss_is_that_of_held_out_data_where_there_is_one():
     log = own.Log(SimpleNamespace(write=lambda *_, **__: None), lambda: False)
     told = []
-    for values in ({"loss": 4.0}, {"speed": 1.0}, {"loss": 3.0, "val_loss": 5.0}, {"val_loss": 6.0}):
+    for values in ({"loss": 4.0}, {"speed": 1.0}, {"loss": 3.0, "val_loss": 5.0}, {"val_loss": 6.0}, {"loss": 2.0}):
         log(1, **values)
         told.append((log.last, log.best))
-    assert told == [(4.0, math.inf), (4.0, math.inf), (5.0, 5.0), (6.0, 5.0)]
+    assert told == [(4.0, math.inf), (4.0, math.inf), (5.0, 5.0), (6.0, 5.0), (6.0, 5.0)]

@@ -81,7 +81,7 @@ class Log:
 
     def __init__(self, log: logs.Log, stop: Callable[[], bool]):
         self.log, self.stop = log, stop
-        self.step, self.last, self.best = 0, math.nan, math.inf
+        self.step, self.last, self.best, self.held_out = 0, math.nan, math.inf, False
         self.began, self.worked = time.perf_counter(), time.process_time()
 
     def __call__(self, step: int, **values: Any) -> None:
@@ -95,8 +95,11 @@ class Log:
             self.log.write(logs.STEP, **spent, **logs.plain(own), step=self.step)
         if held_out:
             self.log.write(logs.EVAL, **logs.plain(held_out), step=self.step)
-        self.last = held_out.get("loss", own.get("loss", self.last))
-        self.best = min(self.best, held_out.get("loss", math.inf))
+        if "loss" in held_out:
+            self.last, self.best = held_out["loss"], min(self.best, held_out["loss"])
+            self.held_out = True
+        elif not self.held_out:
+            self.last = own.get("loss", self.last)
         if self.stop():
             raise Stop
 
@@ -142,11 +145,14 @@ def open_log(run: Run, settings: Settings, folder: files.Folder) -> logs.Log:
     """Open the log anew; one that is damaged, or of another run, is set aside."""
     path, recipe = folder.log(run.name), run.recipe(settings)
     existing = logs.read(path)
-    if existing.damaged or path.is_dir() or not same(existing.start.get("recipe", recipe), recipe):
+    damaged = existing.damaged or path.is_dir() or not same(existing.start.get("recipe", recipe), recipe)
+    if damaged:
         files.set_aside(path)
     log = logs.Log(path, logs.BEGINNING)
     facts = {"variant": run.variant.name, "lr": run.lr, "seed": run.seed, "phase": run.phase, "steps": run.steps}
     log.write(logs.START, **facts, time=time.time(), recipe=recipe)
+    if damaged:
+        log.write(logs.NOTE, text=f"{path} was damaged or of another run; it was set aside, and the run began again")
     return log
 
 
