@@ -210,6 +210,8 @@ def test_of_too_few_seeds_or_of_no_end_none_are_counted():
     assert math.isnan(findings.seeds_needed(np.array([-1.0, 1.0]), 0.01))
     assert findings.seeds_needed(np.array([-1.0, 1.0, 1e-9]), 0.0) == math.inf
     assert findings.seeds_needed(np.zeros(3), 0.01) == findings.ENOUGH
+    assert math.isnan(findings.seeds_needed(np.zeros(3), 0.0))
+    assert math.isnan(findings.seeds_needed(np.array([-1.0, 0.0, 1.0]), 0.0))
 
 
 def played(draw, most, **given):

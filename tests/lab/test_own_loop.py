@@ -16,7 +16,7 @@ from normkit.lab import logs
 from normkit.lab.plan.plan import Run
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
-from normkit.lab.report import page
+from normkit.lab.report import exports, page
 from normkit.lab.training import loop, own
 
 DONE = []  # the seeds of the runs that have been trained
@@ -47,6 +47,8 @@ def test_what_it_logs_and_returns_stands_in_the_report(tmp_path):
     run = result.comparison.final_runs("dyt")[0]
     assert run.evals[-1] == {"event": "eval", "loss": 0.5, "accuracy": 0.25, "step": 3}
     assert "learning rate" not in str(result)
+    assert [line["lr"] for line in exports.records(result.rows)] == [None, None]
+    assert all(line.endswith(",") for line in result.to_csv().splitlines()[1:])
 
 
 def test_a_measure_has_the_name_that_the_user_gives_it(tmp_path):

@@ -142,10 +142,12 @@ def _error(samples: np.ndarray) -> float:
 def seeds_needed(samples: np.ndarray, margin: float, level: float = LEVEL) -> float:
     """Estimate how many seeds would decide a difference that is as large, and varies as much, as the one that was seen.
 
+    NaN where none was seen and none counts as none, as with a baseline of 0: nothing could be decided.
+
     >>> seeds_needed(np.array([-1.0, -0.7, -0.2]), 0.01), seeds_needed(np.array([-1e-3, 1e-3, 2e-4]), 0.01)
     (6.0, 3.0)
     """
-    if samples.size < ENOUGH:
+    if samples.size < ENOUGH or not (samples.mean() or margin):
         return math.nan
     seeds = np.arange(ENOUGH, MANY + 1)
     error, size = samples.std(ddof=1) / np.sqrt(seeds), abs(samples.mean())

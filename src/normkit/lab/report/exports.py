@@ -69,7 +69,7 @@ def _record(row: Row) -> dict[str, Any]:
         f"{row.unit}_per_second": row.tokens_per_second,
         "peak_memory": row.peak_memory,
         "parameters": row.parameters,
-        "lr": row.lr,
+        "lr": row.lr or None,  # 0: a training loop of the user's own has its own
         **({} if row.decay is None else {"weight_decay": row.decay}),
     }
 

@@ -13,6 +13,7 @@ from normkit.lab.report.ranking import Row
 from normkit.lab.training.speed import Ratio
 
 HUGE = 1e5
+UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 WIDE = 10.0  # percent; an interval that reaches so far to either side, and over 0, is written with both ends
 
 
@@ -178,12 +179,13 @@ def seconds(value: float | None) -> str:
 def memory(value: float | None) -> str:
     """Write bytes in the unit that suits them.
 
-    >>> memory(1.5 * 2**30), memory(300 * 2**20)
-    ('1.5 GiB', '300 MiB')
+    >>> memory(1.5 * 2**30), memory(300 * 2**20), memory(1.26 * 2**20), memory(45_300)
+    ('1.5 GiB', '300 MiB', '1.3 MiB', '44 KiB')
     """
     if value is None:
         return ""
-    return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
+    size, unit = next((one for one in UNITS if value >= one[0]), UNITS[-1])
+    return f"{value / size:.{int(unit == 'GiB' or value < 10 * size)}f} {unit}"
 
 
 def chance(p: float) -> str:
