@@ -132,6 +132,8 @@ def test_decays_that_diverge_are_not_chosen_and_one_needs_no_search():
 
     order = played(plan(lrs=(0.01,), decays=(0.1, 0.3)), outcome)
     assert {run.decay for run in order if run.phase == "final"} == {0.3}
+    order = played(plan(lrs=(0.01,), decays=(0.2, 0.2)), outcome)
+    assert {(r.decay, r.phase) for r in order} == {(0.2, "final")}
     order = played(plan(lrs=(0.01,), decays=(0.2,)), outcome)
     assert {(run.decay, run.phase) for run in order} == {(0.2, "final")}
     order = played(plan(lrs=(0.01,), decays=(0.1, 0.2)), lambda run: {"status": "diverged"})
@@ -152,6 +154,7 @@ def test_a_decay_that_is_said_twice_is_named():
 
 
 def test_one_rate_needs_no_search():
+    assert [r.lr for r in runs.ready(plan(lrs=(0.1, 0.1, 0.3)), {})] == [0.1, 0.3] * 2
     assert {(r.lr, r.phase) for r in played(plan(lrs=(0.01,)), lambda run: done(1.0))} == {(0.01, "final")}
 
 

@@ -110,6 +110,7 @@ def test_the_budget_of_the_search_is_said():
     assert search_budget(settings()) == "3 to 5 learning rates tried"
     assert search_budget(settings(trials=2, search=0.5)) == "2 learning rates tried for 50% of that"
     assert search_budget(settings(lrs=(0.1, 0.2), trials=5)) == "2 learning rates tried"
+    assert search_budget(settings(lrs=(0.1, 0.1, 0.3), decays=(0.0, 0.0))) == "2 learning rates tried"
     assert search_budget(settings(trials=1)) == search_budget(settings(lrs=(0.1,))) == "no search"
 
 
