@@ -1,16 +1,23 @@
 """Two choices crossed: planted interactions are found, none where there is none, and the rest is refused."""
 
+import dataclasses
 import itertools
+import json
 import math
 
 import numpy as np
 import pytest
+import synthetic_logs
 
 import normkit as nk
 from normkit import cli
 from normkit.lab.plan import factor
 from normkit.lab.plan.factor import FEW, GROWS, SAME, SHRINKS, TURNS
 from normkit.lab.plan.variants import Variant, cross
+from normkit.lab.report import conclusion
+from normkit.lab.report import factor as factor_words
+from normkit.lab.report import page as report
+from normkit.lab.report.tables import section_text
 
 OPTIMIZERS, NORMS = ("adamw", "muon"), ("layernorm", "derf")
 DRAWS = 20
@@ -181,3 +188,19 @@ def test_a_cell_that_is_missing_is_named():
     other = [*variants[:3], Variant("odd", norm="derf", optimizer="muon", steps=7)]
     with pytest.raises(ValueError, match="that has all else in common with the others"):
         factor.require(("optimizer", "norm"), other)
+
+
+def test_a_cell_whose_runs_have_failed_is_named_and_not_called_too_few_seeds(tmp_path):
+    variants = cross(optimizer=OPTIMIZERS, norm=NORMS)
+    gains = {variant.name: 0.0 for variant in variants}
+    crashed = {("muon+derf", seed): "crashed" for seed in (1, 2, 3, 4)}
+    synthetic_logs.comparison(tmp_path, gains, seeds=4, statuses=crashed, factor=["optimizer", "norm"])
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    plan["variants"] = [dataclasses.asdict(variant) for variant in variants]
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    comparison, rows = report.load(tmp_path), report.summary(tmp_path)
+    words = " ".join(conclusion.answer(comparison, rows))
+    assert "Whether derf's gap to layernorm depends on adamw and muon cannot be seen: muon+derf failed." in words
+    assert "Too few seeds" not in words
+    assert factor_words.headline(comparison) == ""
+    assert "too few" not in section_text(factor_words.section(comparison, rows))

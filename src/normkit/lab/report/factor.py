@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from normkit.columns import number_of
 from normkit.lab.plan import factor, findings
@@ -12,7 +13,7 @@ from normkit.lab.plan.variants import Variant
 from normkit.lab.report.history import Comparison
 from normkit.lab.report.ranking import Row, sound_values
 from normkit.lab.report.tables import Column, Line, Section
-from normkit.lab.report.words import Scale, chance, odds, scale_of
+from normkit.lab.report.words import Scale, chance, join_names, odds, scale_of
 
 
 def variants_of(comparison: Comparison) -> list[Variant]:
@@ -56,7 +57,7 @@ def section(comparison: Comparison, rows: Sequence[Row]) -> Section | None:
         Column(f"with {before}", lambda line: scale.difference(line.of.before)),
         Column(f"with {others[0] if len(others) == 1 else 'the other'}", lambda line: scale.difference(line.of.after)),
         Column("change", lambda line: scale.difference(line.of.change)),
-        Column("finding", lambda line: line.of.word, words=True),
+        Column("finding", lambda line: "failed" if _failed(comparison, line.of) else line.of.word, words=True),
         Column("p", lambda line: chance(line.of.p)),
     ]
     lines = [
@@ -74,7 +75,7 @@ def look_of(comparison: Comparison, one: Interaction) -> str:
 def headline(comparison: Comparison) -> str:
     """Say in a line which gaps depend on the other choice."""
     interactions = interactions_of(comparison)
-    if not interactions:
+    if all(one.word == FEW for one in interactions):
         return ""
     changes = [one for one in interactions if one.word in (GROWS, SHRINKS, TURNS)]
     if not changes:
@@ -91,14 +92,23 @@ VERBS = {GROWS: "grows", SHRINKS: "shrinks", TURNS: "turns its sign"}
 def sentences(comparison: Comparison, rows: Sequence[Row]) -> list[str]:
     """Say of each gap how it changes with the other choice."""
     interactions, scale = interactions_of(comparison), scale_of(rows)
-    return [_sentence(one, scale, len(interactions)) for one in interactions]
+    return [_sentence(one, scale, len(interactions), _failed(comparison, one)) for one in interactions]
+
+
+def _failed(comparison: Comparison, one: Interaction) -> list[str]:
+    """Return the variants of an interaction's four cells that have no numbers, as a seed of theirs has failed."""
+    by_cell, sound = variants_by_cell(comparison), sound_values(comparison)
+    return [name for key in product(one.first, one.second) for name in by_cell.get(key, ()) if name not in sound]
 
 
 def _gap(one: Interaction) -> str:
     return f"{one.second[1]}'s gap to {one.second[0]}"
 
 
-def _sentence(one: Interaction, scale: Scale, tests: int) -> str:
+def _sentence(one: Interaction, scale: Scale, tests: int, failed: Sequence[str]) -> str:
+    if failed:
+        on = f"{one.first[0]} and {one.first[1]}"
+        return f"Whether {_gap(one)} depends on {on} cannot be seen: {join_names(failed)} failed."
     if one.word == FEW:
         return (
             f"Too few seeds to tell whether {_gap(one)} depends on {one.first[0]} and {one.first[1]}: "
