@@ -37,6 +37,10 @@ def test_a_comparison_with_a_ladder_tells_it_of_itself(tmp_path):
     assert lasting.headline(dataclasses.replace(plain, rungs={1.0: plain}), rows) == ""
 
 
+def test_of_a_training_loop_of_the_users_own_nothing_is_said(tmp_path):
+    assert "small runs" not in headline(tmp_path, {"layernorm": 0.0, "dyt": -0.3}, train="mine:train")
+
+
 def test_what_differs_in_two_ways_has_no_kind(tmp_path):
     synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, "dyt": -0.3}, seeds=6)
     path = tmp_path / "plan.json"

@@ -34,7 +34,12 @@ def kind(comparison: Comparison) -> str:
 
 
 def headline(comparison: Comparison, rows: Sequence[Row]) -> str:
-    """Say how often such findings held; nothing where nothing was found, or a ladder tells it of these themselves."""
+    """Say how often such findings held; nothing where nothing was found, or a ladder tells it of these themselves.
+
+    Nor below a training loop of the user's own, which those runs say nothing of.
+    """
+    if comparison.settings.get("train"):
+        return ""
     decided = any(row.finding and row.finding.word in (BETTER, WORSE) and not row.is_twin for row in rows)
     known = counts().get(kind(comparison)) if decided and not comparison.rungs else None
     if not known:
