@@ -108,6 +108,25 @@ def test_steps_to_the_baselines_loss(tmp_path):
     assert found == {"base": (20, 10), "fast": (pytest.approx(20 / 3), pytest.approx(10 / 3)), "never": (None, None)}
 
 
+def test_a_baseline_that_has_not_finished_is_what_is_missing(tmp_path):
+    open_runs = {("layernorm", seed): "unfinished" for seed in (1, 2, 3)}
+    synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, "dyt": 0.1}, statuses=open_runs)
+    words = "layernorm has not finished a run: nothing can be compared with it yet"
+    assert report.headline(report.summary(tmp_path)) == words
+
+
+def test_losses_of_next_to_nothing_are_written_with_their_power_of_ten(tmp_path):
+    def tiny(*given, **more):
+        small = ("loss", "final_loss", "best_loss")
+        events = synthetic_logs.run(*given, **more)
+        return [{name: 1e-9 * v if name in small and v else v for name, v in event.items()} for event in events]
+
+    synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, "dyt": 0.1}, run=tiny)
+    shown = report.table(report.summary(tmp_path))
+    assert shown.count("e-09 ± ") == 2
+    assert "0.00000000" not in shown
+
+
 def test_what_failed_is_listed_with_what_happened(mixed):
     rows = {row.variant: row for row in report.summary(mixed)}
     assert list(rows) == ["derf", "layernorm", "slow", "later", "post-norm", "<b>crashed</b>"]

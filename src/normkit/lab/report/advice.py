@@ -22,6 +22,8 @@ def headline(rows: Sequence[Row]) -> str:
     tested = [row for row in rows if _word(row) not in ("", FEW) and not row.is_twin]
     if _has_failed(baseline):
         return f"{baseline.variant} {baseline.status}: nothing can be compared with it"
+    if not baseline.seeds:
+        return f"{baseline.variant} has not finished a run: nothing can be compared with it yet"
     if pick := _better(tested, baseline, scale) or _cheaper(tested, baseline):
         return f"Take {pick}"
     if not any(row.finding for row in rows if not row.is_twin):

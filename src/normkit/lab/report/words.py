@@ -13,6 +13,7 @@ from normkit.lab.report.ranking import Row
 from normkit.lab.training.speed import Ratio
 
 HUGE = 1e5
+MOST = 8  # decimals
 UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 WIDE = 10.0  # percent; an interval that reaches so far to either side, and over 0, is written with both ends
 
@@ -136,13 +137,13 @@ def faster(ratio: Ratio | None, brief: bool = True) -> str:
 
 
 def decimals(values: Iterable[float]) -> int:
-    """Return how many decimals show the smallest of some losses to four digits; at most eight.
+    """Return how many decimals show the smallest of some losses to four digits.
 
-    >>> decimals([2.31, 12.5]), decimals([0.0123]), decimals([])
-    (3, 5, 3)
+    >>> decimals([2.31, 12.5]), decimals([0.0123]), decimals([3e-9]), decimals([])
+    (3, 5, 12, 3)
     """
     magnitudes = [abs(value) for value in values if math.isfinite(value) and value]
-    return min(8, max(0, 3 - math.floor(math.log10(min(magnitudes))))) if magnitudes else 3
+    return max(0, 3 - math.floor(math.log10(min(magnitudes)))) if magnitudes else 3
 
 
 def with_interval(interval: Interval, digits: int, sign: str = "") -> str:
@@ -152,13 +153,15 @@ def with_interval(interval: Interval, digits: int, sign: str = "") -> str:
 
 
 def with_decimals(value: float, digits: int, sign: str = "") -> str:
-    """Write a number with so many decimals, a huge one with its power of ten, and nothing for NaN.
+    """Write a number with so many decimals, a huge one or very many with its power of ten, and nothing for NaN.
 
-    >>> with_decimals(2.34567, 3), with_decimals(1234567.8, 3)
-    ('2.346', '1.23e+06')
+    >>> with_decimals(2.34567, 3), with_decimals(1234567.8, 3), with_decimals(2.34567e-9, 12)
+    ('2.346', '1.23e+06', '2.346e-09')
     """
     if math.isnan(value):
         return ""
+    if digits > MOST:
+        return f"{value:{sign}.3e}"
     return f"{value:{sign}.{digits}f}" if abs(value) < HUGE else f"{value:{sign}.3g}"
 
 
