@@ -67,7 +67,6 @@ def test_the_muon_of_its_author_runs_too_where_it_is_installed(monkeypatch):
     assert [name for name in names if name != "timm Muon"] == [
         "torch Muon",
         "normkit muon",
-        "normkit muon, gram=False",
         "torch AdamW(foreach=True)",
         "Keller Jordan's Muon",
     ]

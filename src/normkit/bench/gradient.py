@@ -122,7 +122,6 @@ def line_up(name: str, model: nn.Module) -> dict[str, list[torch.optim.Optimizer
     own = [catalog.create(name, param_groups(model, name), lr=RATE, **needs_of(name))]
     optimizers = {OF_MATRICES.get(name, YARDSTICK): yardstick(name, model), f"normkit {name}": own}
     if name == "muon":
-        optimizers["normkit muon, gram=False"] = [catalog.create(name, param_groups(model, name), lr=RATE, gram=False)]
         optimizers[YARDSTICK] = [torch.optim.AdamW(model.parameters(), lr=RATE, foreach=True)]
         optimizers |= {"timm Muon": [of_timm(model)]} if importlib.util.find_spec("timm") is not None else {}
     return optimizers | {key: [build(model, lr=RATE)] for key, build in rivals(name).items()}

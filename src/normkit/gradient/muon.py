@@ -74,8 +74,9 @@ class Muon(Momentum):
         flatten_shape: take r and c of a kernel as those of its matrix (out, in h w).
         ns_safety: what the length of a matrix is multiplied by before it divides.
         ns_eps: what is added to that.
-        gram: work the polynomial out on u u^T where a matrix is not square, the same numbers up to rounding; None: of
-            matrices twice as long as wide in half precision, where that takes less time and is no less exact.
+        gram: work the polynomial out on u u^T where a matrix is not square, the same numbers up to rounding in fewer
+            products; those of half precision in float32, as half precision would leave weak directions far too long.
+            None: no.
         cautious_decay: decay only entries that the step makes smaller, or does not move.
         skip_missing: leave a parameter without a gradient alone, and its momentum.
         blocks: heights of the blocks of rows of a fused matrix, each of which is orthogonalized and scaled by itself;

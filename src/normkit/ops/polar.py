@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from normkit.statistics import accurate
+
 Triple = tuple[float, float, float]  # of the powers 1, 3 and 5
 
 MUON: Triple = (3.4445, -4.775, 2.0315)
-# The product of the a of all steps on one Gram matrix, whose rounding grows with its square, that half precision bears:
+# The product of the a of all steps on one Gram matrix, whose rounding grows with its square, that float32 bears:
 FIRST, LATER = 48.0, 16.0  # on the first one, and on later ones
-LONG = 2  # times longer than wide, from where on the Gram form takes clearly fewer products
-ROOM = 1.02  # what rounding may lift singular values by, in each step: a few units of bfloat16
 
 
 def polar(
@@ -41,24 +41,33 @@ def polar(
         coefficients: three numbers a step.
         safety: what the length of a matrix is multiplied by before it divides.
         eps: what is added to that.
-        gram: work the same polynomial out on A, for matrices much longer than wide; None: where that is faster and no
-            less exact, in half precision for matrices twice as long as wide, unless the coefficients have no room for
-            its rounding, as those of CANS.
+        gram: work the same polynomial out on A, in fewer products for matrices twice as long as wide; those of half
+            precision in float32, and not at all where products of float32 are lowered, by ``torch.autocast`` or
+            ``torch.set_float32_matmul_precision``. None: no.
 
     >>> polar(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), [(2.0, -1.5, 0.5)] * 12)
     tensor([[1., 0.],
             [0., 1.]])
     """
     shape, tall = x.shape, x.shape[-2] > x.shape[-1]
-    if gram is None:
-        long = max(shape[-2:]) >= LONG * min(shape[-2:])
-        gram = long and x.dtype in (torch.bfloat16, torch.float16) and have_room(tuple(map(tuple, coefficients)))
-    x = x.reshape(-1, *shape[-2:])
+    dtype, gram = x.dtype, gram and shape[-2] != shape[-1] and _float32_is_whole(x.device)
+    x = (accurate(x) if gram else x).reshape(-1, *shape[-2:])
     x = x / (x.norm(dim=(-2, -1), keepdim=True) * safety + eps).clamp(min=torch.finfo(x.dtype).tiny)
     alone = len(x) == 1  # a plain product is the faster one on CPU
     x, product = (x[0], torch.addmm) if alone else (x, torch.baddbmm)
-    call = _by_gram if gram and x.shape[-2] != x.shape[-1] else _by_steps
-    return call(x, coefficients, product, tall).reshape(shape)
+    call = _by_gram if gram else _by_steps
+    return call(x, coefficients, product, tall).reshape(shape).to(dtype)
+
+
+def _float32_is_whole(device: torch.device) -> bool:
+    """Whether products of float32 are rounded to float32.
+
+    Rounded to bfloat16, the small eigenvalues of A are wrong, and their directions come out up to 1e6 times too long.
+    """
+    try:
+        return torch.get_float32_matmul_precision() == "highest" and not torch.is_autocast_enabled(device.type)
+    except RuntimeError:  # the precision was set for one kind of device alone
+        return False
 
 
 def _by_steps(x: Tensor, coefficients: Sequence[Triple], product: Any, tall: bool) -> Tensor:
@@ -100,19 +109,6 @@ def _parts(coefficients: Sequence[Triple]) -> list[list[Triple]]:
             parts.append([])
         parts[-1].append(row)
     return parts
-
-
-@functools.lru_cache
-def have_room(coefficients: tuple[Triple, ...]) -> bool:
-    """Whether singular values come near 1 also where rounding lifts them at every step.
-
-    >>> have_room((MUON,) * 5), have_room(CANS)
-    (True, False)
-    """
-    s = np.linspace(0, 1, 1001)
-    for a, b, c in coefficients:
-        s = np.clip(_at(ROOM * s, a, b, c), -9, 9)
-    return bool(np.abs(s).max() < 2)
 
 
 CANS: tuple[Triple, ...] = (
