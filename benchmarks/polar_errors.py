@@ -20,7 +20,7 @@ import normkit as nk
 from normkit import ops
 from normkit.columns import aligned
 from normkit.gradient.polar_factor import exact
-from normkit.ops.polar import CANS, MUON, polar_express
+from normkit.ops.polar import MUON, polar_express
 
 PAGE = Path(__file__).parents[1] / "docs" / "optimizers.md"
 PICTURE = PAGE.with_name("optimizers-polar.svg")
@@ -34,7 +34,7 @@ METHODS: dict[str, Method] = {
     "polar-express, 5 steps": lambda x: nk.polar_factor(x, method="polar-express", steps=5),
     "polar-express, 8 steps": lambda x: nk.polar_factor(x, method="polar-express", steps=8),
     "the same on the Gram matrix, 8": lambda x: ops.polar(x, polar_express(10)[:8], safety=1.01, gram=True),
-    "cans, 8 steps": lambda x: ops.polar(x, [*CANS, *[CANS[-1]] * 3], eps=0.0),
+    "cans, 8 steps": lambda x: nk.polar_factor(x, method="cans", steps=8),
     "halley, 4 steps": lambda x: nk.polar_factor(x, method="halley", steps=4),
     "halley, 6 steps, lower 1e-7": lambda x: nk.polar_factor(x, method="halley", steps=6, lower=1e-7),
     "svd": lambda x: nk.polar_factor(x, method="svd"),

@@ -145,6 +145,17 @@ def test_one_strong_direction_leaves_no_other_too_long(dtype, shape, gram):
         assert float(torch.linalg.matrix_norm(ops.polar(x.mT, [MUON] * 5, gram=gram).double(), 2).max()) < 1.25
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_no_method_lifts_singular_values_far_above_one(dtype):
+    for method in ("newton-schulz", "polar-express", "cans"):
+        for share in (*STRONG, 1.0):
+            x = with_one_strong_direction(8, 16, share).to(dtype)
+            for steps in (5, 8):
+                y = nk.polar_factor(x, method=method, steps=steps)
+                assert y.dtype == dtype
+                assert float(torch.linalg.matrix_norm(y.double(), 2).max()) < 1.25
+
+
 @pytest.mark.parametrize("foreach", [None, False])
 @pytest.mark.parametrize(
     "build", [nk.Muon, functools.partial(nk.Muon, gram=True), nk.NorMuon, nk.MuonClip, nk.MuonEq, nk.Dion2]

@@ -52,7 +52,8 @@ def polar_factor(
     - ``"halley"``: a rational function a step, which needs a linear system, X = x / |x|.
     - ``"svd"``: exact.
 
-    Singular values below ``lower`` |x| come out too small, never in another direction.
+    Singular values below ``lower`` |x| come out too small. Those that the rounding of a type has replaced come out in
+    other directions.
 
     Args:
         x: matrices.
@@ -63,7 +64,7 @@ def polar_factor(
         safety: what the length is multiplied by before it divides; None: 1.01 for ``"polar-express"``, else 1.
         eps: added to that; None: 0 for ``"cans"``, else 1e-7.
         dtype: the type that it is worked out in, as a word; None: that of x. Systems and decompositions take float32
-            at least.
+            at least, and so does ``"cans"``, whose polynomials diverge by half precision's rounding.
 
     The Polar Express (2025), arXiv 2505.16932; CANS (2025), arXiv 2506.10935; Halley's iteration: Nakatsukasa, Bai and
     Gygi (2010); Muon (Jordan et al., 2024), https://kellerjordan.github.io/posts/muon.
@@ -82,6 +83,7 @@ def polar_factor(
         if coefficients is not None or safety is not None or eps is not None:
             raise ValueError(f"polar-factor: method={method!r} takes no coefficients, safety or eps")
         return (exact(accurate(z)) if method == "svd" else halley(accurate(z), steps, lower)).to(x.dtype)
+    z = accurate(z) if method == "cans" else z
     multiplier, added = OWN[method]
     multiplier = multiplier if safety is None else check.number("polar-factor", "safety", safety, 0.0, open_low=True)
     added = added if eps is None else check.eps("polar-factor", eps)
