@@ -103,6 +103,9 @@ def test_the_gram_form_is_taken_only_where_it_is_asked_for_and_float32_is_whole(
         assert not taken(True, (32, 64), torch.float32)
     assert not taken_at("high", monkeypatch, lambda: taken(True, (32, 64), torch.float32))
     assert not taken_at(None, monkeypatch, lambda: taken(True, (32, 64), torch.bfloat16))
+    compiled = torch.compile(lambda x: ops.polar(x, [MUON] * 5, gram=True), backend="eager", fullgraph=True)
+    x = drawn((32, 64)).bfloat16()
+    assert torch.equal(compiled(x), ops.polar(x, [MUON] * 5))
     with pytest.raises(ValueError, match="gram must be one of None, True, False, not 'yes'"):
         nk.Muon([torch.ones(2, 4)], gram="yes")
 

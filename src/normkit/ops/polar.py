@@ -43,7 +43,7 @@ def polar(
         eps: what is added to that.
         gram: work the same polynomial out on A, in fewer products for matrices twice as long as wide; those of half
             precision in float32, and not at all where products of float32 are lowered, by ``torch.autocast`` or
-            ``torch.set_float32_matmul_precision``. None: no.
+            ``torch.set_float32_matmul_precision``, nor in a graph of ``torch.compile``, which cannot ask. None: no.
 
     >>> polar(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), [(2.0, -1.5, 0.5)] * 12)
     tensor([[1., 0.],
@@ -60,10 +60,12 @@ def polar(
 
 
 def _float32_is_whole(device: torch.device) -> bool:
-    """Whether products of float32 are rounded to float32.
+    """Whether products of float32 are known to be rounded to float32.
 
     Rounded to bfloat16, the small eigenvalues of A are wrong, and their directions come out up to 1e6 times too long.
     """
+    if torch.compiler.is_compiling():  # a graph cannot ask for the precision
+        return False
     try:
         return torch.get_float32_matmul_precision() == "highest" and not torch.is_autocast_enabled(device.type)
     except RuntimeError:  # the precision was set for one kind of device alone
