@@ -1,6 +1,10 @@
 """`nk.convert`: Pre-LN transformers become Pre-RMSNorm and Pre-CRMSNorm, exactly; post-norm ones are refused."""
 
 import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -209,6 +213,39 @@ def test_gpt2_of_transformers_is_converted_and_keeps_its_names():
     assert not layer_norms(model)
     assert set(model.state_dict()) == names
     assert model.config.tie_word_embeddings is False
+
+
+def test_gpt2_of_transformers_loses_a_feature_and_is_opened_by_another_process(tmp_path):
+    transformers = library("transformers")
+    config = transformers.GPT2Config(
+        n_embd=32, n_layer=2, n_head=4, vocab_size=97, n_positions=16, bos_token_id=0, eos_token_id=0
+    )
+    torch.manual_seed(0)
+    model, tokens = transformers.GPT2LMHeadModel(config).eval(), torch.randint(0, 97, (1, 13))
+    wanted = model(tokens).logits
+    nk.convert(model, "pre-crmsnorm", tokens)
+    torch.testing.assert_close(model(tokens).logits, wanted)
+    for layer, sizes in (
+        (model.transformer.h[0].attn.c_attn, (31, 96)),
+        (model.transformer.h[0].mlp.c_proj, (128, 31)),
+    ):
+        assert (layer.nx, layer.nf) == tuple(layer.weight.shape) == sizes
+    nk.save(model, tmp_path / "converted")
+    torch.save((tokens, model(tokens).logits.detach()), tmp_path / "wanted.pt")
+    subprocess.run(
+        [sys.executable, "-c", OPENS, tmp_path / "converted", tmp_path / "wanted.pt"],
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(nk.__file__).parents[1])},
+    )
+
+
+OPENS = """
+import sys, torch, normkit as nk
+tokens, wanted = torch.load(sys.argv[2])
+model = nk.load(sys.argv[1])
+torch.testing.assert_close(model(tokens).logits, wanted)
+assert model.lm_head.weight is not model.transformer.wte.weight
+"""
 
 
 class LayerScaled(nn.Module):

@@ -15,7 +15,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations as class_of
 from normkit import catalog
 from normkit.norm import Norm
 from normkit.surgery.edits import bits, rewriting
-from normkit.surgery.edits.layers import KINDS, PLAIN, Centred, ConstantPad, Laid, ThresholdNeuron, Zeros
+from normkit.surgery.edits.layers import KINDS, PLAIN, Centred, ConstantPad, Laid, ThresholdNeuron, Zeros, is_conv1d
 from normkit.surgery.edits.renaming import names_of, rename
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.match import Followed
@@ -231,7 +231,8 @@ def _sized(layer: Any, words: Words, state: State) -> nn.Module:
 
 def _take_sizes(layer: Any) -> None:
     """Let a layer's sizes be those of its weight."""
-    sizes = next((names for kind, names in SIZES.items() if isinstance(layer, kind)), ())
+    turned = ("nx", "nf") if is_conv1d(layer) else ()
+    sizes = next((names for kind, names in SIZES.items() if isinstance(layer, kind)), turned)
     for name, size in zip(sizes, layer.weight.shape, strict=True) if sizes else ():
         setattr(layer, name, size)
     if hasattr(layer, "out_channels") and not getattr(layer, "transposed", False):
