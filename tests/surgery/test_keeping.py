@@ -2,8 +2,11 @@
 
 import copy
 import json
+import os
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,8 +85,7 @@ def test_a_changed_model_of_transformers_is_opened_as_what_it_is_or_not_at_all(t
     again = nk.load(folder)
     torch.testing.assert_close(logits(again), wanted, rtol=0, atol=0)
     assert isinstance(again.transformer.h[0].ln_1, nk.DyT)
-    if how != "save":
-        assert (again.lm_head.weight is again.transformer.wte.weight) == tied
+    assert (again.lm_head.weight is again.transformer.wte.weight) == tied
     again.save_pretrained(tmp_path / "again")
     refused(tmp_path / "again")
 
@@ -213,6 +215,141 @@ def features():
 def make():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2)).eval()
+
+
+class Tied(nn.Module):
+    """Words in and out by one weight, and one norm before two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(9, 4), nn.Linear(4, 9, bias=False)
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.first = self.second = nn.BatchNorm1d(4)
+        self.last = nn.LayerNorm(4)
+        self.head.weight = self.words.weight
+
+    def forward(self, words):
+        x = self.words(words)
+        x = self.two(self.second(self.one(self.first(x))))
+        return self.head(self.last(x))
+
+
+def tied_model():
+    torch.manual_seed(0)
+    return Tied().eval()
+
+
+def whole(model):
+    """Nothing is changed for one of its places."""
+
+
+def other_head(model):
+    model.head.weight = nn.Parameter(model.head.weight.detach() * 2)
+
+
+def other_norm(model):
+    model.second = copy.deepcopy(model.first)
+    model.second.running_mean.add_(1)
+    model.second.weight = model.first.weight
+
+
+def one_layer_more(model):
+    model.two.weight = model.one.weight
+
+
+TIES = {whole: 6, other_head: 5, other_norm: 2, one_layer_more: 7}
+
+
+def ties_of(model):
+    names = {}
+    for kind in (model.named_parameters, model.named_buffers):
+        for name, tensor in kind(remove_duplicate=False):
+            names.setdefault(id(tensor), []).append(name)
+    return [same for same in names.values() if len(same) > 1]
+
+
+@pytest.mark.parametrize("change", TIES)
+@pytest.mark.parametrize("swapped", [True, False])
+def test_what_is_one_tensor_is_one_again_and_what_is_two_stays_two(change, swapped, tmp_path):
+    model = tied_model()
+    before = copy.deepcopy(model)
+    if swapped:
+        nk.swap(model, {"layernorm": "rmsnorm"})
+    change(model)
+    nk.save(model, tmp_path / "saved", original=before)
+    again, words = nk.load(f"{__name__}:tied_model@{tmp_path / 'saved'}"), torch.arange(8)
+    assert ties_of(again) == ties_of(model)
+    assert len(ties_of(model)) == TIES[change]
+    torch.testing.assert_close(again(words), model(words), rtol=0, atol=0)
+    for each in (model, again):
+        optimizer = torch.optim.SGD(each.parameters(), 1e-3)
+        for _ in range(3):
+            optimizer.zero_grad()
+            each(words).square().sum().backward()
+            optimizer.step()
+    torch.testing.assert_close(again(words), model(words), rtol=0, atol=0)
+
+
+def test_a_norm_put_into_one_of_two_places_by_hand_is_read_in_that_place(tmp_path):
+    model = tied_model()
+    before = copy.deepcopy(model)
+    model.second = nk.DyT(4)
+    nk.save(model, tmp_path / "saved", original=before)
+    again = nk.load(f"{__name__}:tied_model@{tmp_path / 'saved'}")
+    assert [type(again.first), type(again.second)] == [nn.BatchNorm1d, nk.DyT]
+    torch.testing.assert_close(again(torch.arange(8)), model(torch.arange(8)), rtol=0, atol=0)
+
+
+def test_a_folder_of_before_ties_were_written_gives_the_numbers_that_it_gave(tmp_path):
+    model = tied_model()
+    before = copy.deepcopy(model)
+    nk.swap(model, {"layernorm": "rmsnorm"})
+    nk.save(model, tmp_path / "saved", original=before)
+    words = tmp_path / "saved/normkit.json"
+    words.write_text(json.dumps({"edits": json.loads(words.read_text())["edits"]}))
+    (tmp_path / "saved/normkit.sha256").unlink()
+    again = nk.load(f"{__name__}:tied_model@{tmp_path / 'saved'}")
+    assert again.head.weight is not again.words.weight
+    torch.testing.assert_close(again(torch.arange(8)), model(torch.arange(8)), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("swapped", [True, False])
+def test_what_was_tied_or_untied_by_hand_is_opened_so_whatever_its_configuration_says(swapped, tmp_path):
+    for tied in (True, False):
+        model, folder = gpt2(tie_word_embeddings=tied), tmp_path / f"saved {tied}"
+        head = model.lm_head
+        head.weight = nn.Parameter(head.weight.detach() * 2) if tied else model.transformer.wte.weight
+        model.transformer.h[1].ln_1.weight = model.transformer.h[0].ln_1.weight
+        if swapped:
+            nk.swap(model, "dyt", where="transformer.ln_f")
+        nk.save(model, folder)
+        again = nk.load(folder)
+        assert ties_of(again) == ties_of(model)
+        torch.testing.assert_close(logits(again), logits(model), rtol=0, atol=0)
+
+
+OPENS = """
+import sys, torch, normkit as nk
+from test_keeping import ties_of
+for word in sys.argv[1:]:
+    model = nk.load(word)
+    print(sum(parameter.numel() for parameter in model.parameters()), ties_of(model))
+"""
+
+
+def test_another_process_opens_what_is_tied_as_tied(tmp_path):
+    model, own = gpt2(), tied_model()
+    before = copy.deepcopy(own)
+    nk.swap(model, "dyt")
+    nk.save(model, tmp_path / "gpt2")
+    nk.swap(own, {"layernorm": "rmsnorm"})
+    nk.save(own, tmp_path / "own", original=before)
+    wanted = [f"{sum(p.numel() for p in each.parameters())} {ties_of(each)}" for each in (model, own)]
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    words = [tmp_path / "gpt2", f"{__name__}:tied_model@{tmp_path / 'own'}"]
+    run = [sys.executable, "-c", OPENS, *words]
+    found = subprocess.run(run, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+    assert found.stdout.splitlines() == wanted
 
 
 def own_model(folder):

@@ -14,7 +14,17 @@ from torch import Tensor, nn
 from normkit.files import folder_beside
 from normkit.optional import at_hand, library
 from normkit.surgery import models, proof
-from normkit.surgery.edits import Edit, bits, edits_between, guard, load_numbers, of_words, replay
+from normkit.surgery.edits import (
+    Edit,
+    bits,
+    edits_between,
+    guard,
+    load_numbers,
+    of_words,
+    replay,
+    tie,
+    ties_in,
+)
 from normkit.surgery.seals import SEALS, check_seals, seal_lines
 
 WEIGHTS, PARTS = "model.safetensors", "normkit.json"
@@ -33,14 +43,14 @@ def save(old: nn.Module, new: nn.Module, folder: str, *, same: bool = False) -> 
     names, they read it as any. Of a model that a function of the user's makes, the folder holds what is put into it.
     """
     place = new_folder(folder)
-    edits = [edit.to_dict() for edit in edits_between(old, new)]
+    edits, ties = [edit.to_dict() for edit in edits_between(old, new)], ties_in(new)
     with folder_beside(place) as beside:
         closed = bool(edits) and not (same and old.state_dict().keys() == new.state_dict().keys())
         own = _hide_config(new, beside) if closed else _config(new, beside)
         weights = OWN_WEIGHTS if closed and own else WEIGHTS
         _safetensors().save_file(_state(new), beside / weights, metadata={"format": "pt"})
-        if edits or not own:
-            (beside / PARTS).write_text(json.dumps({"edits": edits}, indent=1))
+        if edits or not own or ties != ties_in(old):
+            (beside / PARTS).write_text(json.dumps({"edits": edits, "ties": ties}, indent=1))
         (beside / SEALS).write_text(seal_lines(beside))
         new_folder(folder)  # which another process may have written meanwhile
     return place
@@ -186,12 +196,18 @@ def _build_from_config(folder: str) -> nn.Module:
     return of_config(getattr(transformers, config.architectures[0]), config)
 
 
-def edits_of(folder: str) -> list[Edit]:
-    """The edits that a folder holds; of one that was written before they had a list, its words by site."""
+def _held(folder: str) -> Mapping[str, Any]:
+    """What a folder says of its model in words."""
     place = Path(folder, PARTS)
     held: Mapping[str, Any] = json.loads(place.read_text()) if place.is_file() else {}
     if "unknown" in held:
         raise ValueError(f"{folder}: build the model yourself and load its weights; {held['unknown']}")
+    return held
+
+
+def edits_of(folder: str) -> list[Edit]:
+    """The edits that a folder holds; of one that was written before they had a list, its words by site."""
+    held = _held(folder)
     if "parts" in held:
         return [of_words(site, words) for site, words in held["parts"].items()]
     return [Edit.from_dict(values) for values in held.get("edits", ())]
@@ -199,28 +215,29 @@ def edits_of(folder: str) -> list[Edit]:
 
 def rebuilt(model: nn.Module, folder: str) -> nn.Module:
     """Put into a model what a folder says, and its weights."""
-    edits = edits_of(folder)
+    edits, ties = edits_of(folder), _held(folder).get("ties")
     state: dict[str, Tensor] = {}
     for file in _weights(folder):
         state |= _safetensors().load_file(file)
     _cast(model, state)
     model = replay(model, edits, state)
-    shared = _complete_ties(model, state)
-    load_numbers(model, state, shared)
+    ties = _complete_ties(model, state) if ties is None else ties
+    load_numbers(model, state)
+    tie(model, ties)
     if _config_path(folder) != Path(folder):
         guard(model)
     return model.eval()
 
 
-def _complete_ties(model: nn.Module, state: dict[str, Tensor]) -> set[str]:
-    """Complete a state that names tied tensors once, as transformers writes them; return those that stay tied."""
-    places: dict[int, list[str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        places.setdefault(id(parameter), []).append(name)
-    partly = [names for names in places.values() if {name in state for name in names} == {True, False}]
+def _complete_ties(model: nn.Module, state: dict[str, Tensor]) -> list[list[str]]:
+    """Complete a state that names tied tensors once, as transformers writes them; return those that stay tied.
+
+    They are all that is known where a folder says nothing of ties, as those of before.
+    """
+    partly = [names for names in ties_in(model) if {name in state for name in names} == {True, False}]
     for names in partly:
         state |= dict.fromkeys(names, next(state[name] for name in names if name in state))
-    return {name for names in partly for name in names}
+    return partly
 
 
 def _cast(model: nn.Module, state: Mapping[str, Tensor]) -> None:

@@ -14,6 +14,8 @@ from normkit.surgery.edits.edit import (
     places,
     replace_parts,
     replay,
+    tie,
+    ties_in,
 )
 
 __all__ = [
@@ -30,4 +32,6 @@ __all__ = [
     "places",
     "replace_parts",
     "replay",
+    "tie",
+    "ties_in",
 ]

@@ -18,7 +18,7 @@ import json
 import sys
 import types
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,14 +80,15 @@ def replay(model: nn.Module, edits: Sequence[Edit], state: Mapping[str, Tensor] 
     """Apply edits one after another to what a model was, and let it carry them; return it, or what took its place.
 
     state: the weights that will be loaded into the whole. A module that is held in several places is changed in all but
-    those that another edit names.
+    those that another edit names; ``alone`` is what an edit does to one place.
     """
-    named = {edit.site for edit in edits}
+    named = {edit.site for edit in edits if edit.kind != "alone"}
     for edit in edits:
         prefix = f"{edit.site}." if edit.site else ""
         own = {key.removeprefix(prefix): t for key, t in (state or {}).items() if key.startswith(prefix)}
         old = model.get_submodule(edit.site)
-        spots = [place for place in places(model, old) if place == edit.site or place not in named]
+        others = () if edit.kind == "alone" else places(model, old)
+        spots = [edit.site, *(place for place in others if place not in named and place != edit.site)]
         model = put(model, spots, edit.make(old, own))
     call_norms(model)
     note(model, edits)
@@ -133,25 +134,51 @@ def edits_since(old: nn.Module, new: nn.Module) -> list[Edit]:
     return list(record[len(before) :] if record[: len(before)] == before else record)
 
 
-def load_numbers(model: nn.Module, state: Mapping[str, Tensor], tied: Collection[str] = ()) -> None:
-    """Give a model its numbers; what was tied is two tensors from here on, but for the names in ``tied``.
+def load_numbers(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Give a model its numbers; what was tied is two tensors from here on, unless :func:`tie` ties it again.
 
     Weights of few bits are in their parts in a state, and in place already.
     """
     held = {f"{name}.weight" if name else "weight" for name, part in model.named_modules() if bits.words_of(part)}
-    _untie(model, set(state) - held - {*tied})
+    _untie(model, held)
     own = {name: t for name, t in state.items() if name not in held and name.rpartition(".")[0] not in held}
     missing, unexpected = model.load_state_dict(own, strict=False)
     if unexpected or set(missing) - held:
         raise ValueError(f"{[*unexpected, *sorted(set(missing) - held)][0]} is in the weights or in the model alone")
 
 
-def _untie(model: nn.Module, names: Collection[str]) -> None:
-    """Give each of these parameters memory of its own."""
+def _untie(model: nn.Module, but: Collection[str]) -> None:
+    """Give each parameter but those of these names memory of its own."""
     for name, module in model.named_modules():
         for key, parameter in list(module._parameters.items()):
-            if parameter is not None and (f"{name}.{key}" if name else key) in names:
+            if parameter is not None and (f"{name}.{key}" if name else key) not in but:
                 setattr(module, key, nn.Parameter(parameter.detach().clone(), parameter.requires_grad))
+
+
+def _kept(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The tensors that a model saves, by every name that it holds each by."""
+    for name, module in model.named_modules(remove_duplicate=False):
+        for key, tensor in (*module._parameters.items(), *module._buffers.items()):
+            if tensor is not None and key not in module._non_persistent_buffers_set:
+                yield (f"{name}.{key}" if name else key), tensor
+
+
+def ties_in(model: nn.Module) -> list[list[str]]:
+    """The names of each tensor that a model saves and holds by several."""
+    names: dict[int, list[str]] = {}
+    for name, tensor in _kept(model):
+        names.setdefault(id(tensor), []).append(name)
+    return [same for same in names.values() if len(same) > 1]
+
+
+def tie(model: nn.Module, ties: Iterable[Sequence[str]]) -> None:
+    """Let a model hold one tensor by all names of a group, the first one's."""
+    for first, *others in ties:
+        path, _, last = first.rpartition(".")
+        tensor = getattr(model.get_submodule(path), last)
+        for name in others:
+            path, _, last = name.rpartition(".")
+            setattr(model.get_submodule(path), last, tensor)
 
 
 def edits_between(old: nn.Module, new: nn.Module) -> list[Edit]:
@@ -167,21 +194,30 @@ def edits_between(old: nn.Module, new: nn.Module) -> list[Edit]:
 
 
 def comparison(old: nn.Module, new: nn.Module) -> list[Edit]:
-    """Return what differs between two models as edits; a ValueError names what no edit describes."""
+    """Return what differs between two models as edits; a ValueError names what no edit describes.
+
+    First come the places of a module that are one with its first place in the old model and not in the new one.
+    """
+    alone: list[Edit] = []
     edits: list[Edit] = []
+    became: dict[nn.Module, nn.Module] = {}
 
     def look(site: str, was: nn.Module, part: nn.Module) -> None:
+        if became.get(was) is part:
+            return
+        if became.setdefault(was, part) is not part:
+            alone.append(Edit(site, "alone", {"alone": True}))
         edit = edit_of(site, was, part)
         if edit is not None:
             edits.append(edit)
             if edit.kind not in ("calls", "sizes"):
                 return
-        before = dict(was.named_children())
-        for child, inner in part.named_children():
+        before = forms.children(was)
+        for child, inner in forms.children(part).items():
             look(f"{site}.{child}" if site else child, before[child], inner)
 
     look("", old, new)
-    return edits
+    return [*alone, *edits]
 
 
 def edit_of(site: str, old: nn.Module, new: nn.Module) -> Edit | None:

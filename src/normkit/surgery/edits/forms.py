@@ -5,6 +5,7 @@ A form is called by a word that its words always have, so that folders that were
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -58,15 +59,18 @@ def words_of(old: nn.Module, new: nn.Module) -> tuple[str, Words] | None:
 
 def _alike(old: nn.Module, new: nn.Module) -> bool:
     """Whether two modules are of one class, with children and tensors of the same names, and were built alike."""
-    if class_of(old) is not class_of(new) or [n for n, _ in old.named_children()] != [
-        n for n, _ in new.named_children()
-    ]:
+    if class_of(old) is not class_of(new) or [*children(old)] != [*children(new)]:
         return False
     if old._parameters.keys() != new._parameters.keys() or old._buffers.keys() != new._buffers.keys():
         return False
     if isinstance(old, Norm):
         return repr(old.arguments) == repr(new.arguments)
     return not isinstance(old, Laid) or old.way == new.way
+
+
+def children(module: nn.Module) -> dict[str, nn.Module]:
+    """The parts of a module by every name that it holds each by."""
+    return {name: part for name, part in module._modules.items() if part is not None}
 
 
 def _sizes(module: nn.Module) -> dict[str, torch.Size]:
@@ -261,4 +265,5 @@ FORMS: dict[str, Form] = {
     "sizes": Form(None, _sized),
     "calls": Form(None, _rewritten),
     "bits": Form(None, bits.layer),
+    "alone": Form(None, lambda old, words, state: copy.deepcopy(old)),
 }
