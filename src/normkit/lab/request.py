@@ -349,7 +349,8 @@ def require_fit(request: Any, source: str) -> None:
         raise ValueError(f"{spell('twin')} and {train} exclude each other: {own.NO_TWIN}")
     arguments = own.takes(own.import_function(source))
     for name, argument in (("steps", "steps"), ("seconds", "seconds"), ("lr", "lr"), ("trials", "lr")):
-        if getattr(request, name) is not None and argument not in arguments:
+        unasked = (None, 1) if name == "trials" else (None,)
+        if getattr(request, name) not in unasked and argument not in arguments:
             raise ValueError(f"{spell(name)}: {in_words(source)!r} has no argument {argument!r} to be given it by")
 
 
