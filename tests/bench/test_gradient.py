@@ -39,7 +39,7 @@ def test_states_are_what_the_papers_promise():
 
 def test_an_optimizer_is_given_what_it_needs_besides_a_rate():
     assert gradient.needs_of("lawn") == {"free_steps": 1}
-    assert gradient.needs_of("muon") == {}
+    assert gradient.needs_of("muon") == gradient.needs_of("cautious") == {}
     lawn = gradient.line_up("lawn", gradient.with_gradients(1, 8, 11))["normkit lawn"]
     assert [part.param_groups[0]["lr"] for part in lawn] == [gradient.RATE]
 

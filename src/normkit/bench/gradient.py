@@ -130,8 +130,8 @@ def line_up(name: str, model: nn.Module) -> dict[str, list[torch.optim.Optimizer
 def needs_of(name: str) -> dict[str, Any]:
     """What an optimizer must be given besides its rate, as its card's example has it."""
     card = catalog.card(name)
-    takes = card.signature.parameters
-    return {k: v for k, v in card.example.items() if k != "lr" and takes[k].default is inspect.Parameter.empty}
+    needed = {name for name, one in card.signature.parameters.items() if one.default is inspect.Parameter.empty}
+    return {k: v for k, v in card.example.items() if k != "lr" and k in needed}
 
 
 def rivals(name: str) -> dict[str, Callable[..., torch.optim.Optimizer]]:
