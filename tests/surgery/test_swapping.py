@@ -15,7 +15,8 @@ from normkit.surgery import saving
 from normkit.surgery.exact import fusing
 from normkit.surgery.exact.racing import Outcome
 from normkit.surgery.recognition import candidates
-from normkit.surgery.replacement import matching
+from normkit.surgery.recognition.recognize import sized_table
+from normkit.surgery.replacement import matching, swapping
 from threads import each_rank
 
 
@@ -99,9 +100,95 @@ def test_two_norms_with_one_gain_have_one_gain_afterwards():
     assert model[2].weight is model[0].weight
 
 
-def test_a_gain_that_means_something_else_begins_anew(net):
-    nk.swap(net, {"layernorm": "rmsnorm:offset=1"})
-    assert torch.equal(net.two.weight, torch.zeros(12))
+def test_a_gain_that_is_counted_from_another_number_is_the_same_gain(net):
+    gain = net.two.weight.detach().clone()
+    report = nk.swap(net, {"layernorm": "rmsnorm:offset=1"})
+    torch.testing.assert_close(net.two.weight + 1, gain)
+    assert report[0].carried == ("weight",)
+
+
+def test_what_a_trained_norm_has_learned_and_the_new_one_has_no_place_for_is_named(net):
+    net.one = nk.RMSNorm(12, gain_first=True)
+    report = nk.swap(net, {"rmsnorm": "layernorm", "layernorm": "scalenorm"})
+    assert report[0].became.endswith("without the old weight")
+    assert report[1].became.endswith("without the old weight and bias")
+    assert "without the old weight and bias" in str(report)
+    assert torch.equal(net.one.weight, torch.ones(12))
+
+
+OFFSET = nk.RMSNorm(6, offset=1.0, cast="early", bias=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "shape"),
+    [
+        (OFFSET, "rmsnorm", (5, 6)),
+        (OFFSET, "rmsnorm:offset=0", (5, 6)),
+        (nk.RMSNorm(6, gain_first=True, eps_inside=False), "LlamaRMSNorm", (5, 6)),
+        (nk.LayerNorm(6, offset=1.0, unbiased=True), nn.LayerNorm, (5, 6)),
+        (nn.GroupNorm(3, 6), "groupnorm", (2, 6, 4)),
+        (nk.DyT(6, alpha=0.8, channels_last=False), "dyt", (2, 6, 3, 3)),
+        (nk.GRN(6, channels_last=True), "grn", (2, 3, 3, 6)),
+        (nn.InstanceNorm2d(6, affine=True, track_running_stats=True), "instancenorm", (2, 6, 3, 3)),
+    ],
+    ids=lambda part: part if isinstance(part, str) else None,
+)
+def test_the_same_method_gives_the_same_numbers(old, new, shape):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Identity(), copy.deepcopy(old)).eval(), torch.randn(shape)
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.data = 0.5 + torch.rand_like(tensor) if tensor.is_floating_point() else tensor.data
+    half, wanted = copy.deepcopy(model).bfloat16()(x.bfloat16()), model(x)
+    nk.swap(model, new)
+    torch.testing.assert_close(model(x), wanted)
+    if new == "rmsnorm":
+        assert torch.equal(model.bfloat16()(x.bfloat16()), half)
+
+
+def gemma():
+    transformers = library("transformers")
+    config = transformers.Gemma3TextConfig(
+        hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=8, vocab_size=50, pad_token_id=0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.Gemma3ForCausalLM(config).eval()
+    norms = [part for part in model.modules() if type(part).__name__ == "Gemma3RMSNorm"]
+    for norm in norms:
+        nn.init.normal_(norm.weight, std=0.5)
+    return model, norms, torch.arange(12).view(1, 12)
+
+
+def test_gains_with_an_offset_go_over(tmp_path):
+    model, norms, x = gemma()
+    norms[0].weight.requires_grad_(False)
+    norms[-2].weight = norms[-1].weight
+    old = {name: part.weight for name, part in model.named_modules() if part in norms}
+    with torch.no_grad():
+        same = nk.swap(model, "rmsnorm", inplace=False).model
+        torch.testing.assert_close(same(x).logits, model(x).logits)
+    centred = nk.swap(copy.deepcopy(model), "layernorm")
+    for name, gain in old.items():
+        norm = centred.model.get_submodule(name)
+        assert torch.equal(norm.weight, gain)
+        assert norm.offset == 1
+    bounded = nk.swap(model, "dyt")
+    new = {name: model.get_submodule(name).weight for name in old}
+    assert all(torch.equal(new[name], 1 + gain) for name, gain in old.items())
+    assert {change.carried for change in bounded} == {("weight",)}
+    assert [p.requires_grad for p in new.values()] == [p.requires_grad for p in old.values()]
+    assert len({id(p) for p in new.values()}) == len({id(p) for p in old.values()}) == len(norms) - 1
+    nk.save(model, tmp_path / "bounded")
+    with torch.no_grad():
+        assert torch.equal(nk.load(tmp_path / "bounded")(x).logits, model(x).logits)
+
+
+def test_an_edit_of_a_gain_with_an_offset_is_applied_to_another_model_with_that_models_numbers():
+    one, other = (nn.Sequential(nn.Linear(4, 6), nk.RMSNorm(6, offset=1.0)) for _ in range(2))
+    nn.init.normal_(other[1].weight)
+    wanted = 1 + other[1].weight
+    (edit,) = swapping.edits_for(one, sized_table(one, {}), "derf")
+    assert torch.equal(edit.apply(other)[1].weight, wanted)
 
 
 def test_an_image_does_not_tell_the_width_of_a_norm_that_knows_it():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -30,6 +31,33 @@ __all__ = ["swap"]
 
 Name = str | type[nn.Module]
 BATCH = ("batchnorm", "frozen-batchnorm", "alpha-batchnorm")  # whose running moments mean the same
+LEARNED = ("weight", "bias")
+
+
+@dataclass(frozen=True)
+class Exchange(Edit):
+    """An edit that puts a norm into a place; its words carry over what stays the same number.
+
+    added: a gain of the new norm, the old one that it begins at, and what is added to that.
+    """
+
+    added: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+
+    @torch.no_grad()
+    def make(self, old: nn.Module, state: Mapping[str, Tensor] | None = None) -> nn.Module:
+        """Return the norm that takes a module's place."""
+        new = super().make(old, state)
+        held = specimen.tensors(old)
+        for name, (source, offset) in self.added.items():
+            own = norm_in(new).get_parameter(name)
+            own.copy_(held[source].reshape(own.shape) + offset)
+            own.requires_grad_(held[source].requires_grad)
+        return new
+
+
+def norm_in(module: Any) -> Any:
+    """The norm in what holds it where it stands."""
+    return norm_in(module.norm) if isinstance(module, Followed | fits.Laid) else module
 
 
 @torch.inference_mode(False)
@@ -46,9 +74,11 @@ def swap(
 
     What looks like a norm and is not recognized is left, and the report says so.
     A gain and a shift go over where the new norm has them as well, as the same parameters where their shape is the
-    same; what is frozen stays so. From one batch norm to another, or a frozen one, running statistics and eps go over
-    too, and within one method eps and momentum, unless they are named. A new norm's other numbers are new: build the
-    optimizer afterwards. What a module did besides, such as the activation in timm's norms, stays behind the new norm.
+    same; what is frozen stays so. A gain of ``offset + weight`` goes to a norm without an offset as their sum, in a new
+    parameter; the report says what does not go over. From one batch norm to another, or a frozen one, running
+    statistics and eps go over too, and within one method all that is not named. A new norm's other numbers are new:
+    build the optimizer afterwards. What a module did besides, such as the activation in timm's norms, stays behind the
+    new norm.
 
     Args:
         model: any model, on the meta device too.
@@ -84,6 +114,7 @@ def swap(
             "nn.ModuleList or an nn.ModuleDict, or leave the norm out by where"
         )
     new = {edit.site: edit.make(model.get_submodule(edit.site)) for edit in edits}
+    _share(model, edits, new)
     for edit in edits:
         if "running_mean" in edit.words.get("carried", {}):
             specimen.carry_counts(new[edit.site], model.get_submodule(edit.site))
@@ -96,8 +127,8 @@ def swap(
         Change(
             edit.site,
             norm_words(findings[edit.site]),
-            _describe(new[edit.site]),
-            tuple(edit.words.get("carried", {}).values()),
+            _describe(new[edit.site], [name for name in _learned(findings[edit.site]) if name not in _sources(edit)]),
+            tuple(_sources(edit)),
             far.get(edit.site),
         )
         for edit in edits
@@ -111,6 +142,28 @@ def swap(
     for name, norm in fitted.items():
         new[name].load_state_dict(norm.state_dict())
     return Report(changed, changes)
+
+
+def _sources(edit: Exchange) -> list[str]:
+    """The old norm's tensors that go over."""
+    return [*edit.words.get("carried", {}).values(), *(source for source, _ in edit.added.values())]
+
+
+def _learned(match: Match) -> list[str]:
+    """What a module calls its gain and its shift."""
+    return [source for name, source in match.carried.items() if name in LEARNED]
+
+
+def _share(model: nn.Module, edits: Collection[Exchange], new: Mapping[str, nn.Module]) -> None:
+    """Let new norms share a gain that was made of one which the old ones share."""
+    made: dict[Any, nn.Parameter] = {}
+    for edit in edits:
+        for name, (source, offset) in edit.added.items():
+            was = specimen.tensors(model.get_submodule(edit.site))[source]
+            norm = norm_in(new[edit.site])
+            own = norm.get_parameter(name)
+            path, _, last = name.rpartition(".")
+            setattr(norm.get_submodule(path), last, made.setdefault((id(was), offset, own.shape), own))
 
 
 def _record_sites(model: nn.Module, example: Any, sites: Collection[str]) -> dict[str, tuple[Tensor, Tensor]]:
@@ -131,7 +184,7 @@ def edits_for(
     norms: Name | Mapping[Name, Name],
     where: Where = None,
     sizes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
-) -> list[Edit]:
+) -> list[Exchange]:
     """Return the edits that put other norms where a model's are, of those that were recognized in it.
 
     sizes: the shapes of the modules' inputs, as far as they are known.
@@ -187,11 +240,12 @@ def _list_layers(model: nn.Module, sites: Recognized) -> str:
     return f"; nothing in it was recognized as one; its layers are {', '.join(kinds)}"
 
 
-def _describe(module: nn.Module) -> str:
-    return str(module.norm if isinstance(module, Followed | fits.Laid) else module).split("\n")[0]
+def _describe(module: nn.Module, without: Collection[str]) -> str:
+    text = str(norm_in(module)).split("\n")[0]
+    return f"{text} without the old {' and '.join(without)}" if without else text
 
 
-def _edit(model: nn.Module, name: str, match: Match, text: str, size: tuple[int, ...] | None) -> Edit:
+def _edit(model: nn.Module, name: str, match: Match, text: str, size: tuple[int, ...] | None) -> Exchange:
     """What puts a norm into one place, with the old one's gain and shift and the layers that stand behind it."""
     old = model.get_submodule(name)
     card = catalog.card(match.name)  # type: ignore[arg-type]
@@ -205,28 +259,47 @@ def _edit(model: nn.Module, name: str, match: Match, text: str, size: tuple[int,
         width = size[-1]  # without a gain or a shift, what the module holds may be of another size
     choice = _choose(text, match)
     with processor_by_default():
-        way = fits.require(choice, fits.Place(fits.IMAGES if first else fits.STREAM))
+        way = fits.PLAIN
+        if not _takes_the_same(choice, match):
+            way = fits.require(choice, fits.Place(fits.IMAGES if first else fits.STREAM))
         new: Any = fits.build(choice, way, width)
     spare = specimen.further(old)[1] - specimen.further(new)[1]
     if spare > 0:
         takes = ", ".join(list(inspect.signature(old.forward).parameters)[-spare:])
         raise ValueError(f"swap: {name} may be called with {takes}, which {text} does not take; leave it out by where")
-    norm: Any = new.norm if isinstance(new, fits.Laid) else new
-    way = new.way if isinstance(new, fits.Laid) else fits.PLAIN
-    words = forms.norm_words(norm, way, behind=list(match.behind), carried=_transfers(norm, match, old))
-    return Edit(name, "norm", words)
+    carried, added = _transfers(norm_in(new), match, old)
+    words = forms.norm_words(norm_in(new), way, behind=list(match.behind), carried=carried)
+    return Exchange(name, "norm", words, added)
 
 
 def _choose(text: str, match: Match) -> catalog.Choice:
     """What a name stands for, with settings of the old norm that mean the same and were not written with the name."""
     choice = catalog.find(text)
-    same = choice.card.name == match.name
-    names = ("eps", "momentum") if same else ("eps",) if {choice.card.name, match.name} <= {*BATCH} else ()
-    kept = {name: match.kwargs[name] for name in names if name in match.kwargs}
-    affine = choice.card.signature.parameters.get("affine")
-    if "weight" in match.carried and affine is not None and affine.default is False:
+    takes = choice.card.signature.parameters
+    kept: dict[str, Any] = {}
+    if choice.card.name == match.name:
+        width = choice.card.width
+        # without a gain or a shift, a norm takes those that the name brings
+        bare = [name for name in ("affine", "bias") if match.kwargs.get(name) is False]
+        kept = {name: value for name, value in match.kwargs.items() if name not in (width and width.name, *bare)}
+    elif {choice.card.name, match.name} <= {*BATCH}:
+        kept = {"eps": match.kwargs["eps"]} if "eps" in match.kwargs else {}
+    elif "weight" in match.carried and "offset" in takes and _offset(match.kwargs):
+        kept = {"offset": _offset(match.kwargs)}
+    if "weight" in match.carried and "affine" in takes and takes["affine"].default is False:
         kept["affine"] = True
     return catalog.Choice(choice.card, {**kept, **choice.arguments})
+
+
+def _takes_the_same(choice: catalog.Choice, match: Match) -> bool:
+    """Whether a norm takes its input as the old one did: it is the same method, laid out in the same way."""
+    laid = [arguments.get("channels_last") for arguments in (choice.arguments, match.kwargs)]
+    return choice.card.name == match.name and laid[0] == laid[1]
+
+
+def _offset(arguments: Mapping[str, Any]) -> float:
+    """What a norm adds to its weight to have its gain."""
+    return arguments.get("offset", 0.0)
 
 
 def _channels_first(card: Card, arguments: Mapping[str, object]) -> bool:
@@ -260,17 +333,28 @@ def places(model: nn.Module) -> set[fits.Place]:
     return {fits.Place(fits.IMAGES if first else fits.STREAM) for first in sites(model).values()}
 
 
-def _transfers(new: Norm, match: Match, old: nn.Module) -> dict[str, str]:
-    """Tensors that go over as they mean the same: gain and shift that begin at the same number, and running moments."""
+def _transfers(new: Norm, match: Match, old: nn.Module) -> tuple[dict[str, str], dict[str, tuple[str, float]]]:
+    """Tensors that go over as they mean the same: those that begin at the same number, with what is added to them.
+
+    Of another method these are gain and shift alone, and running moments of batch norms. The second are gains of which
+    the one norm has another offset than the other.
+    """
     ours, theirs = specimen.tensors(new), specimen.tensors(old)
-    start = specimen.tensors(begun(match))
-    names = ["weight", "bias"]
-    if new.card.name == match.name or {new.card.name, match.name} <= {*BATCH}:
-        names += ["running_mean", "running_var"]
-    carried = {}
+    start, same = specimen.tensors(begun(match)), new.card.name == match.name
+    batch = {new.card.name, match.name} <= {*BATCH}
+    names = match.carried.keys() if same else {*LEARNED, *(("running_mean", "running_var") if batch else ())}
+    moved = bool(new.arguments.get("gain_first")) != bool(match.kwargs.get("gain_first"))  # the gain's place
+    carried, added = {}, {}
     for name, source in match.carried.items():
-        own = next((n for n in ours if n.rpartition(".")[2] == name), None)
-        fits = own is not None and name in names and ours[own].numel() == theirs[source].numel()
-        if fits and torch.equal(ours[own].reshape(-1), start[name].reshape(-1)):  # type: ignore[index]
-            carried[own] = source
-    return carried  # type: ignore[return-value]
+        own = name if name in ours else next((n for n in ours if n.rpartition(".")[2] == name), None)
+        if own is None or name not in names or ours[own].numel() != theirs[source].numel():
+            continue
+        if name == "weight" and moved:
+            continue
+        more = _offset(match.kwargs) - _offset(new.arguments) if name == "weight" else 0.0
+        if torch.equal(ours[own].reshape(-1), start[name].reshape(-1) + more):
+            if more:
+                added[own] = source, more
+            else:
+                carried[own] = source
+    return carried, added
