@@ -152,6 +152,22 @@ def test_a_model_of_transformers_stays_one(here, capsys):
     assert not torch.equal(again.lm_head.weight, again.transformer.wte.weight)
 
 
+@pytest.mark.parametrize("given", [[], ["--input", "tokens:2x5"]])
+def test_an_encoder_decoder_is_given_tokens_for_both(given, here, capsys):
+    transformers = library("transformers")
+    config = transformers.T5Config(
+        d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2, vocab_size=50, decoder_start_token_id=0
+    )
+    transformers.T5ForConditionalGeneration(config).save_pretrained("t5")
+    assert cli.main(["recognize", "t5", "--check", *given]) == 0
+    assert cli.main(["swap", "t5", "rmsnorm=dyt", "-o", "out", "--check", *given]) == 0
+    printed = capsys.readouterr()
+    assert "7 of 7 sites changed" in printed.out
+    assert "read again, its outputs differ by 0e+00" in printed.err
+    x = commands.example(transformers.T5EncoderModel(config))
+    assert list(x) == ["input_ids"]
+
+
 def test_transformers_refuses_a_changed_model_that_it_would_open_as_the_old_one(here, capsys):
     transformers = library("transformers")
     config = transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=9, n_positions=16)

@@ -58,7 +58,8 @@ def test_what_looks_like_a_norm_and_is_none_is_told_with_the_reason(tmp_path, mo
     [
         ("nothing", "there is no model 'nothing': a model is a folder"),
         ("resnet18", "there is no model 'resnet18': did you mean timm:resnet18?"),
-        ("hf:/nothing", "there is no model '/nothing': a model is a folder"),
+        ("hf:/nothing", "there is no model '/nothing': no such folder$"),
+        ("./nothing", "there is no model './nothing': no such folder$"),
         (__file__, "it is a file; name a function that makes the model and loads it"),
         ("timm:resnet19", "timm has no model 'resnet19'; nearest: resnet"),
         ("no_such_module:f", "model 'no_such_module:f' cannot be imported: No module named 'no_such_module'; a "),
@@ -100,6 +101,18 @@ def test_a_name_behind_hf_is_one_of_transformers(monkeypatch):
     monkeypatch.setattr(models, "_transformers", seen.append)
     models.load("hf:gpt2")
     assert seen == ["gpt2"]
+
+
+def test_the_hub_is_not_asked_for_what_is_missing_in_a_folder(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(models, "_transformers", seen.append)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nets").mkdir()
+    with pytest.raises(ValueError, match=r"no model 'nets/llama': no such folder; hf:nets/llama asks the hub$"):
+        models.load("nets/llama")
+    for word in ("hf:nets/llama", "no-one/llama"):
+        models.load(word)
+    assert seen == ["nets/llama", "no-one/llama"]
 
 
 def test_a_folder_without_a_config_is_refused(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import inspect
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -294,20 +295,33 @@ def example(model: nn.Module, text: str | None = None) -> Any:
     """An input for a model: as it is asked for, or as the model's own configuration has it."""
     g = torch.Generator().manual_seed(0)
     words = max((part.num_embeddings for part in model.modules() if isinstance(part, nn.Embedding)), default=2)
+    name, own = getattr(model, "main_input_name", None), getattr(model, "config", None)
     if text is not None:
-        return _typed_example(text, words, g)
+        typed = _typed_example(text, words, g)
+        more = _for_decoder(model, typed, words, g)
+        return {name: typed, **more} if more else typed
     config = getattr(model, "pretrained_cfg", None)
     if isinstance(config, dict) and "input_size" in config:
         return torch.randn(1, *config["input_size"], generator=g)
-    name = getattr(model, "main_input_name", None)
-    own: Any = getattr(model, "config", None)
     if name == "input_ids":
-        return {name: torch.randint(getattr(own, "vocab_size", words), TOKENS, generator=g)}
+        tokens = torch.randint(getattr(own, "vocab_size", words), TOKENS, generator=g)
+        return {name: tokens, **_for_decoder(model, tokens, words, g)}
     size = getattr(own, "image_size", None)
     if name == "pixel_values" and isinstance(size, int | list | tuple):
         sides = [size, size] if isinstance(size, int) else list(size)
         return {name: torch.randn(1, getattr(own, "num_channels", 3), *sides, generator=g)}
     raise ValueError("what the model takes is not known: give --input, such as 1x3x224x224 or tokens:1x16")
+
+
+def _for_decoder(model: nn.Module, x: Tensor, words: int, g: torch.Generator) -> dict[str, Tensor]:
+    """The tokens that an encoder-decoder of transformers takes beside its input; none of other models."""
+    own: Any = getattr(model, "config", None)
+    if not getattr(own, "is_encoder_decoder", False):
+        return {}
+    if "decoder_input_ids" not in inspect.signature(model.forward).parameters:  # its encoder alone
+        return {}
+    count = getattr(own, "decoder_vocab_size", None) or getattr(own, "vocab_size", words)
+    return {"decoder_input_ids": torch.randint(count, (len(x), TOKENS[1]), generator=g)}
 
 
 def _typed_example(text: str, words: int, g: torch.Generator) -> Tensor:

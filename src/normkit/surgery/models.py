@@ -32,9 +32,11 @@ def load(word: str) -> nn.Module:
     word = rest if hub else word
     if colon and not hub and not os.path.exists(word):
         return _call_factory(word)
-    if Path(word).is_dir() or ((hub or word.count("/") == 1) and word[0] not in "/.~"):
+    asks_hub = word[0] not in "/.~" if hub else _is_hub_name(word) and not Path(word).parent.is_dir()
+    if asks_hub or Path(word).is_dir():
         return _transformers(word)
-    raise ValueError(f"there is no model {word!r}: {_of_timm(word) or _of_file(word) or f'a model is {FORMS}'}")
+    hints = (hint for ask in (_of_file, _of_folder, _of_timm) if (hint := ask(word)))
+    raise ValueError(f"there is no model {word!r}: {next(hints, f'a model is {FORMS}')}")
 
 
 def _of_timm(name: str) -> str:
@@ -43,6 +45,18 @@ def _of_timm(name: str) -> str:
         timm_with(name)
         return f"did you mean timm:{name}?"
     return ""
+
+
+def _is_hub_name(word: str) -> bool:
+    """Whether a word has the form of a name that the hub gives, with its owner."""
+    return word.count("/") == 1 and word[0] not in "/.~"
+
+
+def _of_folder(word: str) -> str:
+    """What is missing in a folder that is there."""
+    if "/" not in word or not Path(word).parent.is_dir():
+        return ""
+    return "no such folder" + (f"; hf:{word} asks the hub" if _is_hub_name(word) else "")
 
 
 def _of_file(word: str) -> str:
