@@ -79,7 +79,7 @@ def test_seconds_are_medians_of_turns(monkeypatch):
     def old():
         clock.now += next(spikes, 1.0)
 
-    assert racing._race([old, clock.rival(0.5)], DEVICE, 1) == (1.0, 0.5, True)
+    assert racing._race([old, clock.rival(0.5)], DEVICE, 1) == (1.0, 0.5, True, True)
 
 
 def test_odds_are_fair():
@@ -121,6 +121,27 @@ def test_a_race_that_stays_open_ends(seconds, most, monkeypatch):
 
     assert not racing._race([clock.rival(seconds), new], DEVICE, 1).faster
     assert most / 2 < clock.calls / 2 - 1 <= most
+
+
+@pytest.mark.parametrize(
+    ("most", "paces", "why"),
+    [
+        (20, [0.9, 0.99, 0.95], "left: that it is faster is not sure"),  # two turns of three are too few in 20
+        (racing.MOST, [0.98], "left: it is faster by less than 3%"),
+        (racing.MOST, [1.02], "left: it is no faster"),
+    ],
+)
+def test_what_is_left_is_left_for_a_reason_that_its_times_bear_out(most, paces, why, monkeypatch):
+    monkeypatch.setattr(racing, "MOST", most)
+    clock, turns = Clock(monkeypatch), itertools.cycle(paces)
+
+    def new():
+        clock.now += next(turns) * 1e-3
+
+    outcome = racing._race([clock.rival(1e-3), new], DEVICE, 1)
+    assert not outcome.faster
+    monkeypatch.setattr(fusing, "race", lambda *_: outcome)
+    assert why in str(nk.fuse(nn.Sequential(nn.LayerNorm(6))))
 
 
 @pytest.mark.parametrize(("sure", "faster"), [(racing.SURE, True), (2 * racing.SURE, False)])

@@ -35,8 +35,8 @@ def fuse(
     """Put the library's norms where a model has the same ones, and only where they are faster.
 
     Each kind of site is timed, the old and the new in turn, at the size that it has with the example; where the new one
-    is no faster the site is left alone and the report says so. Names in ``state_dict`` stay, so that checkpoints load
-    and save as before.
+    is no faster, or that is not sure, the site is left alone and the report says so. Names in ``state_dict`` stay, so
+    that checkpoints load and save as before.
 
     With an example, residual additions go into the norms behind them, and the rotary turns of queries and keys into
     their norms. A block's own source must show them one after the other: its class becomes one derived from it, whose
@@ -118,14 +118,15 @@ class _Plan:
             key = (was, *_kind(old), shape, match.error.get("float32"))
             if key not in timed:
                 timed[key] = race(old, new, shape, self.training)
-            before, after, faster = timed[key]
+            outcome = timed[key]
             self.able[name] = new
             difference = max((match.error[t] for t in ("float64", "float32") if t in match.error), default=None)
-            change = Change(name, was, type(new).__name__, tuple(match.carried.values()), difference, before, after)
-            if faster:
+            carried = tuple(match.carried.values())
+            change = Change(name, was, type(new).__name__, carried, difference, outcome.before, outcome.after)
+            if outcome.faster:
                 self.made[name], self.changes[name] = new, change
             else:
-                self.changes[name] = _leave(change, "it is no faster")
+                self.changes[name] = _leave(change, outcome.why_not("it"))
 
     def rewrite(self) -> None:
         """Take additions and rotary turns into the norms beside them, where that is faster."""
@@ -183,14 +184,15 @@ class _Plan:
     def _faster(self, sites: Sequence[str], what: str, race: Callable[[], Outcome]) -> bool:
         """Note a fusion at some sites, if it is faster there."""
         key = what, *((self.changes[site].was, *_kind(self._now(site)), self.sizes[site]) for site in sites)
-        before, after, faster = self._timed[key] if key in self._timed else self._timed.setdefault(key, race())
-        if not faster:
+        outcome = self._timed[key] if key in self._timed else self._timed.setdefault(key, race())
+        if not outcome.faster:
             return False
         for site in sites:
             new = self._new(site)
             self.made |= {site: new} if site in self.able and new is not None else {}
             became = f"{type(new).__name__} with {what}"
-            self.changes[site] = replace(self.changes[site], became=became, before=before, after=after, why_not=None)
+            times = {"before": outcome.before, "after": outcome.after}
+            self.changes[site] = replace(self.changes[site], became=became, why_not=None, **times)
         return True
 
     def hold_to(self, example: Any) -> None:
@@ -213,8 +215,9 @@ class _Plan:
             proof.prove_edits(before, after, example)
         except Exception as error:
             return f"once changed, {error}"
-        if not race_models(before, after, example, self.training, sure).faster:
-            return "the model as a whole is no faster"
+        outcome = race_models(before, after, example, self.training, sure)
+        if not outcome.faster:
+            return outcome.why_not("the model as a whole")
         rows = self.changes.items()
         self.changes = {name: replace(row, difference=far) if row.became else row for name, row in rows}
         return ""

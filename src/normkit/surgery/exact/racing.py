@@ -34,11 +34,23 @@ MARGIN = 0.97  # of the old one's time: what a site must take to win, as what it
 
 
 class Outcome(NamedTuple):
-    """The seconds of a call of both, the new one's by the median of turns, and whether it is faster for sure."""
+    """The seconds of a call of both, the new one's by the median of turns, and whether it is faster for sure.
+
+    decided: whether it is known for sure that it is faster, or that it is not.
+    """
 
     before: float
     after: float
     faster: bool
+    decided: bool = True
+
+    def why_not(self, what: str) -> str:
+        """Say why what did not win is left, beside these times."""
+        if self.after >= self.before:
+            return f"{what} is no faster"
+        if not self.decided:
+            return f"that {what} is faster is not sure"
+        return f"{what} is faster by less than {1 - MARGIN:.0%}"
 
 
 def race_addition(now: nn.Module, new: nn.Module, shape: Iterable[int], training: bool) -> Outcome:
@@ -180,7 +192,8 @@ def _race(
         won, lost = (won + 1, lost) if new < margin * old else (won, lost + 1)
         spent += (old + new) * calls
     before = statistics.median(old for old, _ in times)
-    return Outcome(before, before * statistics.median(new / old for old, new in times), odds(won, lost) >= sure)
+    after = before * statistics.median(new / old for old, new in times)
+    return Outcome(before, after, odds(won, lost) >= sure, max(odds(won, lost), odds(lost, won)) >= sure)
 
 
 def _open(won: int, lost: int, turn: float, sure: float) -> bool:
