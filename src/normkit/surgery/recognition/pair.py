@@ -176,9 +176,19 @@ def difference(
         wrong = wrong | (ours.isnan() != theirs.isnan())
     if wrong.any():
         at = wrong.nonzero()[0].tolist()
-        raise Differs(f"{theirs[tuple(at)].item():.6g}, not {ours[tuple(at)].item():.6g}, {where}")
+        raise Differs(f"{_both(theirs[tuple(at)].item(), ours[tuple(at)].item())}, {where}")
     share = (apart / most.clamp(min=1e-300))[known & (most > 0)]
     return float(share.max()) if share.numel() else 0.0
+
+
+def _both(one: float, other: float) -> str:
+    """Write two numbers in as many digits as tell them apart.
+
+    >>> _both(1.5, 2.25), _both(0.1, 0.1 + 1e-9)
+    ('1.5, not 2.25', '0.1, not 0.100000001')
+    """
+    written = ((f"{one:.{digits}g}", f"{other:.{digits}g}") for digits in (6, 9, 12, 17))
+    return ", not ".join(next((pair for pair in written if pair[0] != pair[1]), (str(one), str(other))))
 
 
 def cancels(slope: Tensor, sent: Tensor, unit: float) -> bool:
