@@ -295,7 +295,8 @@ def example(model: nn.Module, text: str | None = None) -> Any:
     """An input for a model: as it is asked for, or as the model's own configuration has it."""
     g = torch.Generator().manual_seed(0)
     words = max((part.num_embeddings for part in model.modules() if isinstance(part, nn.Embedding)), default=2)
-    name, own = getattr(model, "main_input_name", None), getattr(model, "config", None)
+    name = getattr(model, "main_input_name", None)
+    own: Any = getattr(model, "config", None)
     if text is not None:
         typed = _typed_example(text, words, g)
         more = _for_decoder(model, typed, words, g)
@@ -320,7 +321,7 @@ def _for_decoder(model: nn.Module, x: Tensor, words: int, g: torch.Generator) ->
         return {}
     if "decoder_input_ids" not in inspect.signature(model.forward).parameters:  # its encoder alone
         return {}
-    count = getattr(own, "decoder_vocab_size", None) or getattr(own, "vocab_size", words)
+    count: Any = getattr(own, "decoder_vocab_size", None) or getattr(own, "vocab_size", words)
     return {"decoder_input_ids": torch.randint(count, (len(x), TOKENS[1]), generator=g)}
 
 

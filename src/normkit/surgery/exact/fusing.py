@@ -191,8 +191,8 @@ class _Plan:
             new = self._new(site)
             self.made |= {site: new} if site in self.able and new is not None else {}
             became = f"{type(new).__name__} with {what}"
-            times = {"before": outcome.before, "after": outcome.after}
-            self.changes[site] = replace(self.changes[site], became=became, why_not=None, **times)
+            row = replace(self.changes[site], before=outcome.before, after=outcome.after)
+            self.changes[site] = replace(row, became=became, why_not=None)
         return True
 
     def hold_to(self, example: Any) -> None:
