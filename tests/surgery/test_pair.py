@@ -49,7 +49,7 @@ def test_a_row_counts_by_its_own_largest_number():
 
 def test_rounding_is_measured_with_every_second_number_moved_the_other_way(monkeypatch):
     lower, seen = object.__new__(Lower), []
-    monkeypatch.setattr(lower, "_true", lambda pair, inputs: seen.append(inputs[0]) or [inputs[0]])
+    monkeypatch.setattr(lower, "_true", lambda pair, inputs, dtype: seen.append(inputs[0]) or [inputs[0]])
     monkeypatch.setattr(lower, "_learned", lambda *_: [])
     x = torch.tensor([[1.0, -2.0, 4.0], [8.0, 16.0, -32.0]])
     lower._compare(None, [x * (1 + 2e-7)], [x], Shape((2, 3), True, (3,)), 0.0, "here")

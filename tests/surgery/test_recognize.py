@@ -455,3 +455,33 @@ def test_norms_of_one_channel_are_recognized(norm):
 
 def test_a_long_vector_of_small_axes_leaves_sizes_for_the_others():
     assert inputs.shapes((4, 5, 6, 3, 40))[1].sizes == (7, 2, 4, 5, 6, 3, 40)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (nn.LayerNorm(2), "layernorm(dim=2, eps=1e-05)"),
+        (nn.LayerNorm(2, elementwise_affine=False), "layernorm(dim=2, affine=False, eps=1e-05)"),
+        (nn.RMSNorm(1), "rmsnorm(dim=1, eps=None)"),
+        (nn.RMSNorm(2), "rmsnorm(dim=2, eps=None, cast='late')"),
+    ],
+)
+def test_rows_of_so_few_features_that_gradients_cancel_are_recognized(module, name):
+    assert str(nk.recognize(module, prove=True)).endswith(name)
+
+
+class Held(nn.Module):
+    """A norm whose statistics are constants in the backward pass."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.weight, self.centred = norm.weight, isinstance(norm, nn.LayerNorm)
+
+    def forward(self, x):
+        x = x - x.mean(-1, keepdim=True) if self.centred else x
+        return x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt().detach() * self.weight
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(2), nn.RMSNorm(2), nn.RMSNorm(1)])
+def test_a_gradient_that_should_cancel_and_does_not_is_seen(norm):
+    assert not nk.recognize(Held(norm), prove=True)

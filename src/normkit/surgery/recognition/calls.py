@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from normkit.surgery.recognition import effects, specimen
 from normkit.surgery.recognition.inputs import ODD, Shape, at_most, batches, draw, larger, smaller
 from normkit.surgery.recognition.pair import (
+    STEPS,
     Compared,
     Differs,
     Pair,
@@ -23,6 +24,7 @@ from normkit.surgery.recognition.pair import (
     draw_inputs,
     fitting,
     name_case,
+    terms,
 )
 from normkit.surgery.recognition.specimen import Specimen
 
@@ -215,6 +217,8 @@ class Going(Compared):
                     continue
                 axes = shape.axes if at == 0 and learns else tuple(range(our.ndim))
                 room = sizes.setdefault((at, learns), our).abs().amax().expand_as(our) * self.unit
+                if at == 0 and learns:
+                    room = room + STEPS * self.unit * terms(pair.ours.module, inputs[0], sent, shape)
                 where = f"a gradient, {name_case(shape, True)}"
                 difference(their.reshape(our.shape), our, axes, 1024 * self.unit, where, room.clone)
 

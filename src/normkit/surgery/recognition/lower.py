@@ -5,12 +5,24 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from normkit.surgery.recognition.inputs import Shape, larger
-from normkit.surgery.recognition.pair import UNIT, Compared, Differs, Pair, difference, draw_inputs, fitting, name_case
+from normkit.surgery.recognition.pair import (
+    STEPS,
+    UNIT,
+    Compared,
+    Differs,
+    Pair,
+    difference,
+    draw_inputs,
+    fitting,
+    name_case,
+    terms,
+)
 from normkit.surgery.recognition.specimen import Specimen, carry, carry_counts
 
 # the types of its parameters and of its input -> the unit that it may be off by: half precision is coarse already
@@ -23,6 +35,7 @@ TYPES = {
     (torch.float32, torch.float16): UNIT[torch.float16] / 2,
 }
 MOVES = (-1, 1)  # units that the input is rounded by, every second number the other way
+SENT = 4  # how large what is sent down is at most
 FAR, JUMP = (-8, 8), 8  # where so many units move a number by as many times more than they should, a slope has a step
 
 
@@ -83,8 +96,11 @@ class Lower(Compared):
     def _exact(self) -> Specimen:
         return Specimen(self.explained, torch.float64, drawn=False)
 
-    def _true(self, pair: Pair, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    def _true(self, pair: Pair, inputs: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor | None]:
         specimen = self._exact.train(pair.ours.module.training)
+        if getattr(self.explained, "eps", 0.0) is None:  # it is the type's, and counts where a row is small by chance
+            exact: Any = specimen.module
+            exact.eps = torch.finfo(dtype if dtype is torch.float64 else torch.float32).eps
         carry(specimen.tensors, pair.theirs.tensors, self.carried)
         carry_counts(specimen.module, pair.theirs.module)
         return _call(specimen, inputs, self._learned(pair, 1))
@@ -100,11 +116,12 @@ class Lower(Compared):
     ) -> None:
         x, *others = (t.double() for t in inputs)
         signs = (torch.arange(x.numel()).reshape(x.shape) % 2 * 2 - 1).double()
-        ours = self._true(pair, [x, *others])
+        ours = self._true(pair, [x, *others], inputs[0].dtype)
 
         def moved(moves: Sequence[int], sizes: Tensor = x) -> list[list[Tensor | None]]:
             """The truth where the input is moved by units of its own size, or of another."""
-            return [self._true(pair, [x + sizes * move * UNIT[inputs[0].dtype] * signs, *others]) for move in moves]
+            dtype = inputs[0].dtype
+            return [self._true(pair, [x + sizes * move * UNIT[dtype] * signs, *others], dtype) for move in moves]
 
         def slacks(at: int, our: Tensor, rounded: Sequence[Sequence[Tensor | None]]) -> Tensor:
             return torch.stack([(t - our).abs() for outputs in rounded if (t := outputs[at]) is not None]).amax(0)
@@ -121,7 +138,10 @@ class Lower(Compared):
             axes = shape.axes if name in names[:2] else tuple(range(our.ndim))
 
             def slack(at: int = at, our: Tensor = our) -> Tensor:
-                return slacks(at, our, near())
+                if at != 1:
+                    return slacks(at, our, near())
+                cancelled = terms(self._exact.module, x, torch.full_like(x, SENT), shape)
+                return slacks(at, our, near()) + unit * STEPS * cancelled
 
             def wider(at: int = at, our: Tensor = our) -> Tensor:
                 steps = [(slacks(at, our, large()), slacks(at, our, small())) for small, large in ways]
@@ -142,5 +162,5 @@ def _call(side: Specimen, inputs: Sequence[Tensor], names: Sequence[str]) -> lis
     if not y.requires_grad:
         return [y, *(None for _ in leaves)]
     # numbers that every type holds, so that the same is sent in each
-    sent = torch.randint(-4, 5, y.shape, generator=torch.Generator().manual_seed(7)).to(y.dtype)
+    sent = torch.randint(-SENT, SENT + 1, y.shape, generator=torch.Generator().manual_seed(7)).to(y.dtype)
     return [y.detach(), *torch.autograd.grad(y, leaves, sent, allow_unused=True)]

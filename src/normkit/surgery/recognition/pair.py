@@ -10,6 +10,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from normkit.surgery.recognition.specimen import Specimen, carry, carry_counts
 
 UNIT = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 STEPS = 64  # units of rounding that a result may be off by, for its row's largest number
+FEW = 2  # features of a row whose gradients cancel
 CANCELLED = {"at an offset of 1e3": 1e6}  # units that are lost where a variance is taken from sums of squares
 
 
@@ -114,6 +116,22 @@ class Compared:
     def pair(self, seed: int) -> Pair:
         """Both, with numbers drawn from a seed."""
         return Pair(self.module, self.explained, self.carried, self.exact, seed=seed)
+
+
+def terms(module: nn.Module, x: Tensor, sent: Tensor, shape: Shape) -> Tensor:
+    """How large the terms are whose sum is a gradient of the input, where a row has so few features that they cancel.
+
+    One feature, and two that are centred, are 1 or -1 once they are normalized, whatever they were. Of more it is 0.
+    """
+    if math.prod(shape.extent) > FEW:
+        return torch.zeros_like(x)
+    norm: Any = module if hasattr(module, "card") else module.norm  # with layers behind it
+    away = x.detach()
+    if "shift" in norm.card.invariant:
+        away = away - away.mean(shape.axes, keepdim=True)
+    size = (away.square().mean(shape.axes, keepdim=True) + (getattr(norm, "eps", None) or 0.0)).sqrt()
+    gain = max((float(t.detach().abs().max()) for t in norm.parameters()), default=1.0)
+    return (sent.abs().amax(shape.axes, keepdim=True) * gain / size).expand_as(x)
 
 
 def draw_inputs(shape: Shape, numbers: str, further: int, dtype: torch.dtype) -> list[Tensor]:

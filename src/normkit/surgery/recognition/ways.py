@@ -11,12 +11,23 @@ from torch import Tensor
 
 from normkit.surgery.recognition.halves import HALF_STEPS, HALVES
 from normkit.surgery.recognition.inputs import Shape
-from normkit.surgery.recognition.pair import UNIT, Compared, Differs, Pair, difference, draw_inputs, fitting, name_case
+from normkit.surgery.recognition.pair import (
+    UNIT,
+    Compared,
+    Differs,
+    Pair,
+    difference,
+    draw_inputs,
+    fitting,
+    name_case,
+    terms,
+)
 from normkit.surgery.recognition.specimen import Specimen
 
 ASKED = {torch.compiler: "is_compiling", torch.jit: "is_tracing", torch: "are_deterministic_algorithms_enabled"}
 SENT = (1e8, 1e-8)  # how large gradients may come
 FROZEN = "the result", "the gradient of the input", "the result without gradients"
+MOST_SENT = 4.0  # few normal numbers are larger
 ROOM = 64  # how much more than results gradients may be off
 
 
@@ -43,9 +54,13 @@ class Ways(Compared):
             f"{SENT[0]:g} times the size" + (", and in second gradients" if twice else "")
         ]
 
-    def _alike(self, theirs: Tensor, ours: Tensor, axes: tuple[int, ...] | None, where: str) -> None:
+    def _alike(
+        self, theirs: Tensor, ours: Tensor, axes: tuple[int, ...] | None, where: str, cancelled: Tensor | None = None
+    ) -> None:
+        """Compare what both give; of gradients that are sums with the size of the terms that have cancelled."""
         every = tuple(range(ours.ndim)) if axes is None else axes
-        difference(theirs.reshape(ours.shape), ours, every, ROOM * self.unit, where)
+        slack = None if cancelled is None else (ROOM * self.unit * cancelled).clone
+        difference(theirs.reshape(ours.shape), ours, every, ROOM * self.unit, where, slack)
 
     def _sent(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> None:
         """Gradients are linear in what is sent, which is left as it was, and hide nothing that is no number."""
@@ -57,11 +72,13 @@ class Ways(Compared):
         for size in (*SENT, None):
             sent = holes if size is None else drawn * size
             both = [self._slopes(pair, side, inputs, sent, where) for side in (pair.theirs, pair.ours)]
-            for what, axes, their, our in zip(names, [shape.axes, *[None] * len(names[1:])], *both, strict=True):
+            cancelled = [terms(pair.ours.module, inputs[0], drawn, shape), *[None] * len(pair.learned())]
+            every = [shape.axes, *[None] * len(names[1:])]
+            for what, axes, few, their, our in zip(names, every, cancelled, *both, strict=True):
                 if their is None or our is None:
                     continue
                 if size is not None:
-                    self._alike(their / size, our / size, axes, f"{what}, sent {size:g} times as much, {where}")
+                    self._alike(their / size, our / size, axes, f"{what}, sent {size:g} times as much, {where}", few)
                 elif (our.isnan() & ~their.reshape(our.shape).isnan()).any():
                     raise Differs(f"{what} hides what is no number, {where}")
 
@@ -99,8 +116,10 @@ class Ways(Compared):
             return False
         pair.restore()
         ours = _second(pair.ours(x, *inputs[1:]), x) or [torch.zeros_like(x)] * 2
+        once = terms(pair.ours.module, x, torch.full_like(x, MOST_SENT), shape)
+        twice = once * (1 + once / MOST_SENT) * MOST_SENT
         for their, our, what in zip(theirs, ours, ("the input", "what is sent"), strict=True):
-            self._alike(their, our, shape.axes, f"the second gradient of {what}, {where}")
+            self._alike(their, our, shape.axes, f"the second gradient of {what}, {where}", twice)
         return True
 
     def _inference(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> None:
@@ -147,8 +166,9 @@ class Ways(Compared):
                 sides.append((y.detach(), slope, side(*inputs).detach()))
             for parameter in (p for both in some for p in both):
                 parameter.requires_grad_(True)
-            for their, our, what in zip(*sides, FROZEN, strict=True):
-                self._alike(their, our, shape.axes, f"{what} with frozen parameters, {where}")
+            few = terms(pair.ours.module, inputs[0], sent, shape)
+            for their, our, what, cancelled in zip(*sides, FROZEN, (None, few, None), strict=True):
+                self._alike(their, our, shape.axes, f"{what} with frozen parameters, {where}", cancelled)
 
     def _autocast(self, mode: bool) -> None:
         """Under autocast to either half precision, to what rounding at every step may cost."""
