@@ -429,10 +429,18 @@ class Reach:
 
     @functools.cache  # noqa: B019  one instance lives as long as the process
     def _of_file(self, path: Path) -> frozenset[Path]:
+        files = [path]  # and the helpers beside it, which a script in a text may make a circle of
+        for file in files:
+            files += [helper for helper in self._read(file)[1] if helper not in files]
+        return frozenset().union(*(self._read(file)[0] for file in files))
+
+    @functools.cache  # noqa: B019
+    def _read(self, path: Path) -> tuple[set[Path], list[Path]]:
+        """What a test's file names or imports of the package, and of the files beside it."""
         text = path.read_text()
         named = (self.names[word] for word in set(re.findall(r"[\w-]+", text)) if word in self.names)
         helpers = [file for name, _ in imports(text) if name and (file := path.parent / f"{name}.py").exists()]
-        return frozenset(self.imported(text)).union(*named, *map(self._of_file, helpers))
+        return self.imported(text).union(*named), helpers
 
 
 def _case(item: pytest.Item) -> list[str]:
@@ -821,7 +829,7 @@ def main() -> int:
     told = hunt(mutants, said, options)
     survivors = [mutant for mutant, verdict in told if verdict == UNSEEN]
     made = sum(verdict != ABSENT for _, verdict in told)
-    share = 1 - len(survivors) / max(1, made)
+    share = 1 - len(survivors) / made if made else 0.0
     print(f"\n{len(told) - made} of {len(told)} mistakes cannot be made in a process that runs")
     print(f"{share:.1%} of {made} mistakes are seen (of {count}, seed {options.seed}); not seen:")
     print(*survivors, sep="\n")

@@ -58,6 +58,10 @@ import inspect
 import pytest
 from normkit import Counter, read
 
+SCRIPT = '''
+from test_counter import Counter
+'''
+
 def test_counts():
     counter = Counter()
     assert [counter.up() for _ in range(3)] == [1, 2, 3]
