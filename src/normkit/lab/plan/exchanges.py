@@ -11,7 +11,7 @@ RMSNorm(8, ...)
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -24,7 +24,7 @@ from normkit.surgery.replacement.swapping import edits_for
 if TYPE_CHECKING:
     from normkit.lab.plan.variants import Variant
 
-_edits: dict[tuple[Hashable, str, str], list[Edit]] = {}
+_edits: dict[tuple[Hashable, str, str], Sequence[Edit]] = {}
 _layers: dict[tuple[str, str, str], dict[str, str]] = {}
 _tables: dict[tuple[Hashable, str], Recognized] = {}  # of this process alone
 
