@@ -261,6 +261,11 @@ def test_infinite_vectors_are_refused_by_name(name, place):
         nk.retrieve(*tables, method="csls")
 
 
+def test_vectors_that_hold_no_numbers_have_none_that_are_infinite():
+    queries, gallery = (torch.empty(n, 8, device="meta") for n in (3, 5))
+    assert nk.retrieve(queries, gallery).index.shape == (3, 5)
+
+
 @pytest.mark.parametrize("method", ["inverted-softmax", "dynamic-inverted-softmax"])
 def test_scores_that_a_large_beta_makes_infinite_are_warned_of(method, recwarn):
     tables = [torch.nn.functional.normalize(numbers(n, 16, seed=n).float(), dim=1) for n in (20, 300, 21)]

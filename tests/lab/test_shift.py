@@ -349,3 +349,10 @@ def test_calibration_is_zero_where_sureness_is_the_share_that_is_right():
     assert shifted.calibration_error(p.log(), torch.tensor([0, 0, 0, 1])) == pytest.approx(0)
     mixed = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6], [0.4, 0.6]], dtype=torch.float64)
     assert shifted.calibration_error(mixed.log(), torch.tensor([0, 1, 1, 1])) == pytest.approx((0.4 + 0.4) / 2)
+
+
+def test_the_least_sure_bin_stands_by_itself():
+    p = torch.full((2, 40), 1.0, dtype=torch.float64)
+    p[0, 0], p[1, 0] = 0.05, 0.1
+    p[:, 1:] = (1 - p[:, :1]) / 39
+    assert shifted.calibration_error(p.log(), torch.tensor([1, 0])) == pytest.approx((0.05 + 0.9) / 2)

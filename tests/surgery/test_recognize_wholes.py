@@ -88,6 +88,12 @@ def test_updates_of_a_large_model_or_without_numbers_are_not_copied(most, looked
         assert not altup.may_be(near_misses_altup.Updates())
 
 
+def test_three_matrices_of_which_none_predicts_are_no_updates():
+    part = made(near_misses_altup.Updates)
+    part.prediction_coefs = nn.Linear(near_misses_altup.STREAMS, near_misses_altup.STREAMS**2 + 1, bias=False)
+    assert not altup.may_be(part)
+
+
 CLASSES = {
     "mixtral.MixtralTopKRouter": ("router", {"score": "softmax", "renormalize": True}),
     "qwen2_moe.Qwen2MoeTopKRouter": ("router", {"score": "softmax", "renormalize": False}),
