@@ -179,7 +179,7 @@ RATES = {
     "SGD .5 with momentum": (lambda p: torch.optim.SGD(p, lr=0.5, momentum=0.9), lambda: mlp(4, gain=2.0), points),
     "SGD 10 with momentum": (lambda p: torch.optim.SGD(p, lr=10.0, momentum=0.9), mlp, points),
     "SGD 100": (lambda p: torch.optim.SGD(p, lr=100.0), mlp, points),
-    "AdamW 1": (lambda p: torch.optim.AdamW(p, lr=1.0), lambda: decoder(norm="layernorm"), language),
+    "AdamW 1": (lambda p: torch.optim.AdamW(p, lr=1.0), lambda: decoder(norm="layernorm", std=0.5), language),
 }
 
 

@@ -10,7 +10,7 @@ from normkit.watching.page import pictures
 
 
 def test_a_page_shows_findings_and_pictures(tmp_path):
-    model = decoder(norm="dyt:alpha=20")
+    model = decoder(norm="dyt:alpha=20", std=0.5)
     _, seen = train(model, language, steps=12, every=4)
     text = seen.plot(tmp_path / "watch.html").read_text()
     assert "1. dyt is saturated" in text

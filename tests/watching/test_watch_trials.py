@@ -92,7 +92,7 @@ def test_the_numbers_are_those_counted_by_hand():
 
 
 def test_a_rate_is_tried_by_steps_on_the_last_batch():
-    model = decoder()
+    model = decoder(std=0.5)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.3)
     _, seen = train(model, language, make=lambda p, lr: optimizer)
     [remedy] = remedies(seen, "rate-too-high")

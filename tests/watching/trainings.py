@@ -73,10 +73,11 @@ def pictures(step, batch=32, size=8):
     return x, y
 
 
-def decoder(depth=2, dim=32, **options):
+def decoder(depth=2, dim=32, std=1.0, **options):
+    """Embeddings of deviation one, which are the head too, begin at a loss that is named itself at this width."""
     torch.manual_seed(0)
     made = Decoder(vocab=WORDS, dim=dim, depth=depth, heads=4, length=LENGTH, **options)
-    nn.init.normal_(made.embedding.weight, std=0.5)
+    nn.init.normal_(made.embedding.weight, std=std)
     return made
 
 
