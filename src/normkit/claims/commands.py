@@ -1,8 +1,8 @@
 """Tell whether what papers claim of their methods holds: each claim is measured, beside a control in which it is false.
 
 Words: holds; does not hold; undecided, where the draws do not tell or the control passes too; not tried, with the
-reason. Results that come with the package are read; --run measures again. The
-exit status is 1 where a claim does not hold or is undecided.
+reason. Results that come with the package are read; --run measures again. The exit
+status is 1 where a claim does not hold or is undecided.
 """
 
 from __future__ import annotations

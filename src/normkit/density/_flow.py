@@ -22,6 +22,12 @@ from normkit.statistics import accurate
 MEMORY = ("kept", "recomputed")
 
 
+def shape_of(event: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of a sample that is given by it, or by its length."""
+    event = check.plain(event)
+    return (event,) if isinstance(event, int) else tuple(event)
+
+
 class Flow(nn.Module):
     """A chain of transforms from data to latents of a base law, which may depend on numbers or on labels.
 
@@ -58,9 +64,7 @@ class Flow(nn.Module):
         memory: str = "kept",
     ):
         super().__init__()
-        event = check.plain(event)
-        shape = (event,) if isinstance(event, int) else tuple(event)
-        self.event = torch.Size(check.size("Flow", "event", size) for size in shape)
+        self.event = torch.Size(check.size("Flow", "event", size) for size in shape_of(event))
         self.context = check.size("Flow", "context", context, least=0)
         self.classes = check.size("Flow", "classes", classes, least=0)
         self.memory = check.choice("Flow", "memory", memory, MEMORY)

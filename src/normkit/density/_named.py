@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributions import Distribution
 
 from normkit import check
-from normkit.density._flow import Flow
+from normkit.density._flow import Flow, shape_of
 from normkit.density._parts import Standard
 from normkit.density._recipe import Asked, options_of, refuse_others
 from normkit.density.flows.ferumal import Reversed as _Turned  # noqa: F401  pickled flows have it here
@@ -51,8 +51,7 @@ def flow(
     (torch.Size([5, 2, 1, 4, 4]), torch.Size([2]))
     """
     recipe = FLOWS[check.choice("flow", "name", name, tuple(FLOWS))]
-    event = check.plain(event)
-    shape = (event,) if isinstance(event, int) else tuple(event)
+    shape = shape_of(event)
     if len(shape) not in recipe.axes:
         expected = " or ".join({1: "a length", 3: "(channels, height, width)"}[axes] for axes in recipe.axes)
         raise ValueError(f"flow: event must be {expected} for {name!r}, not {event}")

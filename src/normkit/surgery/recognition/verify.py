@@ -195,7 +195,6 @@ def _compare_gradients(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit:
     pair.restore()
     ours = _gradients(pair.ours, inputs, learned)
     moved = cache(lambda: _moved_gradients(pair, inputs, unit, learned))
-    sent = _draw_gradient(ours[0].shape, ours[0].dtype)
     names = ["the result", "the gradient of the input", *(f"the gradient of {pair.carried[o]}" for o in learned)]
     for at, (name, their, our) in enumerate(zip(names, theirs, ours, strict=True)):
         has_rows = at < 2
@@ -209,6 +208,7 @@ def _compare_gradients(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit:
         def slack(at: int = at, our: Tensor = our) -> Tensor:
             farthest = torch.stack([(m[at] - our).abs() for m in moved() if m[at] is not None]).amax(0)
             if at == 1:
+                sent = _draw_gradient(ours[0].shape, ours[0].dtype)
                 return farthest + STEPS * unit * terms(pair.ours.module, inputs[0], sent, shape)
             return farthest if at else farthest + unit * pair.idle
 
