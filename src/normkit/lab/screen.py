@@ -147,9 +147,9 @@ def side_by_side(settings: Settings) -> str:
 
 def search_budget(settings: Settings) -> str:
     """Say which budget each variant has for the search of its learning rate."""
-    least = len(set(settings.lrs)) if settings.lrs is not None else min(runs.FIRST + 1, settings.trials)
+    least = len(settings.lrs) if settings.lrs is not None else min(runs.FIRST + 1, settings.trials)
     most = least if settings.lrs is not None else settings.trials
-    decays = len(set(settings.decays or ()))
+    decays = len(settings.decays or ())
     decaying = f"{decays} weight decays at the best rate" if decays > 1 else ""
     if most <= 1:
         return decaying or "no search"

@@ -412,6 +412,12 @@ class Settings:
     checkpoint_seconds: float = setting(10.0, role=MACHINE, resuming=ANY, of_loop=True)
     prints: tuple[str, ...] = setting((), role=MACHINE, resuming=ANY)  # of code and files, behind their names
 
+    def __post_init__(self) -> None:
+        """Keep a rate or a decay that is given twice once: each is tried once."""
+        for name in ("lrs", "decays"):
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, tuple(dict.fromkeys(given)))
+
     def sources(self) -> list[str]:
         """Return what the runs need from elsewhere: modules, files, or what a script has handed in."""
         return [source for name in HANDED if (source := getattr(self, name))]

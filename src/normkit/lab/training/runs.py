@@ -101,7 +101,7 @@ def search(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]
 
 def decay_search(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
     """Return the trials of weight decays at a variant's best rate, none before that is known."""
-    decays, rate = dict.fromkeys(plan.settings.decays or ()), best_rate(plan, variant, results)
+    decays, rate = plan.settings.decays or (), best_rate(plan, variant, results)
     if len(decays) < 2 or rate is None or sibling(plan, variant) is not None:
         return []
     return [trial(plan, variant, rate, decay) for decay in decays]
@@ -116,8 +116,7 @@ def rate_search(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str,
     if variant.lr is not None or sibling(plan, variant) is not None:
         return []
     if settings.lrs is not None:
-        rates = list(dict.fromkeys(settings.lrs))
-        return [trial(plan, variant, lr) for lr in rates] if len(rates) > 1 else []
+        return [trial(plan, variant, lr) for lr in settings.lrs] if len(settings.lrs) > 1 else []
     if settings.trials <= 1:
         return []
     rates = first_rates(usual_rate(variant.optimizer), settings.trials)
@@ -219,7 +218,7 @@ def best_trial(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, 
     twin = sibling(plan, variant)
     if twin is not None:
         return best_trial(plan, twin, results)
-    rate, decays = best_rate(plan, variant, results), list(dict.fromkeys(plan.settings.decays or ()))
+    rate, decays = best_rate(plan, variant, results), plan.settings.decays or ()
     if rate is None or not decays:
         return None if rate is None else Tuned(rate, None)
     if len(decays) == 1:
