@@ -29,8 +29,9 @@ class Match:
     was tried. ``carried`` names each of its tensors and the module's that it took; ``behind`` the module's own layers
     that act on what was normalized, such as timm's activations, which ``module`` has as well, behind the norm. Where
     there is no match, ``name`` is None and ``why_not`` speaks of the nearest candidate. ``how`` says where the verdict
-    is from: ``probed``, ``remembered`` of a module of the same source and configuration, or ``known``, of a class of
-    the same source that was probed at several sizes before this release. ``sized`` is whether its width is known.
+    is from: ``probed``; ``remembered`` of a module of the same source and configuration; ``known``, of a class of the
+    same source that was probed at several sizes before this release. A norm of the library that probing does not
+    explain is named ``by class``. ``sized`` is whether its width is known.
     """
 
     kind: str

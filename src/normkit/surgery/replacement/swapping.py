@@ -264,7 +264,7 @@ def _edit(model: nn.Module, name: str, match: Match, text: str, size: tuple[int,
             way = fits.require(choice, fits.Place(fits.IMAGES if first else fits.STREAM))
         new: Any = fits.build(choice, way, width)
     spare = specimen.further(old)[1] - specimen.further(new)[1]
-    if spare > 0:
+    if spare > 0 and not isinstance(model.get_submodule(name.rpartition(".")[0]), fits.Laid):  # which hands in one
         takes = ", ".join(list(inspect.signature(old.forward).parameters)[-spare:])
         raise ValueError(f"swap: {name} may be called with {takes}, which {text} does not take; leave it out by where")
     carried, added = _transfers(norm_in(new), match, old)

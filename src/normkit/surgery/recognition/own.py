@@ -1,0 +1,50 @@
+"""The library's own norms that probing does not explain, such as those that count their steps of training."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from normkit.norm import Norm
+from normkit.surgery.recognition import specimen
+from normkit.surgery.recognition.match import Match, again, begun
+
+PLAIN = (bool, int, float, str, type(None))
+
+
+def by_class(module: nn.Module) -> Match | None:
+    """Return the method whose class a norm is, or None where it is none of the library's, or was changed since.
+
+    Points of manifolds, and what needs more than one tensor, are left out: no other norm takes their place.
+    """
+    if not isinstance(module, Norm) or type(module) is not module.card.entry or specimen.refusal(module):
+        return None
+    if module.card.shape.kind or specimen.further(module)[0]:
+        return None
+    takes, width = module.card.signature.parameters, module.card.width
+    arguments = {name: module._now(name, value) for name, value in module.arguments.items()}
+    kwargs = {
+        name: value
+        for name, value in arguments.items()
+        if name not in takes or takes[name].default != value or (width is not None and name == width.name)
+    }
+    named = {name: name for name in specimen.tensors(module)}
+    evidence = ["its class is that of the method, and it holds what such a one holds"]
+    match = Match(type(module).__name__, module.card.name, kwargs, evidence=evidence, carried=named, how="by class")
+    try:
+        like = begun(match)
+    except Exception:  # what it was built with is not kept, such as a module
+        return None
+    return again(match, module) if _same_form(module, like) else None
+
+
+def _same_form(module: nn.Module, like: nn.Module) -> bool:
+    """Whether two modules of one class have tensors of the same sizes, and as many parts, and the same settings."""
+    forms = [
+        (
+            {name: tensor.shape for name, tensor in specimen.tensors(one).items()},
+            [type(part) for part in one.modules()],
+            {name: now for name in module.arguments if type(now := getattr(one, name, None)) in PLAIN},
+        )
+        for one in (module, like)
+    ]
+    return forms[0] == forms[1]
