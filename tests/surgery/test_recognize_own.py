@@ -55,9 +55,14 @@ def test_one_that_was_changed_is_not(change):
     assert not nk.recognize(nn.Sequential(change(nk.PowerNorm(8)))).found
 
 
-def test_points_of_manifolds_and_what_takes_several_tensors_are_no_norms_to_exchange():
-    assert nk.recognize(nk.card("liebn").small(8)) is None
-    assert nk.recognize(nk.card("fin").small(8)) is None
+@pytest.mark.parametrize("name", ["liebn", "fin", "adaptive-layernorm"])
+def test_points_of_manifolds_and_what_takes_several_tensors_or_has_matrices_are_named_and_not_exchanged(name):
+    model = nn.Sequential(nn.LayerNorm(8), nk.card(name).small(8))
+    assert [match.name for match in nk.recognize(model).found.values()] == ["layernorm", name]
+    assert nk.recognize(model[1]).name == name
+    nk.swap(model, "rmsnorm")
+    assert [type(part).__name__ for part in model] == ["RMSNorm", type(model[1]).__name__]
+    assert type(model[1]) is nk.card(name).entry
 
 
 def test_a_norm_that_was_swapped_in_is_swapped_again():

@@ -12,13 +12,8 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 def by_class(module: nn.Module) -> Match | None:
-    """Return the method whose class a norm is, or None where it is none of the library's, or was changed since.
-
-    Points of manifolds, and what needs more than one tensor, are left out: no other norm takes their place.
-    """
+    """Return the method whose class a norm is, or None where it is none of the library's, or was changed since."""
     if not isinstance(module, Norm) or type(module) is not module.card.entry or specimen.refusal(module):
-        return None
-    if module.card.shape.kind or specimen.further(module)[0]:
         return None
     takes, width = module.card.signature.parameters, module.card.width
     arguments = {name: module._now(name, value) for name, value in module.arguments.items()}
@@ -37,7 +32,12 @@ def by_class(module: nn.Module) -> Match | None:
     return again(match, module) if _same_form(module, like) else None
 
 
-def _same_form(module: nn.Module, like: nn.Module) -> bool:
+def is_special(module: nn.Module) -> bool:
+    """Whether a norm of the library is of points of a manifold, or takes several tensors: no other replaces it."""
+    return isinstance(module, Norm) and bool(module.card.shape.kind or specimen.further(module)[0])
+
+
+def _same_form(module: Norm, like: nn.Module) -> bool:
     """Whether two modules of one class have tensors of the same sizes, and as many parts, and the same settings."""
     forms = [
         (

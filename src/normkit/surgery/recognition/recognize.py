@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from normkit.norm import Norm
 from normkit.surgery.recognition import functional, specimen
 from normkit.surgery.recognition.match import Followed, Match, Recognized, again  # noqa: F401  pickles name it here
+from normkit.surgery.recognition.own import by_class, is_special
 from normkit.surgery.recognition.search import examine
 from normkit.surgery.recognition.specimen import inputs_of
 from normkit.surgery.recognition.wholes import examine_whole, has_norms_within, may_be_whole
@@ -47,7 +49,7 @@ def recognize(module: nn.Module, example: Any = None, *, prove: bool = False) ->
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"recognize: module must be a torch.nn.Module, not {type(module).__name__}")
-    whole = examine_whole(module)
+    whole = _whole(module)
     if whole is not None:
         return whole
     if not is_model(module):
@@ -83,6 +85,15 @@ def sized_table(
     )
 
 
+def _is_own(module: nn.Module) -> bool:
+    """Whether a module is a norm of the library that is not probed, for what it holds or takes."""
+    return is_special(module) or (isinstance(module, Norm) and is_model(module))
+
+
+def _whole(module: nn.Module) -> Match | None:
+    return by_class(module) if _is_own(module) else examine_whole(module)
+
+
 def is_model(module: nn.Module) -> bool:
     """Whether a module is made of several layers: it cannot be called, or it holds matrices."""
     if isinstance(module, nn.ModuleList | nn.ModuleDict):
@@ -103,9 +114,11 @@ def _sites(model: nn.Module, widths: Mapping[str, int], where: Where, prove: boo
     no_wholes = set[Any]()
 
     def look_whole(module: nn.Module) -> Match | None:
-        if not wholes or not may_be_whole(module) or (kind := specimen.same_kind(module)) in no_wholes:
+        if not wholes or not (_is_own(module) or may_be_whole(module)):
             return None
-        whole = examine_whole(module)
+        if (kind := specimen.same_kind(module)) in no_wholes:
+            return None
+        whole = _whole(module)
         if whole is None:
             no_wholes.add(kind)
         return whole

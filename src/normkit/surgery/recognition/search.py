@@ -18,7 +18,7 @@ from normkit.surgery.recognition.constants import LIKELY, NEAR, choose_rounding,
 from normkit.surgery.recognition.halves import Half
 from normkit.surgery.recognition.inputs import Shape, draw, shapes
 from normkit.surgery.recognition.match import Match, again
-from normkit.surgery.recognition.own import by_class
+from normkit.surgery.recognition.own import by_class, is_special
 from normkit.surgery.recognition.pair import UNIT, Differs, Final, final
 from normkit.surgery.recognition.probe import Probe, accepted_shapes
 from normkit.surgery.recognition.specimen import Specimen, carry, quiet
@@ -44,7 +44,7 @@ class Nearest(NamedTuple):
 def examine(module: nn.Module, width: int | None = None, prove: bool = False) -> Match:
     """Return what a module is, or why it is nothing that the catalogue has; ``prove`` probes what was probed before."""
     match = _probed(module, width, prove)
-    return match or by_class(module) or match
+    return match or (None if is_special(module) else by_class(module)) or match
 
 
 def _probed(module: nn.Module, width: int | None, prove: bool) -> Match:
