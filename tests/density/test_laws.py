@@ -267,6 +267,15 @@ def test_the_activation_of_the_networks_is_the_one_asked_for(name, activation, e
     assert bool(bends.median() < 1e-12) is edges
 
 
+@pytest.mark.parametrize("name", ["jet", "tarflow"])
+def test_an_image_is_cut_into_patches_of_two_by_two_unless_another_side_is_asked_for(name):
+    flow, x, _ = made(name, (1, 4, 6), depth=1, layers=1)
+    twos, *_ = made(name, (1, 4, 6), depth=1, layers=1, patch=2)
+    assert flow.parts[1].patch == 2
+    close(flow(x), twos(x), rtol=0, atol=0)
+    close(flow.inverse(flow(x)[0]), x)
+
+
 def test_a_flow_takes_no_samples_too():
     for name in ("affine-coupling", "affine-autoregressive"):
         flow = nk.density.flow(name, 3)

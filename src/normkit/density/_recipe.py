@@ -59,15 +59,15 @@ def options_of(build: Callable[..., object]) -> list[str] | None:
     return None if any(p.kind is p.VAR_KEYWORD for p in parameters) else [p.name for p in parameters]
 
 
-def patches(asked: Asked, patch: int | None) -> tuple[int, int]:
-    """How many tokens there are, and how many numbers are in one."""
+def patches(asked: Asked, patch: int | None) -> tuple[int, int, int | None]:
+    """How many tokens there are, how many numbers are in one, and the side of a patch; None of vectors."""
     if len(asked.event) == 1:
-        return asked.dim, 1
+        return asked.dim, 1, None
     channels, height, width = asked.event
     patch = check.size("flow", "patch", 2 if patch is None else patch)
     for name, size in (("height", height), ("width", width)):
         check.divides("flow", "patch", patch, name, size)
-    return height * width // patch**2, channels * patch**2
+    return height * width // patch**2, channels * patch**2, patch
 
 
 def field(name: str) -> Callable[..., list[nn.Module]]:

@@ -14,7 +14,7 @@ from normkit.density._recipe import Asked, Recipe, patches
 
 def build(asked: Asked, patch: int | None = None, layers: int = 2) -> list[nn.Module]:
     """Build the parts."""
-    number, size = patches(asked, patch)
+    number, size, patch = patches(asked, patch)
     check.divides("flow", "halves of a patch", 2, "numbers", size)
     options = {
         "num_tokens": number,
@@ -23,7 +23,7 @@ def build(asked: Asked, patch: int | None = None, layers: int = 2) -> list[nn.Mo
         "depth": layers,
     }
     blocks = (Flipped(catalog.create("jet-coupling", size, **options), bool(n % 2)) for n in range(asked.depth))
-    return [Tokens(one, patch or 2, mean=False, labels=False) for one in blocks]
+    return [Tokens(one, patch, mean=False, labels=False) for one in blocks]
 
 
 class Flipped(nn.Module):

@@ -15,8 +15,7 @@ from normkit.density._recipe import Asked, Recipe, patches
 
 def build(asked: Asked, patch: int | None = None, layers: int = 2, head_dim: int = 16) -> list[nn.Module]:
     """Build the parts."""
-    number, size = patches(asked, patch)
-    cut = None if len(asked.event) == 1 else patch or 2
+    number, size, patch = patches(asked, patch)
     options = {
         "num_patches": number,
         "num_layers": layers,
@@ -25,7 +24,7 @@ def build(asked: Asked, patch: int | None = None, layers: int = 2, head_dim: int
     }
     orders = ("flip" if n % 2 else "identity" for n in range(asked.depth))
     blocks = (catalog.create("tarflow-block", size, asked.hidden, permutation=order, **options) for order in orders)
-    return [Tokens(block, cut, mean=True, labels=bool(asked.classes)) for block in blocks]
+    return [Tokens(block, patch, mean=True, labels=bool(asked.classes)) for block in blocks]
 
 
 FLOW = Recipe(build, depth=4, axes=(1, 3), labels=True, small={"layers": 1})
