@@ -227,6 +227,8 @@ def test_pgfed_trains_any_model_and_begins_without_the_others():
     for name in state:
         torch.testing.assert_close(told.state[name], first.state[name])
     torch.testing.assert_close(told.alpha, torch.full((2,), 0.98, dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"risks, alpha must be given together or not at all, but \['mean_gradient', "):
+        client.train(forward, state, batches, zero, risks=torch.ones(2))
 
 
 def test_a_client_does_not_learn_from_the_model_that_judges():

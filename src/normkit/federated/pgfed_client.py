@@ -126,12 +126,17 @@ def train(
         alpha_j <- max(0, alpha_j - alpha_lr (risks_j + <theta, mean_gradient>)),    theta <- momentum SGD with g
 
     Then, theta fixed, ``gradient`` is the mean of the batches' gradients, and ``risk`` the mean loss of all samples
-    less <gradient, theta>. Without an auxiliary, in the first round, it is plain training. Nothing given is changed.
+    less <gradient, theta>. Without what the server sends, in the first round, it is plain training. Nothing given is
+    changed.
     """
     if not batches or not all(len(y) for _, y in batches):
         raise ValueError(f"{NAME}: batches must not be empty, nor any of them")
     for name, value in (("lr", lr), ("alpha_lr", alpha_lr), ("momentum", momentum)):
         check.number(NAME, name, value, 0.0)
+    others = {"auxiliary": auxiliary, "mean_gradient": mean_gradient, "risks": risks, "alpha": alpha}
+    absent = [name for name, value in others.items() if value is None]
+    if 0 < len(absent) < len(others):
+        raise ValueError(f"{NAME}: {', '.join(others)} must be given together or not at all, but {absent} are None")
     theta = {name: value.detach().clone() for name, value in state.items()}
     alpha = torch.zeros(0) if alpha is None else alpha.detach()
     moving = {name: torch.zeros_like(value) for name, value in theta.items()}
