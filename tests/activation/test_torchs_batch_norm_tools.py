@@ -184,3 +184,10 @@ def test_a_pass_that_is_repeated_and_one_that_averages_move_as_they_should(reent
 def test_a_module_without_a_shift_names_its_device_as_well():
     with pytest.raises(ValueError, match="x is on meta, but the module is on cpu"):
         nk.BatchNorm(3, bias=False)(torch.ones(4, 3, device="meta"))
+
+
+def test_one_that_was_pickled_before_there_was_a_choice_keeps_the_running_variance_of_torch():
+    x, ours, theirs = 5 + drawn(4, 3), nk.BatchNorm(3).double(), nn.BatchNorm1d(3).double()
+    del vars(ours)["unbiased"]
+    ours(x), theirs(x)
+    torch.testing.assert_close(ours.running_var, theirs.running_var)

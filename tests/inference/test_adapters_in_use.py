@@ -92,6 +92,15 @@ def test_delta_takes_nothing_of_a_trained_models_statistics():
     torch.testing.assert_close(adapter(x), want)
 
 
+def test_tent_by_sgd_shortens_its_parameters_by_the_decay():
+    plain, other = (nk.Tent(small_network().eval(), optimizer="sgd", lr=0.1, weight_decay=w) for w in (0.0, 0.5))
+    start = [p.detach().clone() for p in plain.parameters_trained()]
+    for adapter in (plain, other):
+        adapter(stream("tent", 4, 1)[0])
+    for a, b, before in zip(plain.parameters_trained(), other.parameters_trained(), start, strict=True):
+        torch.testing.assert_close(a - b, 0.1 * 0.5 * before)
+
+
 def test_note_refuses_a_temperature_of_zero_which_divides_all_answers():
     with pytest.raises(ValueError, match=r"NOTE: temperature must lie in \(0.0, inf\], not 0.0"):
         nk.NOTE(small_network(), temperature=0.0)
