@@ -285,6 +285,7 @@ def test_of_few_targets_nobody_knows_whether_labels_follow():
     """Of 20, none is right in a third of all cases where 5 % are learned."""
     assert [f.title for f in at_guessing(16.0, 16.0)] == ["labels do not follow from the inputs"]
     assert [f.title for f in at_guessing(128.0, 1.0)] == ["the loss counts few of the outputs"]
+    assert at_guessing(128.0, 1.0)[0].margin == pytest.approx(0.05 * 128)
     assert (
         "0.781% of the outputs get a gradient; after 100 steps the loss is 2.8, and"
         in at_guessing(128.0, 1.0)[0].evidence

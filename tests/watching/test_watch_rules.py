@@ -563,6 +563,18 @@ def test_gains_that_are_lost_keep_their_optimizer_and_what_has_no_decay_gets_no_
     assert all(remedy.runs is (not remedy.line.startswith("make")) for remedy in finding.remedies[:1])
 
 
+def test_of_gains_that_are_lost_the_smallest_comes_first():
+    store = Store()
+    columns = [(f"{name}.weight", "weight") for name in ("a", "b", "c")]
+    for step in range(1, 9):
+        store.add(step, columns, [MEAN] * 3, torch.tensor([4 * 0.7**step, 4 * 0.5**step, 8 * 0.6**step]))
+    facts = {"kinds": dict.fromkeys("abc", "norm"), "shapes": {name: [16] for name, _ in columns}}
+    facts |= {"groups": [], "group_of": {}}
+    [finding] = lost_gains.find(History(store, facts))
+    assert finding.where == ("b.weight", "c.weight", "a.weight")
+    assert "the gain of b fell from 0.5 to 0.00391; 3 norms" in finding.evidence
+
+
 def test_eps_dominates():
     def faint(step):
         x, y = points(step)
