@@ -143,6 +143,15 @@ def test_an_error_without_words_is_told_by_its_line():
     assert describe_error(ValueError("\none\ntwo")) == "ValueError: one"
 
 
+def test_other_tokens_are_those_of_a_seed_and_draw_nothing_of_the_callers():
+    torch.manual_seed(0)
+    words, state = torch.arange(9).view(3, 3), torch.get_rng_state()
+    one, same, other = (proof.fresh(words, seed) for seed in (1, 1, 2))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_models_that_agree_on_the_example_alone_are_apart():
     x = torch.rand(4, 8, generator=torch.Generator().manual_seed(0))
     assert proof.apart(nn.ReLU(), nn.Identity(), x) > 0.01

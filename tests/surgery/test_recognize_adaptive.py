@@ -1,6 +1,8 @@
 """Adaptive norms in rarer forms, AltUp and LAuReL are found by what they compute, with their numbers."""
 
 import importlib
+import math
+from types import SimpleNamespace
 
 import near_misses_altup
 import near_misses_maps
@@ -12,6 +14,7 @@ from torch import nn
 import normkit as nk
 from normkit.optional import let_torchvision_load
 from normkit.surgery.recognition import search, wholes
+from normkit.surgery.recognition.adaptive import _far
 from normkit.surgery.recognition.wholes import examine_whole
 
 N, L, C, F = 3, 7, near_misses_modulated.DIM, near_misses_modulated.FEATURES
@@ -108,6 +111,13 @@ def test_norms_are_found_with_their_numbers(name):
         theirs = tuple(a.reshape(b.shape) for a, b in zip(theirs, ours, strict=True))
     torch.testing.assert_close(theirs, ours, rtol=1e-4, atol=1e-5)
     assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
+
+
+def test_the_rows_of_one_result_are_not_several_results():
+    one = SimpleNamespace(condition=SimpleNamespace(ours=lambda module, inputs: inputs[0]))
+    rows = X.unbind()
+    assert _far(one, nn.Identity(), X, [X]) == _far(one, nn.Identity(), rows, [rows]) == 0
+    assert _far(one, nn.Identity(), rows, [X]) == _far(one, nn.Identity(), X, [rows]) == math.inf
 
 
 def test_the_evidence_says_how_it_was_handed_its_condition():
