@@ -87,6 +87,12 @@ def test_a_twin_has_the_same_law_and_other_numbers_and_keeps_the_rate():
     assert relative.gain(3, twin, BATCHNORM) == pytest.approx(100 / 89)
 
 
+def test_what_is_known_is_a_gain_whose_interval_lies_above_none():
+    known = peaked(0.01)[0].known("planted", "It is so.", BATCHNORM, PAIRS, by=0.5)
+    assert engine._judge(known, [0.7, 0.9] * 4)[0] == engine.HOLDS
+    assert engine._judge(known, [-0.7, 2.1] * 4)[0] == engine.UNDECIDED
+
+
 def nets(count):
     return [same_start(images.Net(images.Run(norm="groupnorm")), seed).double() for seed in range(count)]
 

@@ -77,6 +77,7 @@ CASES = {
     "classwise-average: states classes": lambda: nk.classwise_average(CUBE, TWO, -X, **MEAN),
     "fairness-frontier: joint": lambda: nk.fairness_frontier(torch.ones(2, 2, 3), global_limit=0.1, local_limit=0.1),
     "fedlaw: states must be": lambda: nk.fedlaw(X, entries=("weight", "bias")),
+    "fedlaw-aggregate: states share_logit": lambda: nk.fedlaw_aggregate(X, torch.ones(3), torch.ones(1), **MEAN),
     "fedlaw-aggregate: states shrink_logit": lambda: nk.fedlaw_aggregate(X, TWO, TWO, **MEAN),
     "fedlog-synthetic: features": lambda: nk.fedlog_synthetic(torch.ones(0, 2, 2, 3), torch.ones(0, 2)),
     "fedlog-synthetic: class_rate": lambda: nk.fedlog_synthetic(torch.ones(1, 2, 2, 3), -torch.ones(1, 2)),

@@ -64,6 +64,11 @@ def test_each_corruption_of_images_does_what_it_says(severity):
     torch.testing.assert_close(shown, x.mean((1, 2, 3)).unsqueeze(1).expand_as(shown))
 
 
+def test_of_a_small_image_one_pixel_is_hidden():
+    x = pictures(side=2)
+    assert ((corruptions.occlusion(x, 1, G().manual_seed(0)) != x).sum((2, 3)) == 1).all()
+
+
 def test_blur_is_a_binomial_kernel_that_keeps_a_constant():
     dot = torch.zeros(1, 1, 9)
     dot[..., 4] = 16.0

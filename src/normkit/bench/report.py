@@ -159,7 +159,7 @@ def busy(where: Mapping[str, Any]) -> list[str]:
 
     >>> busy({"load": 3.0, "cores": 2})
     ['The machine was busy when this began (load 3.0 on 2 cores): these times are not to be trusted.']
-    >>> busy({"load": 0.2, "cores": 2})
+    >>> busy({"load": 1.0, "cores": 2})
     []
     """
     if where["load"] <= where["cores"] / 2:
