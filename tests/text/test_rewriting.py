@@ -17,6 +17,13 @@ def test_a_cell_full_of_notes_takes_no_time():
     assert time.perf_counter() - start < 5
 
 
+def test_a_time_of_day_has_minutes_up_to_59():
+    numerals = nk.create("lithuanian-numerals")
+    assert numerals.time(23, 59, False) == "dvidešimt trys penkiasdešimt devynios"
+    with pytest.raises(ValueError, match="minute must be at most 59"):
+        numerals.time(23, 60, False)
+
+
 def longest(a, b):
     """The longest common subsequence by its definition."""
     return max(n for n in range(len(a) + 1) for c in itertools.combinations(a, n) if within(c, iter(b)))
