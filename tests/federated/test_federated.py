@@ -231,6 +231,14 @@ def test_pgfed_trains_any_model_and_begins_without_the_others():
         client.train(forward, state, batches, zero, risks=torch.ones(2))
 
 
+def test_one_sample_that_the_clients_own_model_labels_is_all_that_is_used():
+    found = nk.fedlabel_select(
+        torch.tensor([[0.0, 1.0], [0.0, 0.1]]), torch.tensor([[9.0, 0.0], [0.0, 0.1]]), threshold=0.7
+    )
+    assert found.label.tolist() == [0, -1]
+    assert found.trained_share == 1
+
+
 def test_a_client_does_not_learn_from_the_model_that_judges():
     logits = {name: torch.randn(6, 3).requires_grad_() for name in ("strong", "plain", "received", "trained")}
     nk.create("fedlabel-loss", threshold=0.1)(**logits).backward()

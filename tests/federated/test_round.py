@@ -100,6 +100,16 @@ def test_whole_states_that_begin_alike_are_put_in_an_order_by_what_differs():
         assert torch.equal(found["a"], want["a"])
 
 
+def test_entries_that_have_moved_go_where_most_clients_share_from_the_second_round_on():
+    updates, memory = [near(seed) for seed in range(4)], {}
+    changes = torch.stack([update.state["w"] - SENT["w"] for update in updates])
+    [shared] = nk.principal_gradient(changes, entries=("w",), share=0.5)
+    assert (shared - changes.mean(0)).abs().max() > 1e-3
+    for change in (changes.mean(0), shared):
+        found = servers.principal(updates, SENT, memory=memory, share=0.5)
+        torch.testing.assert_close(found["w"], SENT["w"] + change)
+
+
 def test_a_round_goes_through_the_states_once_and_again_only_where_a_client_is_refused():
     bad = near(5, w=torch.tensor([1.0, math.nan, 0.0, 0.0]))
     with paths.watch() as seen:

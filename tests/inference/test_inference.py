@@ -180,6 +180,9 @@ def test_merging_leaves_other_tensors_to_the_base():
     merged = nk.create("pcb-merge", ratio=0.5).merge(base, tuned)
     assert merged["count"] == 7
     assert not torch.equal(merged["w"], base["w"])
+    changes = torch.stack([state["w"].flatten() - base["w"].flatten() for state in tuned])
+    want = base["w"].flatten() + nk.pcb_merge(changes, ratio=0.5).merged
+    torch.testing.assert_close(merged["w"].flatten(), want)
     alone = nk.create("pcb-merge").merge(base, tuned, skip=["count"])
     assert alone.keys() == base.keys()
     with pytest.raises(ValueError, match="tuned"):

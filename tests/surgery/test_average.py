@@ -84,6 +84,7 @@ def test_the_average_weighs_by_samples_and_leaves_local_entries():
     want = (states[0]["body.weight"] + 2 * states[1]["body.weight"] + 5 * states[2]["body.weight"]) / 8
     close(server["body.weight"], want)
     close(average(states)["head.bias"], sum(s["head.bias"] for s in states) / 3)
+    close(average(states[:1]), states[0])
     whole = average(states, [1, 2, 5])
     assert whole["shortcut.num_batches_tracked"] == 2  # 12 / 8, rounded to the nearest even
     assert whole["shortcut.num_batches_tracked"].dtype == torch.int64
