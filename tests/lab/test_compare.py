@@ -16,7 +16,7 @@ from helpers import TINY, all_numbers, plan_of
 import forked
 import normkit
 from normkit import cli
-from normkit.lab import request
+from normkit.lab import course, request
 from normkit.lab.files import Folder
 from normkit.lab.plan.settings import Settings
 
@@ -290,6 +290,16 @@ def test_two_comparisons_do_not_share_a_folder(tmp_path, capsys):
     with FileLock(tmp_path / ".lock"):
         assert cli.main(["compare", *SMALL, "--out", str(tmp_path)]) == 2
     assert "another normkit compare is at work" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("why, status", [(KeyboardInterrupt, 130), (course.Stopped, 143)])
+def test_a_stop_ends_with_the_status_of_its_signal(why, status, tmp_path, capsys, monkeypatch):
+    def stop(*given):
+        raise why
+
+    monkeypatch.setattr(course, "compare", stop)
+    assert cli.main(["compare", *SMALL, "--out", str(tmp_path)]) == status
+    assert f"the same command goes on from {tmp_path}" in capsys.readouterr().err
 
 
 def test_report_names_a_folder_without_comparison(tmp_path, capsys):

@@ -93,6 +93,8 @@ def test_a_row_has_the_numbers_that_quantize_gives():
         assert found["rows"][0]["loss"] == pytest.approx(evaluate(made.model.eval()))
         assert found["loss"] == pytest.approx(evaluate(model.eval()))
     assert found["rows"][0]["bytes"] == made.packed
+    first = quantized.activations(model, task.data.train(1, 1)[:, :-1])
+    assert {name: found[name] for name in first} == first
     assert found["bytes"] == sum(4 * p.numel() for p in model.parameters())
 
 

@@ -72,6 +72,9 @@ def test_splits_are_what_they_say():
     torch.testing.assert_close(x, gain * plain + (x - gain * plain).mean())
     assert abs(gain - 1) > 0.01
     assert len(y) == 8
+    pictures = data.Images(torch.zeros(10, 1, 4, 4), LABELS[:10], 8, "mine")
+    made, _ = clients.divide(pictures, 2, "even", 1)
+    assert [client.count for client in made] == [4, 3]  # of 10, 2 are held out, and one is the server's
     text = data.Tokens(torch.arange(1000), 2, 8, 2, "mine")
     parts, _ = clients.divide(text, 3, "even", 1)
     assert parts[1].data.tokens[0] == parts[0].data.tokens[-1] + 1
