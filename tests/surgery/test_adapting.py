@@ -11,7 +11,7 @@ from normkit import catalog
 from normkit.cli import main
 from normkit.kinds.adapter import Adapter
 from normkit.optional import library
-from normkit.surgery.statistics.streaming import run_stream
+from normkit.surgery.statistics.streaming import Stream, run_stream
 
 
 @pytest.fixture
@@ -231,6 +231,10 @@ def test_a_stream_tells_what_adapting_did_beside_the_model_as_it_was():
         run_stream(model, adapter, [stream(1)[0][0], stream(1)[0]], "tent")
     with pytest.raises(ValueError, match="data has no batch"):
         run_stream(model, adapter, [], "tent")
+
+
+def test_the_time_of_a_stream_is_told_a_sample():
+    assert Stream("tent", samples=[3, 5], changed=[0, 0], seconds=2.0).to_dict()["ms_a_sample"] == 250
 
 
 def test_a_stream_that_breaks_off_keeps_what_was_seen_and_says_where():

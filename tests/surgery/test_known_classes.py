@@ -97,6 +97,18 @@ class LongerWords(nn.Module):
         return x * len(f"{self}")
 
 
+def with_property(number):
+    class Has(nn.Module):
+        @property
+        def factor(self):
+            return number
+
+        def forward(self, x):
+            return x * self.factor
+
+    return Has()
+
+
 def claimed(module):
     key = memory.key(module, None)
     return known.claim(key.source, key.config)
@@ -146,6 +158,10 @@ def test_a_copy_under_another_name_with_other_comments_is_known():
 @pytest.mark.parametrize(("one", "other"), [(Named, Renamed), (Asks, AsksOther), (Words, LongerWords)])
 def test_where_a_class_asks_for_its_name_the_name_counts(one, other):
     assert fingerprint(one()) != fingerprint(other())
+
+
+def test_what_a_property_computes_counts():
+    assert fingerprint(with_property(2)) == fingerprint(with_property(2)) != fingerprint(with_property(3))
 
 
 @pytest.mark.parametrize(

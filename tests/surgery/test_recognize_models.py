@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 import normkit as nk
-from normkit.surgery.recognition import recognize
+from normkit.surgery.recognition import recognize, search
 from normkit.surgery.recognition.specimen import Specimen
 
 
@@ -153,6 +153,16 @@ class OwnLinear(nn.Module):
 
     def forward(self, x):
         return x @ self.weight + self.bias
+
+
+class MedianOfThree(OwnLinear):
+    def forward(self, x):
+        return (x @ self.weight)[..., :3].median(-1).values
+
+
+def test_what_scales_and_does_not_add_is_no_linear_layer():
+    assert search._is_linear(OwnLinear())
+    assert not search._is_linear(MedianOfThree())
 
 
 def test_a_linear_layer_of_somebodys_own_is_told_in_few_calls(monkeypatch):
