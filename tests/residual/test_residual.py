@@ -392,6 +392,14 @@ def test_weights_return_to_the_sphere_under_ddp_and_fsdp(tmp_path):
             torch.testing.assert_close(dict(state), dict(model.state_dict()))
 
 
+def test_the_logits_grow_with_their_scale():
+    model = sphere_model()
+    before = model(batches()[0])
+    with torch.no_grad():
+        model.logit_scale.copy_(model.base_scale * torch.arange(1.0, 8.0))
+    torch.testing.assert_close(model(batches()[0]), before * torch.arange(1.0, 8.0))
+
+
 def test_the_projection_does_nothing_elsewhere():
     model = nk.Decoder(**{**SPHERE, "placement": "pre-norm"})
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -70,6 +70,12 @@ def test_the_inputs_of_layers_are_their_equation_and_act_after_the_feedforward()
     torch.testing.assert_close(torch.stack(features.layer_inputs(entering, x), 2), want)
 
 
+def test_the_matrix_of_the_inputs_of_layers_is_drawn_as_wide_as_the_others():
+    torch.manual_seed(0)
+    model = nk.Decoder(**SIZES | {"dim": 64}, placement="peri-norm", layer_inputs=32, std=0.3)
+    assert model.layer_inputs.projection.weight.std().item() == pytest.approx(0.3, rel=0.05)
+
+
 def test_layers_that_share_read_the_keys_and_values_of_the_one_they_name():
     model = shaken(placement="pre-norm", each=SHARING)
     assert not any(hasattr(model.layers[i].attention, name) for i in (2, 3) for name in ("key", "value"))
