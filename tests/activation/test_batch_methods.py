@@ -315,6 +315,11 @@ def test_one_value_needs_the_estimate():
     close(moved["running_var"], 0.9 + 0.1 * rand(1, 4)[0].square())
 
 
+def test_groups_of_batch_channel_norm_divide_the_channels():
+    with pytest.raises(ValueError, match=r"^BatchChannelNorm: num_groups=4 does not divide num_features=6"):
+        nk.create("batch-channel-norm", 6, num_groups=4)
+
+
 # Membrane potential
 
 

@@ -127,6 +127,7 @@ def test_vanishing_gradients():
     finding = found(seen, "vanishing-gradient")
     assert finding.where == ("0",)
     assert names(finding) == ["batchnorm", "a function that does not shrink"]
+    assert "for name, m in list(model.named_modules())" in finding.remedies[0].line  # one line for all of a kind
     for model in (deep(function=nn.Sigmoid, norm="batchnorm"), deep(gain=math.sqrt(2))):
         well, helped = train(model, points, make=SGD, lr=0.1, steps=20)
         assert absent(helped, "vanishing-gradient")

@@ -181,6 +181,12 @@ def test_the_deviation_of_ibps_centres_is_penalized_up_to_the_tolerance():
     assert nk.IBPRegularizer(terms=("std",), tol=0.5)(low, high, low, high) == 0
 
 
+def test_units_that_are_off_and_do_not_spread_are_penalized_in_full():
+    """Centres 1, -1 and -3 of units on, off and neither: the means are even, and the spread of those off is 0."""
+    low, high = torch.tensor([[0.5, -1.5, -7.0]]), torch.tensor([[1.5, -0.5, 1.0]])
+    assert nk.IBPRegularizer(terms=("relu",), tol=0.5)(low, high, low, high) == 1
+
+
 def test_bounds_keep_their_width_under_ibps_start():
     net = nn.Sequential(*[layer for _ in range(4) for layer in (nn.Linear(400, 400, bias=False), nn.ReLU())])
     ibp_init_(net)
