@@ -160,6 +160,15 @@ class MedianOfThree(OwnLinear):
         return (x @ self.weight)[..., :3].median(-1).values
 
 
+class UnitRows(OwnLinear):
+    def forward(self, x):
+        return x / x.norm(dim=-1, keepdim=True) @ self.weight
+
+
+def test_what_has_no_value_at_zero_is_no_linear_layer():
+    assert not search._is_linear(UnitRows())
+
+
 def test_what_scales_and_does_not_add_is_no_linear_layer():
     assert search._is_linear(OwnLinear())
     assert not search._is_linear(MedianOfThree())
