@@ -555,6 +555,27 @@ def test_a_model_is_exported(placement, core):
     torch.testing.assert_close(export(model, (PAIR,)).module()(PAIR), model(PAIR))
 
 
+class Continued(nn.Module):
+    """Reads a prompt, then what follows it, with a cache."""
+
+    def __init__(self, decoder):
+        super().__init__()
+        self.decoder = decoder
+
+    def forward(self, prompt, new):
+        cache = self.decoder.empty_cache()
+        self.decoder(prompt, None, cache)
+        return self.decoder(new, None, cache)
+
+
+@pytest.mark.parametrize("core", ["softmax", "lightning"])
+def test_a_prompt_of_any_length_is_continued_by_what_is_exported(core):
+    model, sizes = combined("pre-norm", core).eval(), ({1: torch.export.Dim.DYNAMIC}, {})
+    tokens = torch.randint(17, (2, 9), generator=torch.Generator().manual_seed(2))
+    program = export(Continued(model), (tokens[:, :4], tokens[:, 4:6]), sizes).module()
+    torch.testing.assert_close(program(tokens[:, :7], tokens[:, 7:]), model(tokens)[:, 7:])
+
+
 # encoder and decoder
 
 

@@ -48,14 +48,25 @@ def restore_cache(forward: Callable[Arguments, Result]) -> Callable[Arguments, R
     return call
 
 
-class KeysValues:
+class Past:
+    """What a layer keeps of its past: of ``length`` tokens, which is a symbol where an export leaves that free."""
+
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class KeysValues(Past):
     """The keys and values of a layer's past, (B, kv_heads, S, head_dim) each."""
 
     def __init__(self) -> None:
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
 
-    def __len__(self) -> int:
+    @property
+    def length(self) -> int:  # type: ignore[override]
+        """How many tokens there are."""
         return 0 if self.keys is None else self.keys.shape[2]
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,7 +78,7 @@ class KeysValues:
 
     def mark(self) -> int | None:
         """Return what :meth:`rewind` needs: how many there are, since to keep the tensors would keep them twice."""
-        return None if self.keys is None else len(self)
+        return None if self.keys is None else self.length
 
     def rewind(self, mark: int | None) -> None:
         """Drop what came after the mark."""
@@ -76,34 +87,33 @@ class KeysValues:
         )
 
 
-class State:
+class State(Past):
     """What a core of linear time keeps of a layer's past: of one size, however long that is."""
 
     def __init__(self) -> None:
         self.state: Any = None
-        self.seen = 0
-
-    def __len__(self) -> int:
-        return self.seen
+        self.length = 0
 
     def mark(self) -> tuple[Any, int]:
         """Return what :meth:`rewind` needs."""
-        return self.state, self.seen
+        return self.state, self.length
 
     def rewind(self, mark: tuple[Any, int]) -> None:
         """Go back to the mark."""
-        self.state, self.seen = mark
+        self.state, self.length = mark
 
 
-class LayerCache:
+class LayerCache(Past):
     """What one layer keeps while tokens come one by one: its own past, and the keys and values of a memory it reads."""
 
     def __init__(self, past: Any):
         self.past = past
         self.memory = KeysValues()
 
-    def __len__(self) -> int:
-        return len(self.past)
+    @property
+    def length(self) -> int:  # type: ignore[override]
+        """How many tokens there are."""
+        return self.past.length
 
     def mark(self) -> tuple[Any, int | None]:
         """Return what :meth:`rewind` needs."""
@@ -375,7 +385,7 @@ class Attention(nn.Module):
             q, k = (unit(z) * sphere[:, None].to(z.dtype) for z in (q, k))
         if isinstance(cache, State):
             return self._join(self._go_on(q, self._shared(k), self._shared(v), mask, cache))
-        past = 0 if cache is None else len(cache)
+        past = 0 if cache is None else cache.length
         if cache is not None:
             check_samples(self, cache.keys, x)
             k, v = cache.extend(k, v)
@@ -405,16 +415,16 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Attend to the keys and values of ``memory``, or to those that ``cache`` already has of it."""
         cache = KeysValues() if cache is None else cache
-        if len(cache) == 0:
+        if cache.keys is None:
             cache.extend(self._heads("key", memory), self._heads("value", memory))
         k, v = cast(Tensor, cache.keys), cast(Tensor, cache.values)
         return self._join(self._attend(q, self._shared(k), self._shared(v), mask, 0, gates))
 
     def _go_on(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: State) -> Tensor:
         """Let further tokens go on from the core's state; of a mask (B, S), what is past has been used."""
-        mask = key_mask(self, mask, q, cache.seen + q.shape[2], cache.seen)
+        mask = key_mask(self, mask, q, cache.length + q.shape[2], cache.length)
         y, cache.state = cast(Recurrent, self.core).prefill(q, k, v, mask=mask, state=cache.state)
-        cache.seen += q.shape[2]
+        cache.length += q.shape[2]
         return y
 
     def _cut(self, core: Core) -> dict[str, int]:

@@ -12,7 +12,7 @@ from normkit import catalog, check, ops
 from normkit.ops.rope import Frequencies, Turns
 from normkit.residual.norms import NormName, make_norm
 from normkit.statistics import accurate
-from normkit.transformer.attention import LinearName, check_samples, key_mask, make_linear, restore_cache
+from normkit.transformer.attention import LinearName, Past, check_samples, key_mask, make_linear, restore_cache
 
 UNIT = ops.Row(eps=1e-6)
 
@@ -41,24 +41,21 @@ class Windows:
         self.entries = None if self.entries is None or count is None else self.entries[:, :count]
 
 
-class CompressedCache:
+class CompressedCache(Past):
     """What a layer keeps of its past: the keys of the nearest tokens, and what its compressors keep."""
 
     def __init__(self) -> None:
         self.keys: Tensor | None = None
-        self.seen = 0
+        self.length = 0
         self.windows, self.index = Windows(), Windows()
-
-    def __len__(self) -> int:
-        return self.seen
 
     def mark(self) -> tuple[Any, ...]:
         """Return what :meth:`rewind` needs."""
-        return self.keys, self.seen, self.windows.mark(), self.index.mark()
+        return self.keys, self.length, self.windows.mark(), self.index.mark()
 
     def rewind(self, mark: tuple[Any, ...]) -> None:
         """Go back to the mark."""
-        self.keys, self.seen, windows, index = mark
+        self.keys, self.length, windows, index = mark
         self.windows.rewind(windows)
         self.index.rewind(index)
 
@@ -258,16 +255,16 @@ class CompressedAttention(nn.Module):
             raise ValueError("CompressedAttention: with a rate there is no mask, since entries are of all tokens")
         kept = CompressedCache() if cache is None else cache
         check_samples(self, kept.keys, x)
-        at = torch.arange(kept.seen, kept.seen + x.shape[1], device=x.device)
+        at = torch.arange(kept.length, kept.length + x.shape[1], device=x.device)
         own = self.frequencies.turns(at, 2 * len(self.frequencies.values))
         few = self.query_norm(self.query_down(x))
         q = self.query_up(few).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         q = turn_last(ops.row_norm(q, rule=UNIT), own)
         k = turn_last(self.norm(self.key(x)), own)
         k = k if kept.keys is None else torch.cat([kept.keys, k], 1)
-        kept.seen += x.shape[1]
+        kept.length += x.shape[1]
         kept.keys = k[:, max(0, k.shape[1] - self.window + 1) :]
-        key = torch.arange(kept.seen - k.shape[1], kept.seen, device=x.device)
+        key = torch.arange(kept.length - k.shape[1], kept.length, device=x.device)
         seen = ((key <= at[:, None]) & (at[:, None] - key < self.window)).unsqueeze(0)
         if self.rate is not None:
             entries = self.compressor(x, kept.windows, self.frequencies)
@@ -279,7 +276,7 @@ class CompressedAttention(nn.Module):
             seen = torch.cat([seen.expand(len(selected), -1, -1), selected], -1)
         seen, k = seen.unsqueeze(1), k.unsqueeze(1)
         if mask is not None:
-            seen = seen & key_mask(self, mask, q, kept.seen)[..., key]
+            seen = seen & key_mask(self, mask, q, kept.length)[..., key]
         k = k.expand(-1, self.heads, -1, -1)
         y = turn_last(self.core(q, k, k, mask=seen), (own[0], -own[1]))
         return self.output(self.output_down(y.transpose(1, 2).flatten(2)))

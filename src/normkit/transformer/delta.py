@@ -171,7 +171,7 @@ class DeltaNet(nn.Module):
 
         Of a mask (B, S), True where a token may be read, the others count as zeros.
         """
-        past = 0 if cache is None else cache.seen
+        past = 0 if cache is None else cache.length
         if mask is not None:
             check.mask(self, "mask", mask, (x.shape[0], past + x.shape[1]), x)
             x = torch.where(mask[:, past:, None], x, 0)
@@ -188,7 +188,7 @@ class DeltaNet(nn.Module):
             beta = self._heads(beta.sigmoid(), self.heads)
             y, state = delta_scan(q, k, v, decay, beta, state, chunk=CHUNK[self.decays])
         if cache is not None:
-            cache.state, cache.seen = Memory(tail, state), past + x.shape[1]
+            cache.state, cache.length = Memory(tail, state), past + x.shape[1]
         gate = GATES[self.activation](self.gate(x).to(y.dtype).unflatten(-1, (self.heads, -1)))
         return self.output((self.norm(y.transpose(1, 2)) * gate).to(x.dtype).flatten(2))
 

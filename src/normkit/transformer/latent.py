@@ -91,7 +91,7 @@ class LatentAttention(nn.Module):
         q = self.query(x) if self.query_rank is None else self.query_up(self.query_norm(self.query_down(x)))
         q = q.unflatten(-1, (self.heads, -1)).transpose(1, 2)
         c, shared = self.down(x).unsqueeze(1).split([self.rank, self.shared_dim], -1)
-        c, past = self.norm(c), 0 if cache is None else len(cache)
+        c, past = self.norm(c), 0 if cache is None else cache.length
         if cache is not None:
             check_samples(self, cache.keys, x)
             c, shared = cache.extend(c, shared)

@@ -235,7 +235,7 @@ class Transformer(nn.Module):
         memory_mask: Tensor | None = None,
     ) -> Tensor:
         """Map tokens (B, T), or features (B, T, dim), to the last hidden state (B, T, dim)."""
-        past = 0 if cache is None else len(cache[0])
+        past = 0 if cache is None else cache[0].length
         positions = self._positions(self._check_inputs(inputs), past)
         x = inputs if self.embedding is None else self.embedding(inputs) * self.embedding_scale
         x = x if self.positions is None else x + self.positions(positions)
