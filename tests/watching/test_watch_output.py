@@ -4,6 +4,7 @@ import copy
 import math
 import pickle
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ from trainings import decoder, language, mlp, points, run_lines
 
 import normkit as nk
 from normkit.watching import load, onset
+from normkit.watching.causes import by_cause
 from normkit.watching.diagnosis import all_rules, diagnose
+from normkit.watching.finding import Finding
 from normkit.watching.history import History
 from normkit.watching.signals import output
 from normkit.watching.store import MEAN, Store
@@ -635,6 +638,18 @@ def on_digits(optimizer, steps=120):
             optimizer.step()
             optimizer.zero_grad()
     return seen.diagnosis()
+
+
+def test_a_layer_that_is_never_called_hides_no_low_rate_and_is_no_reason_for_the_loss():
+    model = mlp()
+    model[0].unused = nn.Linear(3, 3)
+    seen, _ = run(model, sgd(1e-4))
+    low, unused = seen.diagnosis()
+    assert [low.rule, unused.rule] == ["rate-too-low", "no-gradient"]
+    stands = Finding("the loss does not fall", 1.0, (), "", rule="loss-stands", certainty="likely")
+    assert [finding.cause for finding in by_cause([unused, stands])] == ["", ""]
+    assert by_cause([replace(unused, slight=False), stands])[1].cause == "no-gradient"
+    assert (unused.cause, unused.where) == ("", ("0.unused.weight", "0.unused.bias"))
 
 
 def test_short_steps_after_long_ones_are_no_rate_that_is_too_low():

@@ -96,7 +96,7 @@ def _root(finding: Finding, findings: list[Finding]) -> str:
 
 def _behind(effect: Finding, findings: list[Finding]) -> Iterator[Finding]:
     for cause in findings:
-        if effect.rule in FOLLOWS.get(cause.rule, ()) and _came_first(cause, effect):
+        if effect.rule in FOLLOWS.get(cause.rule, ()) and not cause.slight and _came_first(cause, effect):
             yield cause
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -33,4 +34,9 @@ def find(history: History) -> Iterator[Finding]:
             f"{', '.join((none + zero)[:4])}.",
             leads="parameters that weight decay alone moves",
             otherwise="a gradient other than zero at some sample",
+            slight=2 * _numbers(history, none + zero) < _numbers(history, history.facts["group_of"]),
         )
+
+
+def _numbers(history: History, names: Iterable[str]) -> int:
+    return sum(math.prod(history.facts["shapes"].get(name, [])) for name in names)

@@ -27,9 +27,11 @@ def find(history: History) -> Iterator[Finding]:
     series = history.series(LOSS, LOSS)[history.was_read(LOSS, LOSS)]
     if len(series) < FEWEST or history.steps[-1] < STEPS or not np.isfinite(series).all():
         return
-    late = _late_steps(history)
-    if [*no_gradient.find(history)]:
-        return  # which is why they do not move
+    late, still = _late_steps(history), {name for finding in no_gradient.find(history) for name in finding.where}
+    moved = {name: ratio for name, ratio in late.items() if name not in still}
+    if 2 * len(moved) < len(late):
+        return  # most get no gradient, which is why they do not move
+    late = moved
     if not late or late_median(series) < (1 - FALLEN) * series[0]:
         return
     middle = float(np.median(list(late.values())))
