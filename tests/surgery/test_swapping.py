@@ -268,6 +268,17 @@ def test_an_activation_behind_a_norm_stays():
     torch.testing.assert_close(model(x), torch.relu(nn.functional.group_norm(model[0](x), 2)))
 
 
+@pytest.mark.parametrize("norm", ["groupnorm", "batch-channel-norm", "evonorm-s1"])
+def test_groups_of_one_number_are_refused_in_a_stream_and_not_in_images(norm):
+    stream = nn.Sequential(nn.Linear(4, 32), nn.LayerNorm(32))
+    with pytest.raises(ValueError, match=r"has num_groups=32 of 32 features: .* take fewer, such as .*:num_groups=4"):
+        nk.swap(stream, norm)
+    assert type(stream[1]) is nn.LayerNorm
+    nk.swap(stream, f"{norm}:num_groups=4")
+    assert stream(torch.randn(3, 5, 4)).std() > 0.1
+    nk.swap(nn.Sequential(nn.Conv2d(3, 32, 1), nn.BatchNorm2d(32)), norm)
+
+
 def test_new_norms_begin_as_the_old_ones_were_where_that_is_asked_for(net):
     x = torch.randn(40, 6)
     wanted = net(x)

@@ -38,6 +38,12 @@ def build(choice: catalog.Choice, way: str, width: int) -> nn.Module:
     """Build a norm as it stands in a place; its random numbers are drawn apart from those of the layers around it."""
     with torch.random.fork_rng(devices=[]):
         norm = choice.create(*[width] * takes_width(choice.card))
+    if way == TOKENS and getattr(norm, "num_groups", None) == width:
+        name = choice.card.name
+        raise ValueError(
+            f"norm {name!r} has num_groups={width} of {width} features: of {STREAM}, a group is one number, and its "
+            f"variance 0; take fewer, such as {name}:num_groups={max(1, width // 8)}"
+        )
     return norm if way == PLAIN else Laid(norm, way)
 
 
