@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 import sys
 
 import numpy
@@ -256,6 +257,80 @@ def test_an_image_folder_is_read_by_class(tmp_path):
     assert data.kind_of(str(tmp_path)) == "images"
     assert images.shape == (12, 3, 8, 8)
     assert torch.equal(images.mean((1, 2, 3)).sign(), labels * 2.0 - 1)
+
+
+def shades(root, *paths):
+    """Write images of one shade each, 0, 10, 20 and so on."""
+    for at, path in enumerate(paths):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(numpy.full((5, 7, 3), 10 * at, numpy.uint8)).save(root / path)
+    return str(root)
+
+
+def order(pictures):
+    """Return the places, among those that were written, of the images that were read."""
+    return ((pictures.images.mean((1, 2, 3)) + 1) * 12.75).round().int().tolist()
+
+
+RECORDED = {  # the files in the order in which datasets 5.2 reads them from a folder, and their classes
+    "plain": (
+        ["cat/9.png", "cat/10.png", "cat-x/1.png", "cat/b.png", "cat/B.png", "Dog/1.PNG", "cat/.a.png", "__x/1.png"],
+        ([5, 2, 1, 0, 4, 3], [0, 2, 1, 1, 1, 1], ["Dog", "cat", "cat-x"]),
+    ),
+    "parts": (["q/cat/2.png", "p/dog/1.png", "p/cat/3.png", "p.a/cat/1.png"], ([3, 2, 1, 0], [0, 0, 1, 0], None)),
+    "splits": (["train/dog/1.png", "train/cat/1.png", "test/cat/1.png", "val/dog/1.png"], ([1, 0], [0, 1], None)),
+    "below": (
+        ["all/my_training/dog/1.png", "all/val-1/cat/1.png", "all/my_training/cat/2.png"],
+        ([2, 0], [0, 1], None),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_image_folders_are_read_in_the_order_of_stored_comparisons(name, tmp_path):
+    paths, (places, labels, names) = RECORDED[name]
+    pictures = data.images_of(shades(tmp_path, *paths), 8)
+    assert (order(pictures), pictures.labels.tolist()) == (places, labels)
+    assert pictures.names == (names or ["cat", "dog"])
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["a/1-train.png", "a/2.png", "b/1_test.png", "b/2-val.png"], ["a", "b"]),
+        (["a/1.png", "test/1.png", "train/1.png", "val/1.png"], ["a", "test", "train", "val"]),
+        (["test/1.png", "test/2.png", "train/1.png"], ["test", "train"]),
+        (["test/a/1.png", "val/b/1.png"], ["a", "b"]),
+        (["more/a/1.png", "train/a/1.png", "train/b/1.png"], ["a", "b"]),
+    ],
+)
+def test_all_images_are_read_whatever_files_and_classes_are_called(paths, names, tmp_path):
+    pictures = data.images_of(shades(tmp_path, *paths), 8)
+    assert order(pictures) == list(range(len(paths)))
+    assert [pictures.names[label] for label in pictures.labels] == [path.split("/")[-2] for path in paths]
+    assert pictures.names == names
+
+
+def test_linked_folders_of_images_are_read(tmp_path):
+    shades(tmp_path / "far", "a/1.png", "b/2.png")
+    (tmp_path / "near").mkdir()
+    for name in "ab":
+        (tmp_path / "near" / name).symlink_to(tmp_path / "far" / name)
+    assert data.kind_of(str(tmp_path / "near")) == "images"
+    assert order(data.images_of(str(tmp_path / "near"), 8)) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("paths", "told"),
+    [
+        (["cat/1.png", "cat/2.png"], "has only one class, 'cat'; at least two are needed"),
+        (["cat/1.png", "dog/2.png", "0.png"], "must have a folder for each class, and '0.png' lies in none"),
+        (["a/cat/1.png", "b/2.png"], "must have a folder for each class, all equally deep, not 'b' and 'a/cat'"),
+    ],
+)
+def test_image_folders_without_classes_are_refused(paths, told, tmp_path):
+    with pytest.raises(ValueError, match=re.escape(f"data {str(tmp_path)!r} {told}")):
+        data.images_of(shades(tmp_path, *paths), 8)
 
 
 def test_text_of_a_folder_is_joined(tmp_path):

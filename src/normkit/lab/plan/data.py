@@ -8,7 +8,9 @@ from __future__ import annotations
 import copy
 import importlib.util
 import itertools
+import os
 import random
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +28,10 @@ from normkit.surgery.models import import_object
 
 TEXT_FILES = (".txt", ".md", ".rst", ".py", ".json", ".jsonl", ".csv", ".html", ".tex")
 IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif")
+OF_TRAINING, OF_A_SPLIT = (
+    re.compile(rf"(^|[-._ 0-9])({names})($|[-._ 0-9])")  # what datasets takes for the name of a split's folder
+    for names in ("train|training", "train|training|validation|valid|dev|val|test|testing|eval|evaluation")
+)
 SAVED = ("state.json", "dataset_dict.json")  # one of these lies in a folder that datasets.save_to_disk has written
 HELD_OUT = 0.1
 MOST_HELD_OUT = 1000  # samples, or twenty batches if that is more: what every evaluation passes through the model
@@ -270,7 +276,9 @@ def images_of(source: str, size: int | None) -> Pictures:
         table = torch.from_numpy(numpy.loadtxt(_digits(), delimiter=","))
         images = table[:, :-1].float().reshape(-1, 1, 8, 8) / 8 - 1
         return Pictures(_resize(images, size), table[:, -1].long(), list("0123456789"))
-    rows = hugging_face(source) if source.startswith("hf:") else _image_folder(source)
+    if not source.startswith("hf:"):
+        return _image_folder(source, size)
+    rows = hugging_face(source)
     image = next((n for n, kind in rows.features.items() if type(kind).__name__ == "Image"), None)
     label = next((n for n, kind in rows.features.items() if type(kind).__name__ == "ClassLabel"), None)
     if image is None or label is None:
@@ -374,8 +382,43 @@ def require_apart(source: str, apart: str) -> None:
         )
 
 
-def _image_folder(source: str) -> Any:
-    return library("datasets").load_dataset("imagefolder", data_dir=source, split="train")
+def _image_folder(source: str, size: int | None) -> Pictures:
+    """Read the images of a folder in the order of their paths; a class is called as the folder that its images lie in.
+
+    Where all lie below folders that are named as splits, such as ``train`` and ``test``, those to train on are read.
+    """
+    places = {parts: names for parts, names in _image_places(source).items() if names}
+    shallow, deep = min(places, key=len), max(places, key=len)
+    if not shallow:
+        raise ValueError(f"data {source!r} must have a folder for each class, and {places[()][0]!r} lies in none")
+    if len(shallow) < len(deep):
+        raise ValueError(
+            f"data {source!r} must have a folder for each class, all equally deep, not {'/'.join(shallow)!r} and "
+            f"{'/'.join(deep)!r}"
+        )
+    classes = sorted({parts[-1] for parts in places})
+    if len(classes) == 1:
+        raise ValueError(f"data {source!r} has only one class, {classes[0]!r}; at least two are needed")
+    are_splits = all(any(map(OF_A_SPLIT.search, parts[:-1])) for parts in places)
+    to_train_on = [parts for parts in places if are_splits and any(map(OF_TRAINING.search, parts[:-1]))]
+    files = [Path(source, *parts, name) for parts in to_train_on or places for name in places[parts]]
+    files.sort(key=Path.as_posix)
+    kind, stored = library("datasets").Image(), [{"path": str(file.absolute()), "bytes": None} for file in files]
+    images = [_pixels(kind.decode_example(cell), size or 32) for cell in stored]
+    return Pictures(torch.stack(images), torch.tensor([classes.index(file.parent.name) for file in files]), classes)
+
+
+def _image_places(source: str) -> dict[tuple[str, ...], list[str]]:
+    """Return the images of each folder, by the names of the folders on the way to it."""
+    endings = tuple(library("datasets.packaged_modules.imagefolder.imagefolder").ImageFolder.EXTENSIONS)
+    return {parts: [name for name in names if name.lower().endswith(endings)] for parts, names in _folders(source)}
+
+
+def _folders(source: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """Yield the names on the way to each folder, and those of its files; links are followed, and nothing hidden."""
+    for place, inside, names in os.walk(source, followlinks=True):
+        inside[:] = [name for name in inside if not name.startswith((".", "__"))]
+        yield Path(place).relative_to(source).parts, sorted(name for name in names if not name.startswith("."))
 
 
 def _pixels(picture: Any, size: int) -> Tensor:
@@ -438,8 +481,8 @@ def kind_of(source: str) -> str:
     if source.startswith("hf:"):
         return "either"
     if path.is_dir():
-        inside = [f for f in path.rglob("*") if f.is_file()]
-        return "images" if any(f.suffix.lower() in IMAGE_FILES for f in inside) else "text"
+        files = (name for _, names in _folders(source) for name in names)
+        return "images" if any(name.lower().endswith(IMAGE_FILES) for name in files) else "text"
     if ":" in source:
         return "batches"
     raise ValueError(
