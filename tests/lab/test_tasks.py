@@ -14,6 +14,7 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from normkit import cli
 from normkit.lab.plan import data, measures, models, optimizers, samples, tasks
 from normkit.lab.plan.plan import Run
 from normkit.lab.plan.variants import Variant
@@ -331,6 +332,32 @@ def test_linked_folders_of_images_are_read(tmp_path):
 def test_image_folders_without_classes_are_refused(paths, told, tmp_path):
     with pytest.raises(ValueError, match=re.escape(f"data {str(tmp_path)!r} {told}")):
         data.images_of(shades(tmp_path, *paths), 8)
+
+
+def halve(file):
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def test_a_damaged_image_of_a_folder_is_named_before_anything_is_trained(tmp_path, capsys):
+    source = shades(tmp_path / "data", *(f"{name}/{i}.png" for name in ("cat", "dog") for i in range(6)))
+    halve(tmp_path / "data" / "dog" / "3.png")
+    words = ["--model", "resnet:dim=8", "--data", source, "--out", str(tmp_path / "out")]
+    assert cli.main(["compare", *words]) == 2
+    assert f"image {str(tmp_path / 'data' / 'dog' / '3.png')!r} cannot be read: " in capsys.readouterr().err
+
+
+def test_a_damaged_image_of_a_data_set_is_numbered(tmp_path):
+    from datasets import ClassLabel, Dataset, Features
+    from datasets import Image as Picture
+
+    shades(tmp_path, "0.png", "1.png")
+    halve(tmp_path / "1.png")
+    cells = [{"bytes": (tmp_path / f"{i}.png").read_bytes(), "path": None} for i in range(2)]
+    features = Features({"image": Picture(), "label": ClassLabel(names=["a", "b"])})
+    Dataset.from_dict({"image": cells, "label": [0, 1]}, features=features).save_to_disk(tmp_path / "data")
+    source = f"hf:{tmp_path / 'data'}"
+    with pytest.raises(ValueError, match=f"image 1 of data '{re.escape(source)}' cannot be read: "):
+        data.images_of(source, 8)
 
 
 def test_text_of_a_folder_is_joined(tmp_path):

@@ -283,8 +283,9 @@ def images_of(source: str, size: int | None) -> Pictures:
     label = next((n for n, kind in rows.features.items() if type(kind).__name__ == "ClassLabel"), None)
     if image is None or label is None:
         raise ValueError(f"data {source!r} must have an image and a class label; its columns are {rows.column_names}")
-    images = torch.stack([_pixels(picture, size or 32) for picture in rows[image]])
-    return Pictures(images, torch.tensor(rows[label], dtype=torch.int64), rows.features[label].names)
+    kind, stored = rows.features[image], rows.cast_column(image, library("datasets").Image(decode=False))[image]
+    read = [_read(f"{at} of data {source!r}", kind, cell, size or 32) for at, cell in enumerate(stored)]
+    return Pictures(torch.stack(read), torch.tensor(rows[label], dtype=torch.int64), rows.features[label].names)
 
 
 def signals_of(source: str) -> Pictures:
@@ -404,7 +405,7 @@ def _image_folder(source: str, size: int | None) -> Pictures:
     files = [Path(source, *parts, name) for parts in to_train_on or places for name in places[parts]]
     files.sort(key=Path.as_posix)
     kind, stored = library("datasets").Image(), [{"path": str(file.absolute()), "bytes": None} for file in files]
-    images = [_pixels(kind.decode_example(cell), size or 32) for cell in stored]
+    images = [_read(repr(str(file)), kind, cell, size or 32) for file, cell in zip(files, stored, strict=True)]
     return Pictures(torch.stack(images), torch.tensor([classes.index(file.parent.name) for file in files]), classes)
 
 
@@ -419,6 +420,13 @@ def _folders(source: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
     for place, inside, names in os.walk(source, followlinks=True):
         inside[:] = [name for name in inside if not name.startswith((".", "__"))]
         yield Path(place).relative_to(source).parts, sorted(name for name in names if not name.startswith("."))
+
+
+def _read(name: str, kind: Any, stored: Any, size: int) -> Tensor:
+    try:
+        return _pixels(kind.decode_example(stored), size)
+    except Exception as error:  # Pillow raises its own kinds, by what is damaged
+        raise ValueError(f"image {name} cannot be read: {error}") from error
 
 
 def _pixels(picture: Any, size: int) -> Tensor:
