@@ -360,6 +360,15 @@ def test_a_damaged_image_of_a_data_set_is_numbered(tmp_path):
         data.images_of(source, 8)
 
 
+def test_a_model_with_too_few_outputs_is_told_of_the_classes():
+    images = data.Images(torch.zeros(100, 1, 2, 2), torch.arange(100) % 5, 8, "here")
+    given = tasks.image_class(images, lambda variant, seed: nn.Identity())
+    for outputs in (5, 6):
+        assert given.loss(nn.Sequential(nn.Flatten(), nn.Linear(4, outputs)), images.train(1, 1)).isfinite()
+    with pytest.raises(ValueError, match="the data have 5 classes, and the model 3 outputs"):
+        given.loss(nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), (torch.zeros(2, 1, 2, 2), torch.tensor([0, 1])))
+
+
 def test_text_of_a_folder_is_joined(tmp_path):
     (tmp_path / "a.txt").write_text("one")
     (tmp_path / "b.md").write_text("two")

@@ -423,7 +423,10 @@ def image_class(images: data.Images, build: Callable[[Variant, int], nn.Module])
     """Tell what an image shows, or a matrix."""
 
     def scored(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        return scores(model(batch[0])), batch[1]
+        output = scores(model(batch[0]))
+        if isinstance(output, Tensor) and output.dim() == 2 and output.shape[1] < images.classes:
+            raise ValueError(f"the data have {images.classes} classes, and the model {output.shape[1]} outputs")
+        return output, batch[1]
 
     return Task(
         images, build, losses.cross_entropy(scored), lambda batch: len(batch[1]), share_right(scored), None, scored
