@@ -4,6 +4,7 @@ import copy
 import math
 import re
 import sys
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -15,6 +16,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from normkit import cli
+from normkit.lab import course
 from normkit.lab.plan import data, measures, models, optimizers, samples, tasks
 from normkit.lab.plan.plan import Run
 from normkit.lab.plan.variants import Variant
@@ -358,6 +360,16 @@ def test_a_damaged_image_of_a_data_set_is_numbered(tmp_path):
     source = f"hf:{tmp_path / 'data'}"
     with pytest.raises(ValueError, match=f"image 1 of data '{re.escape(source)}' cannot be read: "):
         data.images_of(source, 8)
+
+
+def test_empty_folders_of_classes_are_told(tmp_path, capsys):
+    source = shades(tmp_path, "cat/1.png", "dog/2.png")
+    for name in ("zebra", "ant", "dog/more"):
+        (tmp_path / name).mkdir()
+    course.tell_empty_folders(SimpleNamespace(settings=settings(model="resnet", data=source, val="digits")))
+    assert capsys.readouterr().err.splitlines() == [
+        f"data {source!r}: folder {name!r} has no images, and is left out" for name in ("ant", "zebra")
+    ]
 
 
 def test_a_model_with_too_few_outputs_is_told_of_the_classes():

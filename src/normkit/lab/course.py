@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normkit.columns import number_of
@@ -71,6 +72,7 @@ def compare(options: Any, command: list[str]) -> Results:
     with together.leaving(), lock_folder(options.out):
         with together.in_turn(plan.settings.device):
             tell_additions(plan, options)
+            tell_empty_folders(plan)
             if not options.fresh:
                 runs.require_models(plan, Folder(options.out), parameters)
             folder = runs.open_folder(plan, options.out, command, options.fresh and is_first())
@@ -119,6 +121,16 @@ def tell_additions(plan: Plan, options: Any) -> None:
     runs.require_comparable(existing, plan, Folder(options.out))
     for line in growth.additions(existing, plan.described()):
         say(line, file=sys.stderr)
+
+
+def tell_empty_folders(plan: Plan) -> None:
+    """Say which folders of images, of a class each, are empty."""
+    from normkit.lab.plan import data
+
+    for source in filter(None, (plan.settings.data, plan.settings.val)):
+        if is_first() and Path(source).is_dir() and data.kind_of(source) == "images":
+            for name in data.folders_without_images(source):
+                say(f"data {source!r}: folder {name!r} has no images, and is left out", file=sys.stderr)
 
 
 def crashes(results: Mapping[str, Mapping[str, Any]]) -> str:

@@ -383,6 +383,13 @@ def require_apart(source: str, apart: str) -> None:
         )
 
 
+def folders_without_images(source: str) -> list[str]:
+    """Return the folders that stand where others are classes, and hold no image."""
+    places = _image_places(source)
+    depths = {len(parts) for parts, names in places.items() if names}
+    return sorted("/".join(parts) for parts, names in places.items() if not names and len(parts) in depths)
+
+
 def _image_folder(source: str, size: int | None) -> Pictures:
     """Read the images of a folder in the order of their paths; a class is called as the folder that its images lie in.
 
