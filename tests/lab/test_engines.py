@@ -55,18 +55,21 @@ def test_processes_that_are_stopped_leave_nothing_of_torch_distributed():
 
 @pytest.mark.parametrize("sharded", [[], ["--sharded"]], ids=["DDP", "FSDP2"])
 def test_torchrun_gives_the_losses_of_one_process(sharded, tmp_path):
-    words = ["compare", *SMALL, "--norm", "rmsnorm", "--threads", "1"]
+    norms = "rmsnorm", "batchnorm:sync=True"
+    words = ["compare", *SMALL, "--allow-leak", "--norm", *norms, "--threads", "1"]
     done = by_torchrun(*words, "--out", str(tmp_path / "two"), *sharded)
     assert done.returncode == 0, done.stderr
-    plan = Plan(settings(steps=10, lrs=(0.01,), seeds=1), (Variant("rmsnorm", norm="rmsnorm"),), "rmsnorm")
     two = plan_settings(tmp_path / "two")
+    plan = Plan(two, tuple(Variant(norm, norm=norm) for norm in norms), "rmsnorm")
     folder = Folder(tmp_path / "one")
     folder.create()
-    engine = engines.Here(two, str(folder.root))
-    runs.conduct(Plan(two, plan.variants, "rmsnorm"), folder, engine, {}, lambda run, result: None)
-    (found,), (wanted,) = (all_numbers(tmp_path / name).values() for name in ("two", "one"))
-    torch.testing.assert_close(losses(found), losses(wanted), rtol=1e-4, atol=0)
-    torch.testing.assert_close(losses(found, "eval"), losses(wanted, "eval"), rtol=1e-4, atol=0)
+    runs.conduct(plan, folder, engines.Here(two, str(folder.root)), {}, lambda run, result: None)
+    found, wanted = (all_numbers(tmp_path / name) for name in ("two", "one"))
+    assert len(found) == len(norms)
+    assert found.keys() == wanted.keys()
+    for name in found:
+        for kind in ("step", "eval"):
+            torch.testing.assert_close(losses(found[name], kind), losses(wanted[name], kind), rtol=1e-4, atol=0)
 
 
 def plan_settings(root):
