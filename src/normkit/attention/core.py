@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -72,8 +71,8 @@ class AttentionCore(Mixer):
         """Return the core without its causal rule, which counts from the first query; a mask has to keep it."""
         if not self.causal:
             return self
-        core = copy.copy(self)
-        core.causal = False
+        core = type(self).__new__(type(self))  # torch.compile has no graph of copy.copy
+        core.__dict__.update(self.__dict__, causal=False)
         return core
 
     def _form(self, causal: bool) -> bool:
