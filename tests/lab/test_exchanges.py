@@ -9,10 +9,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import normkit as nk
-from normkit import catalog
+from normkit import catalog, prints
 from normkit.lab import clock, logs
 from normkit.lab.files import Folder
-from normkit.lab.plan import exchanges, handed, prints
+from normkit.lab.plan import exchanges, handed
 from normkit.lab.plan.variants import Variant
 from normkit.lab.report import times
 from normkit.lab.training import engines

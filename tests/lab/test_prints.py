@@ -14,7 +14,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from normkit.lab.plan import prints, samples
+from normkit import prints
+from normkit.lab.plan import samples
 from normkit.lab.plan.handed import alike, differ
 
 SOURCE = """

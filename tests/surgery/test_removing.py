@@ -1,6 +1,7 @@
 """`nk.remove`: the layer norms of a pre-norm transformer go one by one, and what is left is folded."""
 
 import copy
+import io
 import itertools
 import json
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
 
 import normkit as nk
 from normkit import cli
@@ -153,6 +155,118 @@ def test_an_interrupted_removal_goes_on_to_the_same_end(tmp_path):
     assert same(digest(begun), digest(whole.model))
     with pytest.raises(ValueError, match="is of a removal with other settings"):
         nk.remove(model := Decoder(blocks=1), data, **{**QUICK, "lr": 1e-3}, folder=tmp_path / "kept")
+
+
+def next_word(model, batch):
+    return functional.cross_entropy(model(batch)[:, :-1].flatten(0, 1), batch[:, 1:].flatten())
+
+
+class Set(nn.Module):
+    """A decoder with a setting that no tensor shows."""
+
+    def __init__(self, rate):
+        super().__init__()
+        self.inner, self.rate = Decoder(blocks=1), rate
+
+    def forward(self, tokens):
+        return self.inner(tokens)
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """A folder that holds the end of a removal, and the weights that it began and ended with."""
+    torch.manual_seed(0)
+    folder, model = tmp_path_factory.mktemp("ended"), Set(0.1)
+    begun = digest(model)
+    nk.remove(model, texts(26), **QUICK, folder=folder)
+    return folder, begun, digest(model)
+
+
+def begun_with(begun, rate=0.1):
+    model = Set(rate)
+    model.load_state_dict(begun)
+    return model
+
+
+def frozen(model):
+    model.inner.places.requires_grad_(False)
+    return model
+
+
+def flipped(content):
+    """Other numbers of one weight, in a file of the same size."""
+    at = len(content) // 2
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+def without_recipe(content):
+    torch.save({"model": {}}, kept := io.BytesIO())
+    return kept.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "names"),
+    [
+        (lambda begun: Set(0.1), {}, "model"),
+        (lambda begun: begun_with(begun, rate=0.2), {}, "model"),
+        (lambda begun: frozen(begun_with(begun)), {}, "model"),
+        (lambda begun: begun_with(begun), {"data": texts(26, seed=1)}, "data"),
+        (lambda begun: begun_with(begun), {"data": texts(25)}, "data"),
+        (lambda begun: begun_with(begun), {"data": DataLoader(torch.cat(texts(26)), 16)}, "data"),
+        (lambda begun: begun_with(begun), {"separator": 3}, "separator"),
+        (lambda begun: begun_with(begun), {"loss": next_word}, "loss"),
+        (lambda begun: begun_with(begun), {"start": 2, "lr": 1e-3}, "lr, start, gaps or which norms go"),
+    ],
+)
+def test_a_folder_gives_its_weights_to_no_other_removal(ended, model, options, names):
+    folder, begun, _ = ended
+    given = model(begun)
+    before = digest(given)
+    with pytest.raises(ValueError) as error:
+        nk.remove(given, **{"data": texts(26), **QUICK, **options}, folder=folder)
+    place = folder / "removal.pt"
+    assert str(error.value) == f"remove: {place} is of a removal with other settings ({names}); name another folder"
+    assert same(before, digest(given))
+
+
+@pytest.mark.parametrize("held_out", [None, texts(3, seed=5)])
+def test_a_folder_gives_the_same_removal_its_weights_and_measures_them_anew(ended, held_out):
+    folder, begun, weights = ended
+    model = begun_with(begun)
+    report = nk.remove(model, texts(26), **QUICK, folder=folder, val=held_out)
+    assert same(digest(model), weights)
+    own = [next_word(model.eval(), batch).item() for batch in held_out or texts(26)[:8]]
+    assert report.after == pytest.approx(sum(own) / len(own), rel=1e-5)
+
+
+def test_a_loader_that_shuffles_goes_on_with_its_samples_and_draws_none_for_the_folder(tmp_path):
+    torch.manual_seed(0)
+    begun, samples = Set(0.1).state_dict(), torch.cat(texts(26))
+    ends = []
+    for seed, folder in ((1, None), (1, tmp_path), (2, tmp_path)):  # the last would draw other batches
+        torch.manual_seed(seed)
+        model = begun_with(begun)
+        nk.remove(model, DataLoader(TensorDataset(samples), 16, shuffle=True), **QUICK, folder=folder)
+        ends.append(digest(model))
+    assert same(ends[0], ends[1])
+    assert same(ends[0], ends[2])
+    for others, size in ((samples, 8), (samples.flip(1), 16)):
+        loader = DataLoader(TensorDataset(others), size, shuffle=True)
+        with pytest.raises(ValueError, match=r"other settings \(data\)"):
+            nk.remove(begun_with(begun), loader, **QUICK, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda content: content[: len(content) // 2], lambda content: b"", flipped, without_recipe]
+)
+def test_a_damaged_file_of_a_folder_is_named(ended, tmp_path, damage):
+    folder, begun, _ = ended
+    place, model = tmp_path / "removal.pt", begun_with(begun)
+    place.write_bytes(damage((folder / "removal.pt").read_bytes()))
+    with pytest.raises(ValueError, match=r"removal\.pt is damaged: .*; delete it, or name another folder") as error:
+        nk.remove(model, texts(26), **QUICK, folder=tmp_path)
+    assert str(error.value).startswith(f"remove: {place} is damaged")
+    assert same(digest(model), begun)
 
 
 @pytest.mark.parametrize("by_hand", [False, True])

@@ -5,7 +5,7 @@ imports from itself and those above it::
 
     .           files logs together notebook clock
     fit         table training
-    plan        prints exchanges handed settings variants builtin options plan ladder growth data samples
+    plan        exchanges handed settings variants builtin options plan ladder growth data samples
     plan        clients models optimizers losses measures findings trends factor tasks
     plan        corruptions shift bits later
     training    watched checkpoints memory own shifted quantized single federated loop engines ahead runs speed

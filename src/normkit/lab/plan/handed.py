@@ -115,7 +115,7 @@ def unpack(things: bytes) -> None:
 def code_of(words: Iterable[str]) -> dict[str, str]:
     """Return prints of the methods named that are not the package's own, as their code may change under their names."""
     from normkit import catalog
-    from normkit.lab.plan.prints import print_of
+    from normkit.prints import print_of
 
     named = {word.partition(":")[0] for word in words}
     return {card.name: print_of(card.entry) for card in catalog.others() if named & {card.name, *card.aliases}}

@@ -33,7 +33,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from normkit.lab.plan import prints
+from normkit import prints
 from normkit.lab.plan.data import Data, all_but, chances, generator, held_out, resolve
 from normkit.lab.plan.settings import spell
 

@@ -28,7 +28,7 @@ from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.specimen import inputs_of
 from normkit.surgery.removal.fading import Fading, Tokens
 from normkit.surgery.removal.order import FINAL, Part, parts, timetable
-from normkit.surgery.removal.weaning import Loss, Progress, Run, Weaning, mean_loss, next_token
+from normkit.surgery.removal.weaning import Loss, Progress, Run, Weaning, mean_loss, next_token, origin_of
 from normkit.where import Where, require_known, selects
 
 __all__ = ["remove"]
@@ -105,7 +105,8 @@ def remove(
         loss: ``loss(model, batch)``; by default the next token's, or what the model returns.
         val: batches held out, on which losses before and after are measured; by default the first of ``data``.
         compare: train a second copy as long with its norms kept, to tell what training alone does.
-        folder: where to keep what is needed to go on after an interruption: call again with the same arguments.
+        folder: where to keep what is needed to go on after an interruption: call again with the same arguments. After
+            the end, they give the same result at once. Another model, other data or settings are refused.
         log: called with the progress at every step; by default a line now and then on standard error.
         where: only norms whose name fits a pattern, is in a list, or is let by a function of name and module.
         inplace: change the model; else a copy, which is the report's ``model``.
@@ -124,8 +125,10 @@ def remove(
     norms, order = _norms_in_order(was, example, where)
     how: dict[str, Any] = {"loss": loss or next_token, "log": log or _tell}
     wean = replace(plan, table=timetable(order, start, gaps))
-    place = Path(folder, SAVED) if folder else None
-    work, fading, losses = _wean(was, data, wean, order, norms, separator, {**how, "place": place})
+    kept_at: dict[str, Any] = {}
+    if folder:
+        kept_at = {"place": Path(folder, SAVED), "origin": origin_of(was, data, loss, separator)}
+    work, fading, losses = _wean(was, data, wean, order, norms, separator, how | kept_at)
     changed = _fold(work, order, fading)
     after = _put(copy.deepcopy(work), copy.deepcopy(changed))
     far = proof.proven("remove", work, after, example)

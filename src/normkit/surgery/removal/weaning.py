@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.data import DataLoader
 
-from normkit import check, files
+from normkit import check, files, prints
 from normkit.columns import number_of
 from normkit.surgery.removal.fading import Fading
 from normkit.surgery.removal.order import Step
@@ -22,6 +23,7 @@ from normkit.surgery.statistics.batch_statistics import feed
 Loss = Callable[[nn.Module, Any], Tensor]
 LAST_LR = 0.5  # of the first
 SAVED_EVERY = 10
+NAMES = {"table": "start, gaps or which norms go"}  # of a recipe's settings whose names are not those of arguments
 
 
 class Progress(NamedTuple):
@@ -85,6 +87,28 @@ def mean_loss(model: nn.Module, batches: Sequence[Any], loss: Loss) -> float:
         return sum(float(loss(model, batch)) for batch in batches) / len(batches)
 
 
+def origin_of(model: nn.Module, data: Iterable[Any], loss: Loss | None, separator: int | None) -> dict[str, Any]:
+    """What a run begins with besides its plan, as short prints: the model, data, loss and separator.
+
+    Of a loader the samples are read where they lie: to go over it would draw others.
+    """
+    parts = {
+        name: (
+            type(part).__qualname__,
+            {key: value for key, value in vars(part).items() if type(value) in prints.PLAIN},
+        )
+        for name, part in model.named_modules()
+    }
+    tensors = {name: (parameter, parameter.requires_grad) for name, parameter in model.named_parameters()}
+    samples = (data.dataset, data.batch_size) if isinstance(data, DataLoader) else data
+    return {
+        "model": prints.print_of_value([parts, tensors, dict(model.named_buffers())]),
+        "data": prints.print_of_value(samples, prints.MOST),
+        "loss": prints.print_of(loss) if loss else "",
+        "separator": separator,
+    }
+
+
 def spread_loss(norm: Fading) -> Tensor:
     """How far the deviations of a norm's last input are from those of positions that are neither first nor separate."""
     assert norm.spread is not None, "the norm was not called"
@@ -104,8 +128,10 @@ class Run:
         norms: Mapping[str, Fading] | None = None,
         last: Sequence[Fading] = (),
         place: Path | None = None,
+        origin: Mapping[str, Any] | None = None,
     ):
         self.model, self.plan, self.loss, self.log, self.place = model, plan, loss, log, place
+        self.recipe = {**asdict(plan), "table": [tuple(step) for step in plan.table], **(origin or {})}
         self.norms, self.last = norms or {}, last
         self.losses: list[float] = []
         learned = [p for p in model.parameters() if p.requires_grad]
@@ -165,7 +191,7 @@ class Run:
 
     def _save(self, place: Path) -> None:
         state = {
-            "recipe": self._recipe(),
+            "recipe": self.recipe,
             "losses": self.losses,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -175,14 +201,18 @@ class Run:
         with files.beside(place) as temporary:
             torch.save(state, temporary)
 
-    def _recipe(self) -> dict[str, Any]:
-        return {**asdict(self.plan), "table": [tuple(step) for step in self.plan.table]}
-
     def _resume(self, place: Path) -> None:
-        state = torch.load(place, weights_only=True)
-        if state["recipe"] != self._recipe():
-            raise ValueError(f"remove: {place} is of a removal with other settings; name another folder")
+        try:
+            files.check_archive(place)
+            state = torch.load(place, weights_only=True)
+            recipe, self.losses = state["recipe"], list(state["losses"])
+        except Exception as error:  # a damaged archive can raise nearly anything
+            why = str(error).partition("\n")[0] or type(error).__name__
+            raise ValueError(f"remove: {place} is damaged: {why}; delete it, or name another folder") from error
+        if others := [NAMES.get(name, name) for name in self.recipe if recipe.get(name, ...) != self.recipe[name]]:
+            raise ValueError(
+                f"remove: {place} is of a removal with other settings ({', '.join(others)}); name another folder"
+            )
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random"])
-        self.losses = list(state["losses"])

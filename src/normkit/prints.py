@@ -61,10 +61,13 @@ def print_of(thing: Any) -> str:
     return f"{RULES}.{sys.version_info.minor}.{_short(sorted(words))[:8]}"
 
 
-def print_of_value(value: Any) -> str:
-    """Return a print of all that a value holds, whatever it is; empty where it cannot be read."""
+def print_of_value(value: Any, most: int = 0) -> str:
+    """Return a print of all that a value holds, whatever it is; empty where it cannot be read.
+
+    Of an array of more than ``most`` numbers, some are read; 0: all.
+    """
     try:
-        return f"{RULES}.{_short([_Reader(None, whole=True).word(value)])[:16]}"
+        return f"{RULES}.{_short([_Reader(None, whole=True, most=most).word(value)])[:16]}"
     except Exception:  # of the objects of a user
         return ""
 
@@ -76,13 +79,14 @@ def _short(words: Iterable[str]) -> str:
 class _Reader:
     """Turns values into words; functions and classes into their names, and keeps them, to be read apart.
 
-    home: a module that is read, whoever it is of; whole: whether all objects are looked into, as those that are data.
+    home: a module that is read, whoever it is of; whole: whether all objects are looked into, as those that are data;
+    most: how many numbers of an array are read, 0 for all.
     uses: the places of what code uses, each with a word: a global of a module, a cell, an attribute of classes by its
     name; writes: the places that it writes to.
     """
 
-    def __init__(self, home: str | None, whole: bool = False):
-        self.home, self.whole = home, whole
+    def __init__(self, home: str | None, whole: bool = False, most: int = MOST):
+        self.home, self.whole, self.most = home, whole, most
         self.code: list[Any] = []
         self.uses: set[tuple[Any, str]] = set()
         self.writes: set[Any] = set()
@@ -107,7 +111,7 @@ class _Reader:
         if isinstance(thing, AROUND):
             return [self.word(getattr(thing, name, None)) for name in BEHIND]
         if hasattr(type(thing), "__array__") or hasattr(thing, "__array_interface__"):
-            return [self.word(part) for part in _numbers(thing, 0 if self.whole else MOST)]
+            return [self.word(part) for part in _numbers(thing, self.most)]
         if isinstance(thing, list | tuple | collections.deque):
             return [self.word(part) for part in thing]
         if isinstance(thing, set | frozenset):
