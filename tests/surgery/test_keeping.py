@@ -418,6 +418,73 @@ def test_a_missing_file_is_named_and_a_folder_of_before_there_were_checksums_loa
     assert torch.equal(numbers(nk.load(word)), right)
 
 
+def kept_gpt2(folder):
+    model = gpt2()
+    nk.swap(model, "dyt")
+    nk.save(model, folder)
+    return folder, logits
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def emptied(path):
+    path.write_bytes(b"")
+
+
+def listed(path):
+    path.write_text("[]")
+
+
+def other_edits(path):
+    path.write_text('{"edits": [{"site": 3}]}')
+
+
+DAMAGE = [
+    *((made, "normkit.json", how) for made in (own_model, kept_gpt2, swapped_gpt2) for how in (cut, emptied, listed)),
+    *((made, "normkit.json", other_edits) for made in (own_model, kept_gpt2)),
+    *((made, "normkit.json", Path.unlink) for made in (own_model, kept_gpt2, swapped_gpt2)),
+    *((own_model, "model.safetensors", how) for how in (cut, emptied, Path.unlink)),
+    *((kept_gpt2, "normkit.safetensors", how) for how in (cut, emptied, Path.unlink)),
+    *((swapped_gpt2, "model-00001-of-00004.safetensors", how) for how in (cut, Path.unlink)),
+    *((swapped_gpt2, "model.safetensors.index.json", how) for how in (cut, listed, other_edits)),
+    *((kept_gpt2, "original/config.json", how) for how in (cut, listed)),
+]
+
+
+@pytest.mark.parametrize(("made", "name", "how"), DAMAGE)
+def test_a_damaged_or_missing_file_is_named_without_checksums_too(made, name, how, tmp_path):
+    word, _ = made(tmp_path / "saved")
+    (tmp_path / "saved/normkit.sha256").unlink()
+    how(tmp_path / "saved" / name)
+    why = "is missing" if how is Path.unlink else "is damaged: "
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path / 'saved' / name} {why}")):
+        nk.load(word)
+
+
+def test_a_folder_whose_kept_configuration_is_missing_says_so(tmp_path):
+    folder, _ = kept_gpt2(tmp_path / "saved")
+    for name in ("normkit.sha256", "original/config.json"):
+        (folder / name).unlink()
+    with pytest.raises(ValueError, match=re.escape(f"{folder / 'original/config.json'} is missing")):
+        nk.load(folder)
+
+
+@pytest.mark.parametrize("made", [own_model, kept_gpt2, swapped_gpt2, fused_gpt2])
+def test_checksums_that_leave_a_file_out_are_damaged(made, tmp_path):
+    word, numbers = made(tmp_path / "saved")
+    right, seals = numbers(nk.load(word)), tmp_path / "saved/normkit.sha256"
+    lines = seals.read_text().splitlines(keepends=True)
+    (tmp_path / "saved/tokenizer_config.json").write_text("{}")  # as a Trainer does, once the model is written
+    assert torch.equal(numbers(nk.load(word)), right)
+    for left in ([], *(lines[:at] + lines[at + 1 :] for at in range(len(lines)) if "generation" not in lines[at])):
+        seals.write_text("".join(left))
+        gone = min(line.split()[1] for line in lines if line not in left and "generation" not in line)
+        with pytest.raises(ValueError, match=re.escape(f"{seals} is damaged: it has no line for {gone}; delete it")):
+            nk.load(word)
+
+
 def test_every_size_of_a_kept_configuration_is_a_word_and_names_stay_out():
     library("transformers")
     kept = keeping._foreign_config({"n_embd": 32, "activation": "gelu", "scale": True, "n_layer": 2})

@@ -161,16 +161,55 @@ def load(word: str) -> nn.Module:
     check_seals(folder)
     if at and ":" in factory:
         return rebuilt(models.load(factory), folder)
-    if _weights(word)[0].is_file() and (Path(word, PARTS).is_file() or _of_timm(word)):
+    if _is_kept(word):
         return rebuilt(_build_from_config(word), word)
     return models.load(word)
 
 
+def _is_kept(folder: str) -> bool:
+    """Whether a folder is one that :func:`save` has written, as far as it is whole, or timm."""
+    kept = Path(folder, PARTS).is_file() or _is_closed(folder)
+    return kept or (_of_timm(folder) and _weights(folder)[0].is_file())
+
+
+def _is_closed(folder: str) -> bool:
+    """Whether a folder is written so that the library of its model does not open it."""
+    config = Path(folder, "config.json")
+    return Path(folder, OWN_WEIGHTS).is_file() or (
+        _config_path(folder) != Path(folder) or (config.is_file() and _read_json(config).get("model_type") == CHANGED)
+    )
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        held = json.loads(file.read_text())
+    except ValueError as error:
+        raise ValueError(f"{file} is damaged: {error}") from error
+    if not isinstance(held, dict):
+        raise ValueError(f"{file} is damaged: it holds a {type(held).__name__}, not a dictionary")
+    return held
+
+
 def _weights(folder: str) -> list[Path]:
-    own, index = Path(folder, OWN_WEIGHTS), Path(folder, f"{WEIGHTS}.index.json")
-    if index.is_file() and not own.is_file():
-        return [Path(folder, name) for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
-    return [own if own.is_file() else Path(folder, WEIGHTS)]
+    own, index, config = (Path(folder, name) for name in (OWN_WEIGHTS, f"{WEIGHTS}.index.json", "config.json"))
+    if own.is_file() or (config.is_file() and _read_json(config).get("architecture") == CHANGED):
+        return [own]
+    if not index.is_file():
+        return [Path(folder, WEIGHTS)]
+    files = _read_json(index).get("weight_map")
+    if not isinstance(files, dict) or not files:
+        raise ValueError(f"{index} is damaged: it names no files of weights")
+    return [Path(folder, name) for name in sorted(set(files.values()))]
+
+
+def _read_weights(file: Path) -> dict[str, Tensor]:
+    if not file.is_file():
+        raise ValueError(f"{file} is missing")
+    load_file, damage = _safetensors().load_file, importlib.import_module("safetensors").SafetensorError
+    try:
+        return load_file(file)
+    except (damage, ValueError) as error:
+        raise ValueError(f"{file} is damaged: {error}") from error
 
 
 def _config_path(folder: str) -> Path:
@@ -180,7 +219,7 @@ def _config_path(folder: str) -> Path:
 
 def _of_timm(folder: str) -> bool:
     config = _config_path(folder) / "config.json"
-    named = json.loads(config.read_text()) if config.is_file() else {}
+    named = _read_json(config) if config.is_file() else {}
     return "architecture" in named and "model_type" not in named  # transformers wraps models of timm
 
 
@@ -189,6 +228,8 @@ def _build_from_config(folder: str) -> nn.Module:
     place = _config_path(folder)
     if not (place / "config.json").is_file():
         raise ValueError(f"{folder} holds no config.json: name what builds the model, module:factory@{folder}")
+    if place == Path(folder) and _read_json(place / "config.json").get("model_type") == CHANGED:
+        raise ValueError(f"{place / ORIGINAL / 'config.json'} is missing")
     if _of_timm(folder):
         return library("timm").create_model(f"local-dir:{place}", pretrained=False)
     transformers = library("transformers")
@@ -199,7 +240,9 @@ def _build_from_config(folder: str) -> nn.Module:
 def _held(folder: str) -> Mapping[str, Any]:
     """What a folder says of its model in words."""
     place = Path(folder, PARTS)
-    held: Mapping[str, Any] = json.loads(place.read_text()) if place.is_file() else {}
+    if not place.is_file() and (_is_closed(folder) or not Path(folder, "config.json").is_file()):
+        raise ValueError(f"{place} is missing")
+    held = _read_json(place) if place.is_file() else {}
     if "unknown" in held:
         raise ValueError(f"{folder}: build the model yourself and load its weights; {held['unknown']}")
     return held
@@ -208,9 +251,12 @@ def _held(folder: str) -> Mapping[str, Any]:
 def edits_of(folder: str) -> list[Edit]:
     """The edits that a folder holds; of one that was written before they had a list, its words by site."""
     held = _held(folder)
-    if "parts" in held:
-        return [of_words(site, words) for site, words in held["parts"].items()]
-    return [Edit.from_dict(values) for values in held.get("edits", ())]
+    try:
+        if "parts" in held:
+            return [of_words(site, words) for site, words in held["parts"].items()]
+        return [Edit.from_dict(values) for values in held.get("edits", ())]
+    except (AttributeError, KeyError, StopIteration, TypeError) as error:
+        raise ValueError(f"{Path(folder, PARTS)} is damaged: it holds what is no edit") from error
 
 
 def rebuilt(model: nn.Module, folder: str) -> nn.Module:
@@ -218,7 +264,7 @@ def rebuilt(model: nn.Module, folder: str) -> nn.Module:
     edits, ties = edits_of(folder), _held(folder).get("ties")
     state: dict[str, Tensor] = {}
     for file in _weights(folder):
-        state |= _safetensors().load_file(file)
+        state |= _read_weights(file)
     _cast(model, state)
     model = replay(model, edits, state)
     ties = _complete_ties(model, state) if ties is None else ties

@@ -7,6 +7,10 @@ from pathlib import Path
 
 SEALS = "normkit.sha256"  # in the form of sha256sum: `sha256sum -c normkit.sha256` checks it too
 SEALED = ("*.safetensors", "*.safetensors.index.json", "*config.json", "original/config.json", "normkit.json")
+READ = (  # others, as tokenizer_config.json, may be put beside them
+    *("model.safetensors", "model-*.safetensors", "model.safetensors.index.json", "normkit.safetensors"),
+    *("config.json", "original/config.json", "normkit.json"),
+)
 AT_ONCE = 1 << 20
 
 
@@ -21,6 +25,7 @@ def check_seals(folder: str) -> None:
     seals = Path(folder, SEALS)
     if not seals.is_file():
         return
+    sealed: set[str] = set()
     for line in seals.read_bytes().decode(errors="replace").splitlines():
         checksum, spaces, name = line.partition("  ")
         if not spaces or not (file := Path(folder, name)).is_file():
@@ -29,6 +34,11 @@ def check_seals(folder: str) -> None:
             raise ValueError(
                 f"{file} is damaged: it is not what was written, by {seals}; delete the latter if a change was meant"
             )
+        sealed.add(name)
+    read = {file.relative_to(folder).as_posix() for pattern in READ for file in Path(folder).glob(pattern)}
+    if not sealed or (read := read - sealed):
+        lacks = f"no line for {min(read)}" if read else "no lines"
+        raise ValueError(f"{seals} is damaged: it has {lacks}; delete it if a change was meant")
 
 
 def _checksum(file: Path) -> str:
