@@ -485,6 +485,52 @@ def test_checksums_that_leave_a_file_out_are_damaged(made, tmp_path):
             nk.load(word)
 
 
+@pytest.mark.parametrize("how", ["save", "before", "save_pretrained", "inside"])
+def test_what_was_compiled_is_saved_as_the_model_inside(how, tmp_path):
+    model, before, folder = gpt2(), gpt2(), tmp_path / "swapped"
+    compiled = torch.compile(model, backend="eager")
+    nk.swap(compiled, {"layernorm": "rmsnorm"})
+    if how == "save":
+        nk.save(compiled, folder)
+    elif how == "before":
+        nk.save(compiled, folder, original=torch.compile(before, backend="eager"))
+    else:
+        (compiled if how == "save_pretrained" else model).save_pretrained(folder)
+    edits = json.loads((folder / "normkit.json").read_text())["edits"]
+    assert [edit["site"] for edit in edits] == [
+        *(f"transformer.h.{i}.{norm}" for i in range(2) for norm in ("ln_1", "ln_2")),
+        "transformer.ln_f",
+    ]
+    refused(folder)
+    torch.testing.assert_close(logits(nk.load(folder)), logits(model), rtol=0, atol=0)
+    torch.testing.assert_close(logits(copy.deepcopy(compiled)), logits(compiled), rtol=0, atol=0)
+
+
+CHANGES = {
+    "fold": lambda model: nk.fold(model, TOKENS),
+    "convert": lambda model: nk.convert(model, "pre-rmsnorm", TOKENS),
+    "remove": lambda model: nk.remove(
+        model, [TOKENS], steps=24, start=1, gaps=(1, 1, 1), where="*ln_*", log=lambda progress: None
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_was_compiled_is_changed_as_the_model_inside_and_saved(change, tmp_path):
+    plain = gpt2(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
+    with torch.no_grad():
+        for parameter in plain.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    compiled = torch.compile(copy.deepcopy(plain), backend="eager")
+    wanted = CHANGES[change](plain)
+    report = CHANGES[change](compiled)
+    assert [row.site for row in report.done] == [f"_orig_mod.{row.site}" for row in wanted.done]
+    assert wanted.done
+    torch.testing.assert_close(logits(compiled), logits(plain), rtol=1e-4, atol=1e-5)
+    nk.save(compiled, tmp_path / "changed")
+    torch.testing.assert_close(logits(nk.load(tmp_path / "changed")), logits(plain), rtol=1e-4, atol=1e-5)
+
+
 def test_every_size_of_a_kept_configuration_is_a_word_and_names_stay_out():
     library("transformers")
     kept = keeping._foreign_config({"n_embd": 32, "activation": "gelu", "scale": True, "n_layer": 2})

@@ -14,7 +14,7 @@ from torch import nn
 from normkit.files import replace_file
 from normkit.optional import library
 from normkit.surgery import saving, seals
-from normkit.surgery.edits import bits, edits_between, rewriting
+from normkit.surgery.edits import bits, edits_between, inside, rewriting
 
 __all__ = ["load", "save"]
 
@@ -26,10 +26,11 @@ def save(model: nn.Module, folder: str | Path, *, original: nn.Module | None = N
     model, refuse the folder.
 
     Args:
-        model: a changed model.
+        model: a changed model; of what ``torch.compile`` gave, the model inside.
         folder: where to; it must be new or empty.
         original: the model as it was before. One of transformers or timm is built from its own configuration.
     """
+    (_, model), (_, original) = inside(model), inside(original)
     return saving.save(build_unloaded(model) if original is None else original, model, str(folder))
 
 

@@ -20,7 +20,7 @@ import types
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -107,15 +107,29 @@ def put(model: nn.Module, spots: Iterable[str], new: nn.Module) -> nn.Module:
 
 def _bind(holder: Any) -> None:
     """Let what ``torch.compile`` gave call the module that it holds now, and not the one that it was made of."""
-    frames = sys.modules.get("torch._dynamo.eval_frame")  # without it nothing was compiled
-    if frames is not None and isinstance(holder, frames.OptimizedModule):
+    if _is_compiled(holder):
         holder._initialize()
 
 
+def _is_compiled(module: Any) -> bool:
+    frames = sys.modules.get("torch._dynamo.eval_frame")  # without it nothing was compiled
+    return frames is not None and isinstance(module, frames.OptimizedModule)
+
+
+def inside(model: Any) -> tuple[str, Any]:
+    """Return the name and the module of the model in what ``torch.compile`` gave; of another, no name and itself."""
+    names = []
+    while _is_compiled(model):
+        names.append("_orig_mod")
+        model = model._orig_mod
+    return ".".join(names), model
+
+
 def note(model: nn.Module, edits: Iterable[Edit]) -> None:
-    """Let a model carry edits, behind those that it carries already."""
-    if edits := tuple(edits):
-        vars(model)[RECORD] = vars(model).get(RECORD, ()) + edits
+    """Let a model carry edits, behind those that it carries already; one that is compiled, in the model inside."""
+    path, own = inside(model)
+    if edits := tuple(replace(edit, site=edit.site.removeprefix(path).removeprefix(".")) for edit in edits):
+        vars(own)[RECORD] = vars(own).get(RECORD, ()) + edits
 
 
 def edits_in(model: nn.Module) -> list[Edit]:
@@ -129,9 +143,10 @@ def edits_in(model: nn.Module) -> list[Edit]:
 
 def edits_since(old: nn.Module, new: nn.Module) -> list[Edit]:
     """Return the edits that a changed model carries, and the model that it was made of did not."""
-    before = vars(old).get(RECORD, ())
-    record = vars(new).get(RECORD, ())
-    return list(record[len(before) :] if record[: len(before)] == before else record)
+    path, own = inside(new)
+    before, record = vars(inside(old)[1]).get(RECORD, ()), vars(own).get(RECORD, ())
+    since = record[len(before) :] if record[: len(before)] == before else record
+    return [replace(edit, site=".".join(filter(None, (path, edit.site)))) for edit in since]
 
 
 def load_numbers(model: nn.Module, state: Mapping[str, Tensor]) -> None:
@@ -295,6 +310,7 @@ def guard(model: Any) -> None:
 
     Of a model with adapters by ``peft`` it writes the adapters alone, and warns that what was changed is not in them.
     """
+    _, model = inside(model)
     if hasattr(model, "get_base_model"):
         guard(model.get_base_model())
         model.save_pretrained = types.MethodType(_save_adapters, model)

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 
 from normkit import check, files, prints
 from normkit.columns import number_of
+from normkit.surgery.edits import inside
 from normkit.surgery.removal.fading import Fading
 from normkit.surgery.removal.order import Step
 from normkit.surgery.statistics.batch_statistics import feed
@@ -87,18 +88,16 @@ def mean_loss(model: nn.Module, batches: Sequence[Any], loss: Loss) -> float:
         return sum(float(loss(model, batch)) for batch in batches) / len(batches)
 
 
+def _plain_words(part: nn.Module) -> tuple[str, dict[str, Any]]:
+    return type(part).__qualname__, {name: value for name, value in vars(part).items() if type(value) in prints.PLAIN}
+
+
 def origin_of(model: nn.Module, data: Iterable[Any], loss: Loss | None, separator: int | None) -> dict[str, Any]:
     """What a run begins with besides its plan, as short prints: the model, data, loss and separator.
 
     Of a loader the samples are read where they lie: to go over it would draw others.
     """
-    parts = {
-        name: (
-            type(part).__qualname__,
-            {key: value for key, value in vars(part).items() if type(value) in prints.PLAIN},
-        )
-        for name, part in model.named_modules()
-    }
+    parts = {name: _plain_words(inside(part)[1]) for name, part in model.named_modules()}
     tensors = {name: (parameter, parameter.requires_grad) for name, parameter in model.named_parameters()}
     samples = (data.dataset, data.batch_size) if isinstance(data, DataLoader) else data
     return {
