@@ -15,10 +15,11 @@ from trainings import decoder, language, mlp, pictures, points, run_lines, train
 
 import normkit as nk
 from normkit import watching
-from normkit.watching.history import History
+from normkit.watching.history import LOSS, History
 from normkit.watching.rules import (
     half_headroom,
     idle_blocks,
+    large_updates,
     loss_spikes,
     lost_gains,
     outlying_batch,
@@ -308,6 +309,25 @@ def test_large_updates():
     well, helped = train(decoder(), language, lr=0.3 / factor)
     assert absent(helped, "large-updates")
     assert late(well) < late(ill)
+
+
+@pytest.mark.parametrize(
+    "losses, suffers",
+    [
+        ([5.4, 4.53, 3.33, 2.65, 2.74, 2.44, 2.67, 2.44, 2.37, 2.48, 2.51, 2.34], False),
+        ([4.17, 3.86, 3.4, 3.3, 3.1, 2.95, 2.93, 2.95, 2.86, 2.81, 2.78, 2.78], False),
+        ([3.0, 2.9, 2.8, 2.7, 2.6, 2.5, 2.5, 2.4, 2.4, 2.4, 2.4, 2.4], False),
+        ([2.34, 2.43, 2.58, 2.51, 2.57, 2.42, 2.49, 2.44, 2.4, 2.49, 2.53, 2.45], True),
+        ([5.4, 4.22, 3.99, 3.67, 3.74, 3.62, 3.63, 3.63, 3.37, 3.43, 3.34, 3.58], True),
+    ],
+)
+def test_long_steps_of_a_language_model_whose_loss_falls_well_are_no_finding(losses, suffers):
+    """Losses of decoders of 64 words, where guessing gives 4.16 and the language itself leaves 2.2."""
+    store, columns = Store(), [("layer.weight", "update"), (LOSS, "loss"), (LOSS, "classes")]
+    for at, loss in enumerate(losses):
+        store.add(1 + 10 * at, columns, [MEAN] * 3, torch.tensor([0.12, loss, 64]))
+    history = History(store, {"shapes": {"layer.weight": [64, 64]}})
+    assert bool([*large_updates.find(history)]) is suffers
 
 
 @pytest.mark.parametrize("rate, dtype", [(1e-12, torch.float32), (1e-5, torch.bfloat16)])

@@ -19,7 +19,9 @@ and nothing that other layers learned of it holds."""
 TIMES = 2
 """Samples: the first step of Adam alone may be large, and a weight that has grown by large steps is moved less by them,
 so that the last samples do not tell."""
-LEARNED = 0.5  # of the first loss: a training that comes below it bears its steps, as weights before norms do
+LEARNED, FALLEN = 0.7, 0.9
+"""Of what guessing gives, or else of the first loss, and of the first loss: a training that comes below both bears its
+steps, as weights before norms do. The entropy of texts leaves much of a loss: of healthy language models up to 0.67."""
 FROM_ZERO = 0.99  # at the first sample: the weight is its first step, and what starts at zero has to grow
 DRAWN = 1e-4  # the size of an entry from which on it did not start at zero
 AIM = 0.01  # where the remedy wants to come to
@@ -53,11 +55,13 @@ def find(history: History) -> Iterator[Finding]:
 
 
 def learns(history: History) -> bool:
-    """Whether the loss has come well below where it began, and below what guessing gives where that is known."""
+    """Whether the loss has come below where it began, and well below what guessing gives where that is known."""
     loss, classes = history.series(LOSS, LOSS), history.series(LOSS, "classes")
     losses = loss[~np.isnan(loss)]
-    chance = math.log(classes[~np.isnan(classes)].max()) if (~np.isnan(classes)).any() else math.inf
-    return bool(len(losses)) and late_median(loss) < LEARNED * min(float(losses[0]), chance)
+    if not len(losses):
+        return False
+    guessing = math.log(np.nanmax(classes)) if (~np.isnan(classes)).any() else float(losses[0])
+    return late_median(loss) < min(LEARNED * guessing, FALLEN * float(losses[0]))
 
 
 def ratios(history: History, times: int = TIMES, among: int | None = None) -> dict[str, float]:
