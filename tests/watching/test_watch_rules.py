@@ -338,7 +338,7 @@ def test_stalled_weights(rate, dtype):
 
     ill, seen = train(mlp().to(dtype), given, lr=rate, make=SGD)
     finding = found(seen, "stalled-weights")
-    assert names(finding) == ["a higher learning rate", "float32 weights"]
+    assert names(finding) == ["a higher learning rate", "float32 weights"][: 1 + (dtype == torch.bfloat16)]
     if dtype == torch.float32:
         well, helped = train(mlp(), points, lr=float(finding.remedies[0].line.rpartition("= ")[2]), make=SGD, steps=60)
         assert late(well) < late(ill)

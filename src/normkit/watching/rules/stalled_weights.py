@@ -31,6 +31,9 @@ def find(history: History) -> Iterator[Finding]:
     rate = float(history.rates(order[0])[-1])
     better = min(1e-3, 1e-3 * rate / max(late[order[0]], 1e-30))
     higher = [Remedy("a higher learning rate", proposals.set_rate(better))] if better > rate else []
+    dtypes = history.facts.get("dtypes_of", {})
+    half = any(dtypes.get(name, "float32") not in ("float32", "float64") for name in order)
+    wider = [Remedy("float32 weights", "model.float()  # with autocast for the speed")] if half else []
     yield Finding(
         "weights do not move",
         3.5,
@@ -41,8 +44,5 @@ def find(history: History) -> Iterator[Finding]:
         leads="a training that costs time and changes nothing",
         otherwise=f"steps of more than {RATIO:g} of the weight; a thousandth is usual",
         margin=RATIO / max(late[order[0]], 1e-30),
-        remedies=(
-            *higher,
-            Remedy("float32 weights", "model.float()  # with autocast for the speed"),
-        ),
+        remedies=(*higher, *wider),
     )
