@@ -574,14 +574,34 @@ def test_lost_gains():
 )
 def test_gains_that_are_lost_keep_their_optimizer_and_what_has_no_decay_gets_no_line(decay, mixed, optimizer, line):
     store = Store()
-    for step in range(1, 9):
-        store.add(step, [("norm.weight", "weight")], [MEAN], torch.tensor([4 * 0.7**step]))
-    groups = [{"optimizer": optimizer, "lr": 0.01, "weight_decay": decay}] * 2
+    for at in range(8):
+        row = torch.tensor([4 * 0.7**at, 0.001 if at == 0 else 0.01])
+        store.add(1 + 400 * at, [("norm.weight", "weight"), ("group 0", "lr")], [MEAN] * 2, row)
+    groups = [{"optimizer": optimizer, "lr": 0.001, "weight_decay": decay}] * 2
     facts = {"kinds": {"norm": "norm"}, "shapes": {"norm.weight": [16], "layer.weight": [16, 16]}, "groups": groups}
     history = History(store, {**facts, "group_of": {"norm.weight": 0, "layer.weight": 0 if mixed else 1}})
     [finding] = lost_gains.find(history)
     assert (line in finding.remedies[0].line) if line else not finding.remedies
     assert all(remedy.runs is (not remedy.line.startswith("make")) for remedy in finding.remedies[:1])
+
+
+def test_of_a_warm_up_the_full_rate_is_that_of_decay():
+    model = nn.Sequential(nn.Linear(8, 32), nn.RMSNorm(32), nn.Linear(32, 4))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.03, weight_decay=1.0)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1, (step + 1) / 10))
+    chance = torch.Generator().manual_seed(0)
+    with nk.watch(model, optimizer, every=10) as seen:
+        for _ in range(120):
+            optimizer.zero_grad()
+            (
+                model(torch.randn(16, 8, generator=chance)) - torch.randn(16, 4, generator=chance)
+            ).square().mean().backward()
+            optimizer.step()
+            schedule.step()
+    decay = found(seen, "strong-decay")
+    assert "a decay of 1 at a rate of 0.03 takes 0.03 of a weight at each step" in decay.evidence
+    assert decay.remedies[0].line.endswith('["weight_decay"] = 0.00333')
+    assert found(seen, "lost-gains").remedies[0].line.endswith("weight_decay=1), lr=0.03)")
 
 
 def test_of_gains_that_are_lost_the_smallest_comes_first():

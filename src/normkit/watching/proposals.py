@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from normkit.watching.finding import Remedy, number
 from normkit.watching.history import History
 
@@ -65,6 +67,14 @@ def rate(history: History, name: str) -> str:
     """Write the learning rate that a parameter has now."""
     late = history.rates(name)[-1:]
     return number(float(late[0])) if len(late) and math.isfinite(late[0]) else "1e-3"
+
+
+def largest_rate(history: History, name: str) -> float:
+    """Return the largest learning rate that a parameter had, which is what a schedule was given; 0 where none is known.
+
+    What is known of the optimizer from before the first step may be the smallest one of a warm-up.
+    """
+    return float(np.nanmax(history.rates(name), initial=0.0))
 
 
 def set_rate(value: float) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from normkit.watching import proposals
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
 
@@ -57,7 +58,8 @@ def _remedies(history: History, name: str) -> tuple[Remedy, ...]:
         undecayed = Remedy(what, line)
     elif kind in ("Adam", "AdamW", "SGD"):
         parts = f"nk.param_groups(model, weight_decay={number(group['weight_decay'])})"
-        undecayed = Remedy(what, f"optimizer = torch.optim.{kind}({parts}, lr={number(group['lr'])})")
+        rate = number(proposals.largest_rate(history, name))
+        undecayed = Remedy(what, f"optimizer = torch.optim.{kind}({parts}, lr={rate})")
     else:
         undecayed = Remedy(what, f"make {kind} with gains in a group of their own, of weight_decay=0", runs=False)
     to_one = Remedy("a gain that decays to one", "nk.create(name, width, offset=1.0), whose gain is 1 + weight", False)

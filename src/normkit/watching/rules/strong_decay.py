@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from normkit.watching import proposals
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
 
@@ -23,19 +24,20 @@ def find(history: History) -> Iterator[Finding]:
         group = groups[history.facts["group_of"][name]] if name in history.facts["group_of"] else None
         samples = series[np.isfinite(series)]
         if group is not None and len(shapes[name]) > 1 and len(samples) > 1 and samples[0] > 0:
-            left[name] = (float(samples[-1] / samples[0]), _share(group), group)
+            rate = proposals.largest_rate(history, name)
+            left[name] = (float(samples[-1] / samples[0]), _share(group, rate), rate, group)
     if not left or float(np.median([rest for rest, *_ in left.values()])) > LEFT:
         return
     name = min(left, key=lambda name: left[name][0])
-    rest, share, group = left[name]
+    rest, share, rate, group = left[name]
     if share < SHARE:
         return
-    usual = number(SHARE / 20 / max(group["lr"], 1e-30))
+    usual = number(SHARE / 20 / max(rate, 1e-30))
     yield Finding(
         "weight decay is too strong",
         4.8,
         tuple(sorted(left, key=lambda name: left[name][0])),
-        f"a decay of {number(group['weight_decay'])} at a rate of {number(group['lr'])} takes {share:.2g} of a weight "
+        f"a decay of {number(group['weight_decay'])} at a rate of {number(rate)} takes {share:.2g} of a weight "
         f"at each step; {name} has {rest:.0%} of its length left.",
         since=history.steps[0],
         leads="layers that give less and less, whatever the data say",
@@ -45,8 +47,7 @@ def find(history: History) -> Iterator[Finding]:
     )
 
 
-def _share(group: dict[str, object]) -> float:
+def _share(group: dict[str, Any], rate: float) -> float:
     """How much of a weight a step takes away; momentum adds up that of SGD."""
-    rate, decay, momentum = (float(group[what]) for what in ("lr", "weight_decay", "momentum"))  # type: ignore[arg-type]
-    share = rate * decay if group["optimizer"] in DECAYS and math.isfinite(rate) else 0.0
-    return share / max(1 - momentum, 0.01) if group["optimizer"] == "SGD" else share
+    share = rate * group["weight_decay"] if group["optimizer"] in DECAYS else 0.0
+    return share / max(1 - group["momentum"], 0.01) if group["optimizer"] == "SGD" else share
