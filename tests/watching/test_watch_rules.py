@@ -1,6 +1,7 @@
 """Each rule finds the illness that it is for, in a training that has it, and what it names helps there."""
 
 import ast
+import dataclasses
 import math
 import re
 from pathlib import Path
@@ -15,6 +16,8 @@ from trainings import decoder, language, mlp, pictures, points, run_lines, train
 
 import normkit as nk
 from normkit import watching
+from normkit.watching.causes import by_cause
+from normkit.watching.finding import Finding
 from normkit.watching.history import LOSS, History
 from normkit.watching.rules import (
     half_headroom,
@@ -583,6 +586,28 @@ def test_gains_that_are_lost_keep_their_optimizer_and_what_has_no_decay_gets_no_
     [finding] = lost_gains.find(history)
     assert (line in finding.remedies[0].line) if line else not finding.remedies
     assert all(remedy.runs is (not remedy.line.startswith("make")) for remedy in finding.remedies[:1])
+
+
+@pytest.mark.parametrize(
+    "optimizer, rate, by_decay",
+    [("AdamW", 0.03, False), ("AdamW", 6.0, True), ("SGD", 0.7, True), ("Adam", 0.03, False), ("Adam", 0.3, True)],
+)
+def test_gains_are_lost_by_decay_only_where_it_accounts_for_half_of_the_fall(optimizer, rate, by_decay):
+    """The fall is by 0.5**7; of Adam, decay is a hundredth of the gradient, whose size its steps do not have."""
+    store = Store()
+    columns = [("norm.weight", "weight"), ("norm.weight", "gradient"), ("group 0", "lr")]
+    for at in range(8):
+        store.add(1 + 10 * at, columns, [MEAN] * 3, torch.tensor([4 * 0.5**at, 4 * 0.5**at, rate]))
+    group = {"optimizer": optimizer, "lr": rate, "weight_decay": 0.01, "momentum": 0.9}
+    facts = {"kinds": {"norm": "norm"}, "shapes": {"norm.weight": [16]}, "groups": [group]}
+    [finding] = lost_gains.find(History(store, {**facts, "group_of": {"norm.weight": 0}}))
+    assert bool(finding.remedies) is by_decay
+    large = Finding("steps are too large", 4.0, ("norm.weight",), "", since=1, rule="large-updates")
+    ranked = by_cause([dataclasses.replace(finding, rule="lost-gains"), large])
+    assert [f.rule for f in ranked] == ["lost-gains", "large-updates"][:: 1 if by_decay else -1]
+    assert ranked[-1].cause == ("" if by_decay else "large-updates")
+    [alone] = by_cause([dataclasses.replace(finding, rule="lost-gains")])
+    assert alone.cause == ""
 
 
 def test_of_a_warm_up_the_full_rate_is_that_of_decay():

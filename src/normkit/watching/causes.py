@@ -74,7 +74,8 @@ STEPS = (
 def by_cause(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings, the surest first and of those the gravest, each with its effects right behind it.
 
-    A cause is as sure as the surest of its effects, and as grave as the gravest, where that is more.
+    A cause is as sure as the surest of its effects, and as grave as the gravest, where that is more. A rule may name a
+    cause that its numbers point at, which holds where that was found as well.
     """
     heavy = sorted(findings, key=lambda finding: (RANK[finding.certainty], -finding.weight))
     first = [dataclasses.replace(finding, cause=_root(finding, heavy)) for finding in heavy]
@@ -96,7 +97,8 @@ def _root(finding: Finding, findings: list[Finding]) -> str:
 
 def _behind(effect: Finding, findings: list[Finding]) -> Iterator[Finding]:
     for cause in findings:
-        if effect.rule in FOLLOWS.get(cause.rule, ()) and not cause.slight and _came_first(cause, effect):
+        leads = effect.rule in FOLLOWS.get(cause.rule, ()) or effect.cause == cause.rule
+        if leads and not cause.slight and _came_first(cause, effect):
             yield cause
 
 

@@ -1,4 +1,4 @@
-"""Gains of norms that weight decay has eaten."""
+"""Gains of norms that weight decay or long steps have eaten."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from normkit.watching.history import History
 LEFT = 0.35
 """Of a gain's size at the start. A norm whose gain has gone gives what it is fed divided away; gains that training
 moves by itself stayed between a half and twice."""
+SHARE = 0.5  # of the fall's logarithm, from which on it is decay that has done it
+MOMENTS = ("Adam", "NAdam", "RAdam", "RMSprop", "Adamax")  # their decay is part of a gradient whose size they divide by
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -31,9 +33,10 @@ def find(history: History) -> Iterator[Finding]:
     if order:
         first, now = gains[order[0]]
         start = history.series(order[0], "weight")[0]
+        decayed = _decay(history, order[0]) >= SHARE * math.log(first / max(now, 1e-30))
         yield Finding(
             "the gains of norms are lost",
-            4.1,
+            4.1 if decayed else 3.9,
             tuple(order),
             f"the gain of {order[0].rpartition('.')[0]} fell from {number(first)} to {number(now)}; {len(order)} norms "
             "are so.",
@@ -41,16 +44,31 @@ def find(history: History) -> Iterator[Finding]:
             leads="layers that are fed nothing",
             otherwise="gains of a half to twice of what they were",
             margin=LEFT * first / max(now, 1e-30),
-            remedies=_remedies(history, order[0]),
+            cause="" if decayed else "large-updates",
+            remedies=_remedies(history, order[0]) if decayed else (),
         )
 
 
+def _decay(history: History, name: str) -> float:
+    """Return the logarithm of how far decay alone would have shrunk a gain in all steps that were seen."""
+    groups, group_of = history.facts["groups"], history.facts["group_of"]
+    group, rates, steps = groups[group_of[name]] if name in group_of else {}, history.rates(name), history.steps
+    decays = rates * group.get("weight_decay", 0.0)
+    if group.get("optimizer") in MOMENTS:
+        weight, gradient = (history.series(name, what) for what in ("weight", "gradient"))
+        entries = math.sqrt(math.prod(history.facts["shapes"][name]))
+        decays = decays * entries / np.maximum(np.hypot(gradient, group["weight_decay"] * weight), 1e-30)
+    if group.get("optimizer") == "SGD":
+        decays = decays / max(1 - group.get("momentum", 0.0), 0.01)
+    seen = np.isfinite(decays)
+    every = np.arange(steps[0], steps[-1])
+    return float(np.interp(every, np.array(steps)[seen], decays[seen]).sum()) if seen.any() else 0.0
+
+
 def _remedies(history: History, name: str) -> tuple[Remedy, ...]:
-    """Propose no decay of gains, by the optimizer that there is; nothing where their decay is 0 already."""
+    """Propose no decay of gains, by the optimizer that there is."""
     groups, group_of, shapes = (history.facts[what] for what in ("groups", "group_of", "shapes"))
-    group = groups[group_of[name]] if name in group_of else {}
-    if not group.get("weight_decay"):
-        return ()
+    group = groups[group_of[name]]
     alone = all(len(shapes[other]) < 2 for other, at in group_of.items() if at == group_of[name])
     kind, what = group["optimizer"], "no decay of gains"
     if alone:
