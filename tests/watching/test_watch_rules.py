@@ -618,9 +618,8 @@ def test_of_a_warm_up_the_full_rate_is_that_of_decay():
     with nk.watch(model, optimizer, every=10) as seen:
         for _ in range(120):
             optimizer.zero_grad()
-            (
-                model(torch.randn(16, 8, generator=chance)) - torch.randn(16, 4, generator=chance)
-            ).square().mean().backward()
+            x, y = torch.randn(16, 8, generator=chance), torch.randn(16, 4, generator=chance)
+            F.mse_loss(model(x), y).backward()
             optimizer.step()
             schedule.step()
     decay = found(seen, "strong-decay")
