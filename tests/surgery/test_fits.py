@@ -16,9 +16,9 @@ CLEAN = [card.name for card in fits.fitting(fits.norms(), [DECODER])]
 def changed(module, at):
     """Which tokens of (1, T, C) change when one does."""
     torch.manual_seed(0)
-    x = torch.randn(1, 6, 32)
+    x = torch.randn(1, 6, 64)
     other = x.clone()
-    other[:, at] += torch.randn(32)
+    other[:, at] += torch.randn(64)
     start = {name: value.clone() for name, value in module.state_dict().items()}
     found = []
     for given in (x, other):
@@ -31,15 +31,15 @@ def changed(module, at):
 
 @pytest.mark.parametrize("name", CLEAN)
 def test_what_does_not_leak_by_its_card_changes_no_other_token(name):
-    assert changed(fits.maker(name)(32), at=4) <= {4}
+    assert changed(fits.maker(name)(64), at=4) <= {4}
 
 
 @pytest.mark.parametrize("name", ["batchnorm", "powernorm", "unifiednorm"])
 def test_what_leaks_by_its_card_changes_earlier_tokens(name):
     assert name in STREAM
-    module = fits.maker(name)(32)
+    module = fits.maker(name)(64)
     for _ in range(3):  # some take running averages at first
-        module(torch.randn(3, 6, 32))
+        module(torch.randn(3, 6, 64))
     assert changed(module, at=4) & {0, 1, 2, 3}
 
 
@@ -49,7 +49,7 @@ def test_what_leaks_is_refused_by_name_and_may_be_allowed(name):
     with pytest.raises(ValueError, match=rf"norm '{name}' leaks: its statistic over .* --allow-leak lets it"):
         fits.require(chosen, DECODER, allow_leak=False, remedy=lets_leak())
     way = fits.require(chosen, DECODER)
-    assert fits.build(chosen, way, 32)(torch.randn(3, 6, 32)).shape == (3, 6, 32)
+    assert fits.build(chosen, way, 64)(torch.randn(3, 6, 64)).shape == (3, 6, 64)
 
 
 def test_batch_group_power_and_unified_norms_stand_in_a_decoder():
