@@ -83,8 +83,8 @@ def lacking(card: Card, names: Collection[str]) -> list[str]:
 
 
 def leaks(card: Card) -> bool:
-    """Whether a statistic takes in other tokens: one over samples, or over time."""
-    return bool({"N", "T"} & set(card.over.axes))
+    """Whether a statistic takes in other tokens: one over samples, over time, or over all that there is."""
+    return bool({"N", "T", "..."} & set(card.over.axes))
 
 
 def fitting(cards: Iterable[Card], places: Collection[Place], allow_leak: bool = False) -> list[Card]:
