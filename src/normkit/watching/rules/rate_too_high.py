@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from normkit.watching import proposals
 from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import LOSS, History, late_median
@@ -45,8 +46,7 @@ def find(history: History) -> Iterator[Finding]:
     harm = [*_harm(history, since, diverged), *("numbers overflowed" for step in lost if (step or 0) > since)]
     if not harm:
         return
-    rates = [float(value) for name in long for value in history.rates(name)[-1:]]
-    rate, kind = max(rates, default=math.nan), _optimizer(history, long[0])
+    rate, kind = max(proposals.largest_rate(history, name) for name in long), _optimizer(history, long[0])
     lower = 10 ** math.ceil(math.log10(max(ratios[long[0]] / large_updates.AIM, 10)))
     yield Finding(
         "the learning rate is too high",
