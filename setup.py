@@ -18,7 +18,7 @@ SOURCES = {  # of each library, and the file that is compiled for every instruct
     "normkit.kernels.cpu.libnormkit": (Path("src/normkit/kernels/cpu"), "kernels.c"),
     "normkit.kernels.cpu.libspecial": (Path("src/normkit/kernels/special"), "special.c"),
 }
-COMMON = ["-O3", "-fPIC", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math"]
+COMMON = ["-O3", "-fPIC", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-fno-asynchronous-unwind-tables"]
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mf16c", "-mprefer-vector-width=512"]
 SETS = {"baseline": []}
 MACHINE = os.environ.get("_PYTHON_HOST_PLATFORM", platform.machine()).rpartition("-")[2].lower()  # as cross builds say
@@ -61,7 +61,9 @@ def compile_library(target, source, kernels, *threads):
                 raise OSError(first_error(text))
         objects = [out for out in objects if os.path.exists(out)]
         beside = target.with_name(f"{target.name}.{os.getpid()}")
-        subprocess.run([*compiler, "-shared", *threads, *objects, "-lm", "-o", beside], check=True, capture_output=True)
+        subprocess.run(
+            [*compiler, "-shared", "-s", *threads, *objects, "-lm", "-o", beside], check=True, capture_output=True
+        )
         os.replace(beside, target)
 
 
