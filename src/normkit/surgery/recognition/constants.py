@@ -115,14 +115,3 @@ def _check_other_shape(probe: Probe, candidate: Candidate, carried: Mapping[str,
         for again in _halves(probe, candidate, carried, other, [h.dtype]):
             if again.other > h.other + OTHER_BITS:
                 raise Differs(f"in {str(h.dtype)[6:]} it is rounded otherwise at shape {other.sizes}")
-
-
-def own_arguments(candidate: Candidate, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that are not as they would be by default."""
-    takes = candidate.card.signature.parameters
-    width = candidate.card.width
-    return {
-        name: value
-        for name, value in arguments.items()
-        if (width is not None and name == width.name) or name in candidate.constants or takes[name].default != value
-    }

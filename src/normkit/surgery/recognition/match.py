@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from normkit import catalog
+from normkit.catalog import Card
 from normkit.columns import aligned
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.halves import HALVES
@@ -133,6 +134,16 @@ def again(match: Match, module: nn.Module) -> Match:
     if match.name is None:
         return match
     return dataclasses.replace(match, module=build(match, module))
+
+
+def own_arguments(card: Card, arguments: Mapping[str, Any], always: Sequence[str] = ()) -> dict[str, Any]:
+    """The arguments that are not as they would be by default, with the width and those that are ``always`` named."""
+    takes, named = card.signature.parameters, {*always, card.width.name if card.width is not None else ""}
+    return {
+        name: value
+        for name, value in arguments.items()
+        if name in named or name not in takes or takes[name].default != value
+    }
 
 
 def begun(match: Match) -> nn.Module:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 
 from normkit.norm import Norm
 from normkit.surgery.recognition import specimen
-from normkit.surgery.recognition.match import Match, again, begun
+from normkit.surgery.recognition.match import Match, again, own_arguments
 
 PLAIN = (bool, int, float, str, type(None))
 
@@ -15,21 +17,15 @@ def by_class(module: nn.Module) -> Match | None:
     """Return the method whose class a norm is, or None where it is none of the library's, or was changed since."""
     if not isinstance(module, Norm) or type(module) is not module.card.entry or specimen.refusal(module):
         return None
-    takes, width = module.card.signature.parameters, module.card.width
-    arguments = {name: module._now(name, value) for name, value in module.arguments.items()}
-    kwargs = {
-        name: value
-        for name, value in arguments.items()
-        if name not in takes or takes[name].default != value or (width is not None and name == width.name)
-    }
+    kwargs = own_arguments(module.card, {name: module._now(name, value) for name, value in module.arguments.items()})
     named = {name: name for name in specimen.tensors(module)}
     evidence = ["its class is that of the method, and it holds what such a one holds"]
     match = Match(type(module).__name__, module.card.name, kwargs, evidence=evidence, carried=named, how="by class")
     try:
-        like = begun(match)
-    except Exception:  # what it was built with is not kept, such as a module
+        match = again(match, module)
+    except Exception:  # it holds something else, or what it was built with is not kept, such as a module
         return None
-    return again(match, module) if _same_form(module, like) else None
+    return match if _same_form(module, match.module) else None
 
 
 def is_special(module: nn.Module) -> bool:
@@ -37,7 +33,7 @@ def is_special(module: nn.Module) -> bool:
     return isinstance(module, Norm) and bool(module.card.shape.kind or specimen.further(module)[0])
 
 
-def _same_form(module: Norm, like: nn.Module) -> bool:
+def _same_form(module: Norm, like: Any) -> bool:
     """Whether two modules of one class have tensors of the same sizes, and as many parts, and the same settings."""
     forms = [
         (

@@ -14,10 +14,10 @@ from torch import nn
 
 from normkit.surgery.recognition import candidates, effects, known, memory, specimen
 from normkit.surgery.recognition.candidates import Candidate
-from normkit.surgery.recognition.constants import LIKELY, NEAR, choose_rounding, find_constants, momentum, own_arguments
+from normkit.surgery.recognition.constants import LIKELY, NEAR, choose_rounding, find_constants, momentum
 from normkit.surgery.recognition.halves import Half
 from normkit.surgery.recognition.inputs import Shape, draw, shapes
-from normkit.surgery.recognition.match import Match, again
+from normkit.surgery.recognition.match import Match, again, own_arguments
 from normkit.surgery.recognition.own import by_class, is_special
 from normkit.surgery.recognition.pair import UNIT, Differs, Final, final
 from normkit.surgery.recognition.probe import Probe, accepted_shapes
@@ -237,7 +237,7 @@ def _verify(probe: Probe, candidate: Candidate, carried: dict[str, str], argumen
     match = Match(
         type(probe.whole).__name__,
         candidate.card.name,
-        own_arguments(candidate, arguments),
+        own_arguments(candidate.card, arguments, candidate.constants),
         error={**verdict.error, **{str(h.dtype)[6:]: h.units * UNIT[h.dtype] for h in halves}},
         evidence=[*verdict.evidence, *_besides(possible - probe.further, halves)],
         carried=carried,

@@ -27,11 +27,10 @@ def find(history: History) -> Iterator[Finding]:
     series = history.series(LOSS, LOSS)[history.was_read(LOSS, LOSS)]
     if len(series) < FEWEST or history.steps[-1] < STEPS or not np.isfinite(series).all():
         return
-    late, still = _late_steps(history), {name for finding in no_gradient.find(history) for name in finding.where}
-    moved = {name: ratio for name, ratio in late.items() if name not in still}
-    if 2 * len(moved) < len(late):
+    every, still = _late_steps(history), {name for finding in no_gradient.find(history) for name in finding.where}
+    late = {name: ratio for name, ratio in every.items() if name not in still}
+    if 2 * len(late) < len(every):
         return  # most get no gradient, which is why they do not move
-    late = moved
     if not late or late_median(series) < (1 - FALLEN) * series[0]:
         return
     middle = float(np.median(list(late.values())))
