@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from normkit.columns import number_of
 from normkit.lab import logs, request, together
 from normkit.lab.clock import OF_A_RUN, RACE, RECOGNITION, REPORT, RUNS, START, Clock
-from normkit.lab.plan.settings import another_folder
+from normkit.lab.plan.settings import another_folder, spell
 from normkit.lab.together import is_first
 from normkit.safe import say
 
@@ -72,7 +72,7 @@ def compare(options: Any, command: list[str]) -> Results:
     with together.leaving(), lock_folder(options.out):
         with together.in_turn(plan.settings.device):
             tell_additions(plan, options)
-            tell_empty_folders(plan)
+            tell_folders_left_out(plan)
             if not options.fresh:
                 runs.require_models(plan, Folder(options.out), parameters)
             folder = runs.open_folder(plan, options.out, command, options.fresh and is_first())
@@ -123,14 +123,18 @@ def tell_additions(plan: Plan, options: Any) -> None:
         say(line, file=sys.stderr)
 
 
-def tell_empty_folders(plan: Plan) -> None:
-    """Say which folders of images, of a class each, are empty."""
+def tell_folders_left_out(plan: Plan) -> None:
+    """Say which folders of images, of a class or a split each, are not read."""
     from normkit.lab.plan import data
 
     for source in filter(None, (plan.settings.data, plan.settings.val)):
         if is_first() and Path(source).is_dir() and data.kind_of(source) == "images":
-            for name in data.folders_without_images(source):
+            empty, unread = data.folders_left_out(source)
+            for name in empty:
                 say(f"data {source!r}: folder {name!r} has no images, and is left out", file=sys.stderr)
+            if unread:
+                how = f"to hold one out, name it with {spell('val')} and the folder beside it with {spell('data')}"
+                say(f"data {source!r}: not read: {', '.join(map(repr, unread))}; {how}", file=sys.stderr)
 
 
 def crashes(results: Mapping[str, Mapping[str, Any]]) -> str:

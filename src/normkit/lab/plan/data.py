@@ -383,11 +383,14 @@ def require_apart(source: str, apart: str) -> None:
         )
 
 
-def folders_without_images(source: str) -> list[str]:
-    """Return the folders that stand where others are classes, and hold no image."""
+def folders_left_out(source: str) -> tuple[list[str], list[str]]:
+    """Return the folders that stand where others are classes, and hold no image; and the splits that are not read."""
     places = _image_places(source)
-    depths = {len(parts) for parts, names in places.items() if names}
-    return sorted("/".join(parts) for parts, names in places.items() if not names and len(parts) in depths)
+    full = [parts for parts, names in places.items() if names]
+    depths = {len(parts) for parts in full}
+    empty = ["/".join(parts) for parts, names in places.items() if not names and len(parts) in depths]
+    unread = {"/".join(parts[:-1]) for parts in full} - {"/".join(parts[:-1]) for parts in _to_train_on(full)}
+    return sorted(empty), sorted(unread)
 
 
 def _image_folder(source: str, size: int | None) -> Pictures:
@@ -407,13 +410,17 @@ def _image_folder(source: str, size: int | None) -> Pictures:
     classes = sorted({parts[-1] for parts in places})
     if len(classes) == 1:
         raise ValueError(f"data {source!r} has only one class, {classes[0]!r}; at least two are needed")
-    are_splits = all(any(map(OF_A_SPLIT.search, parts[:-1])) for parts in places)
-    to_train_on = [parts for parts in places if are_splits and any(map(OF_TRAINING.search, parts[:-1]))]
-    files = [Path(source, *parts, name) for parts in to_train_on or places for name in places[parts]]
+    files = [Path(source, *parts, name) for parts in _to_train_on(list(places)) for name in places[parts]]
     files.sort(key=Path.as_posix)
     kind, stored = library("datasets").Image(), [{"path": str(file.absolute()), "bytes": None} for file in files]
     images = [_read(repr(str(file)), kind, cell, size or 32) for file, cell in zip(files, stored, strict=True)]
     return Pictures(torch.stack(images), torch.tensor([classes.index(file.parent.name) for file in files]), classes)
+
+
+def _to_train_on(places: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return those of the folders that are trained on: of splits the one to train on where there is one, else all."""
+    are_splits = all(any(map(OF_A_SPLIT.search, parts[:-1])) for parts in places)
+    return [parts for parts in places if are_splits and any(map(OF_TRAINING.search, parts[:-1]))] or places
 
 
 def _image_places(source: str) -> dict[tuple[str, ...], list[str]]:
