@@ -510,7 +510,7 @@ CHANGES = {
     "fold": lambda model: nk.fold(model, TOKENS),
     "convert": lambda model: nk.convert(model, "pre-rmsnorm", TOKENS),
     "remove": lambda model: nk.remove(
-        model, [TOKENS], steps=24, start=1, gaps=(1, 1, 1), where="*ln_*", log=lambda progress: None
+        model, [TOKENS], steps=18, start=1, gaps=(1, 1, 1), where="*0.ln_*", log=lambda progress: None
     ),
 }
 
