@@ -2,6 +2,7 @@
 
 import copy
 import math
+import os
 import re
 import sys
 from types import SimpleNamespace
@@ -370,6 +371,19 @@ def test_empty_folders_of_classes_are_told(tmp_path, capsys):
     assert capsys.readouterr().err.splitlines() == [
         f"data {source!r}: folder {name!r} has no images, and is left out" for name in ("ant", "zebra")
     ]
+
+
+def test_a_folder_of_a_class_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    source, scandir = shades(tmp_path, "cat/1.png", "dog/2.png"), os.scandir
+
+    def scan(path):
+        if str(path).endswith("dog"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scan)  # the system denies nothing to root
+    with pytest.raises(ValueError, match=r"folder '.*/dog' of data .* cannot be read: Permission denied"):
+        data.images_of(source, 8)
 
 
 def test_splits_that_are_not_read_are_named(tmp_path, capsys):

@@ -431,7 +431,11 @@ def _image_places(source: str) -> dict[tuple[str, ...], list[str]]:
 
 def _folders(source: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
     """Yield the names on the way to each folder, and those of its files; links are followed, and nothing hidden."""
-    for place, inside, names in os.walk(source, followlinks=True):
+
+    def refuse(error: OSError) -> None:
+        raise ValueError(f"folder {str(error.filename)!r} of data {source!r} cannot be read: {error.strerror}")
+
+    for place, inside, names in os.walk(source, onerror=refuse, followlinks=True):
         inside[:] = [name for name in inside if not name.startswith((".", "__"))]
         yield Path(place).relative_to(source).parts, sorted(name for name in names if not name.startswith("."))
 
