@@ -89,6 +89,24 @@ def test_lengths_stay_on_the_ball_and_weights_of_zeros_stay_zeros(base):
     assert not still.any()
 
 
+def test_with_adam_hyperball_turns_vectors_and_kernels_as_one_row_of_their_entries():
+    """Over several steps: a vector moves as a matrix of one row, and a number cannot turn."""
+    shaped = [nn.Parameter(drawn(6)), nn.Parameter(drawn(2, 1, 3)), nn.Parameter(drawn(1)[0])]
+    rows = [nn.Parameter(p.detach().reshape(1, -1).clone()) for p in shaped]
+    optimizers = [nk.Hyperball(params, lr=0.1, base="adam") for params in (shaped, rows)]
+    before = [p.detach().clone() for p in shaped]
+    for step in range(STEPS):
+        for p, q in zip(shaped, rows, strict=True):
+            p.grad = drawn(p.numel(), seed=step).reshape(p.shape)
+            q.grad = p.grad.reshape(1, -1).clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    for p, q in zip(shaped, rows, strict=True):
+        torch.testing.assert_close(p.detach().flatten(), q.detach().flatten())
+    assert not torch.equal(shaped[0].detach(), before[0])
+    torch.testing.assert_close(shaped[2].detach().abs(), before[2].abs())
+
+
 def test_a_step_of_hyperball_turns_by_its_rate():
     p = nn.Parameter(drawn(30, 40))
     before = p.detach().clone()

@@ -87,8 +87,12 @@ class Hidden(MatrixOptimizer):
     def check(self, group: dict) -> None:
         """Require sound settings of a group, and matrices."""
         super().check(group)
-        for p in tensors(group["params"]) if group.get("use_muon", True) else ():
+        for p in () if self.takes_any_shape(group) else tensors(group["params"]):
             self.check_shape(p, group)
+
+    def takes_any_shape(self, group: dict) -> bool:
+        """Whether a group may have vectors and numbers."""
+        return not group.get("use_muon", True)
 
     def check_shape(self, p: Tensor, group: dict) -> None:
         """Require a matrix, a stack of them or a kernel."""
@@ -108,7 +112,7 @@ class Hidden(MatrixOptimizer):
 
     def moved(self, group: dict) -> list[Tensor]:
         """The parameters that a step moves: all matrices but frozen ones, unless those without a gradient stay."""
-        if group["use_muon"] and any(p.dim() < 2 for p in group["params"]):
+        if not self.takes_any_shape(group) and any(p.dim() < 2 for p in group["params"]):
             raise ValueError(
                 f"{type(self).__name__}: a vector has replaced matrices in params, as DeepSpeed's ZeRO does; with "
                 "torch's fully_shard, or ZeRO stage 0, they stay matrices"

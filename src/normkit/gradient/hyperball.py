@@ -116,10 +116,9 @@ class Hyperball(Kin):
         below_one(self, "beta2", group["beta2"])
         check.size(self, "precondition_frequency", group["precondition_frequency"])
 
-    def check_shape(self, p: Tensor, group: dict) -> None:
-        """Require a matrix, a stack of them or a kernel, unless the base is Adam."""
-        if group["base"] != "adam":
-            super().check_shape(p, group)
+    def takes_any_shape(self, group: dict) -> bool:
+        """Whether a group may have vectors and numbers: with Adam as the base."""
+        return group["base"] == "adam" or super().takes_any_shape(group)
 
     @torch._disable_dynamo
     def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
