@@ -12,12 +12,15 @@ tensors while the module that holds them runs.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+
+from normkit.attention.core import AttentionCore
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -33,6 +36,7 @@ class Sublayer(NamedTuple):
     row: str
     cut: str  # of PARTS
     norms: tuple[str, ...]
+    counts: tuple[tuple[str, str], ...] = ()  # modules, and those of their attributes that count heads
 
 
 PARTS = {  # the last of some processes' part of the rows of a matrix
@@ -40,7 +44,7 @@ PARTS = {  # the last of some processes' part of the rows of a matrix
     "halves": lambda matrix, among: torch.cat([half.chunk(among)[-1] for half in matrix.chunk(2)]),
 }
 STACKS = (nn.ModuleList, nn.ModuleDict)
-COUNTS = ("heads", "head")  # what attributes end with that say how many heads there are
+COUNTS = re.compile("(^|_|^n)heads?$")  # in attributes that say how many heads there are
 
 
 def parallel_plan(model: nn.Module, mesh: DeviceMesh) -> dict[str, ParallelStyle]:
@@ -168,7 +172,7 @@ def _sublayer_plan(name: str, sublayer: Sublayer, among: int) -> Mapping[str, Pa
     by_head = {key: SequenceParallel(sequence_dim=2, use_local_output=True) for key in sublayer.norms}  # or the width
     plan = {key: column() for key in sublayer.columns} | by_head
     plan[sublayer.row] = RowwiseParallel(output_layouts=Shard(1))
-    return {name: _whole()(among), **{f"{name}.{key}": style for key, style in plan.items()}}
+    return {name: _whole()(among, sublayer), **{f"{name}.{key}": style for key, style in plan.items()}}
 
 
 def _sublayer(name: str, module: nn.Module, among: int) -> Sublayer:
@@ -247,7 +251,46 @@ def _attention(
     for key, norm in norms.items():
         if any(p.ndim > 1 or p.numel() not in known for p in norm.parameters()):
             raise ValueError(f"parallel_plan: {_in_no_plan(name, key, norm)}")
-    return Sublayer(tuple(columns), row, "rows", tuple(norms))
+    sublayer = Sublayer(tuple(columns), row, "rows", tuple(norms), tuple(_counts(module, norms)))
+    for key, count in sublayer.counts:
+        if (heads := getattr(module.get_submodule(key), count)) % among:
+            where = ".".join(filter(None, (name, key, count)))
+            raise ValueError(f"parallel_plan: {where} is {heads}, which {among} processes do not divide")
+    for key, core in module.named_modules():
+        if isinstance(core, AttentionCore) and not _is_apart(core, norms, linears[row].in_features // head, among):
+            raise ValueError(
+                f"parallel_plan: {name}.{key} is {type(core).__name__}, which cannot be cut: a head's result must not "
+                "follow from the other heads, nor from how many there are"
+            )
+    return sublayer
+
+
+def _counts(module: nn.Module, norms: Mapping[str, nn.Module]) -> Iterator[tuple[str, str]]:
+    """The attributes of an attention's parts that count its heads; those of a norm count what is in a head."""
+    of_norms = {id(part) for norm in norms.values() for part in norm.modules()}
+    for key, part in module.named_modules():
+        if id(part) not in of_norms:
+            yield from ((key, name) for name, count in vars(part).items() if COUNTS.search(name) and type(count) is int)
+
+
+def _divide(module: nn.Module, counts: Iterable[tuple[str, str]], among: int) -> None:
+    for key, name in counts:
+        part = module.get_submodule(key)
+        setattr(part, name, getattr(part, name) // among)
+
+
+def _is_apart(core: AttentionCore, norms: Mapping[str, nn.Module], heads: int, among: int) -> bool:
+    """Whether a core gives the last process' heads what it gives them among all: tried on a few tokens."""
+    is_meta = any(p.is_meta for p in core.parameters())
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        whole = copy.deepcopy(core).eval().float()
+        whole = whole.to_empty(device="cpu") if is_meta else whole.cpu()
+        for gain in whole.parameters():
+            gain.uniform_(1, 2)
+        part = copy.deepcopy(whole)
+        _divide(part, _counts(core, norms), among)
+        given = torch.randn(3, 1, heads, 4, core.head_dim)
+        return _is_end([part(*given[:, :, -(heads // among) :])], [whole(*given)])
 
 
 def _require_order(name: str, module: nn.Module, columns: Mapping[str, nn.Linear], width: int, among: int) -> None:
@@ -346,7 +389,7 @@ def _ends() -> type:
                 )
 
             def join(_, args, result):
-                return _redistribute(result, mesh, Shard(1), Replicate())
+                return _each(result, lambda x: _redistribute(x, mesh, Shard(1), Replicate()))
 
             if self.first:
                 module.register_forward_pre_hook(cut, with_kwargs=True)
@@ -363,13 +406,11 @@ def _whole() -> type:
     from torch.distributed.tensor.parallel import ParallelStyle
 
     class Whole(ParallelStyle):
-        def __init__(self, among: int):
-            self.among = among
+        def __init__(self, among: int, sublayer: Sublayer):
+            self.among, self.sublayer = among, sublayer
 
         def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
-            for part in module.modules():
-                counts = {name: n for name, n in vars(part).items() if name.endswith(COUNTS) and type(n) is int}
-                vars(part).update({name: count // self.among for name, count in counts.items()})
+            _divide(module, self.sublayer.counts, self.among)
 
             def gather(_, args, kwargs):
                 return _on_stream(args, kwargs, lambda x: _redistribute(x, mesh, Shard(1), Replicate()))
@@ -489,6 +530,13 @@ def _dividing(x: Tensor, mesh: DeviceMesh) -> Tensor:
 def _on_stream(args: tuple, kwargs: dict[str, Any], change: Any) -> tuple[tuple, dict[str, Any]]:
     """The arguments of a call with its stream changed: the first one, by place or by name."""
     if args:
-        return (change(args[0]), *args[1:]), kwargs
+        return (_each(args[0], change), *args[1:]), kwargs
     name = next(name for name, value in kwargs.items() if isinstance(value, Tensor) and value.is_floating_point())
     return args, {**kwargs, name: change(kwargs[name])}
+
+
+def _each(stream: Any, change: Any) -> Any:
+    """Change a stream, or each of several; of what a layer returns beside one, nothing."""
+    if isinstance(stream, Tensor):
+        return change(stream)
+    return tuple(change(x) if isinstance(x, Tensor) and x.shape == stream[0].shape else x for x in stream)

@@ -31,6 +31,14 @@ def llama(**options):
     return LlamaForCausalLM(LlamaConfig(**{**sizes, **heads, **options}))
 
 
+def gptj():
+    """Its layers return tuples."""
+    library("transformers")
+    from transformers import GPTJConfig, GPTJForCausalLM
+
+    return GPTJForCausalLM(GPTJConfig(vocab_size=17, n_positions=32, n_embd=16, n_layer=2, n_head=4, rotary_dim=2))
+
+
 def swapped():
     model = llama()
     nk.swap(model, {"rmsnorm": "layernorm"})
@@ -126,6 +134,11 @@ MODELS = {
     "streams": lambda: nk.Decoder(**SHAPE, placement="hyper-connections", streams=3),
     "streams mixed evenly": lambda: nk.Decoder(**SHAPE, placement="mhc"),
     "streams mixed by permutations": lambda: nk.Decoder(**SHAPE, placement="mhc-lite"),
+    "streams apart": lambda: nk.Decoder(**SHAPE, placement="siamese-norm"),
+    "runs in a head": lambda: nk.Decoder(**SHAPE, norm="seednorm:heads=2", query_key_norm="head"),
+    "norms in the core": lambda: nk.Decoder(**SHAPE, core="qkv-norm"),
+    "one run in a head": lambda: nk.Decoder(**SHAPE, norm="seednorm", query_key_norm="head"),
+    "gptj": gptj,
     "llama": llama,
     "llama swapped": swapped,
     "llama tied": lambda: llama(tie_word_embeddings=True),
@@ -207,6 +220,11 @@ def refused(name):
         return f"{type(error).__name__}: {error}"
 
 
+def counting_odd(model):
+    model.layers[1].attention.core.spare_heads = 3
+    return model
+
+
 def parametrized():
     model = MODELS["decoder"]()
     nn.utils.parametrizations.weight_norm(model.layers[1].attention.query)
@@ -223,6 +241,9 @@ REFUSED = {
     "hidden": lambda: nk.Decoder(**SHAPE, hidden=15),
     "scales": lambda: nk.Decoder(**SHAPE, placement="ngpt"),
     "sparsity": lambda: nk.Decoder(**SHAPE, feedforward_options={"sparsity": 0.5}),
+    "decays by head": lambda: nk.Decoder(**SHAPE, core="lightning", core_options={"norm": False}),
+    "joined heads": lambda: nk.Encoder(**SHAPE, core="transnormer"),
+    "count": lambda: counting_odd(MODELS["decoder"]()),
     "layer inputs": lambda: nk.Decoder(**SHAPE, placement="peri-norm", layer_inputs=4),
     "positions": MODELS["decoder"],
     "twice": MODELS["decoder"],
@@ -241,6 +262,9 @@ SAID = {
     "parametrized": "ValueError: parallel_plan: layers.1.attention.query must be a Linear, not ParametrizedLinear",
     "scales": "ValueError: parallel_plan: layers.0.",
     "sparsity": "ValueError: parallel_plan: layers.0.feedforward is FeedForward, which cannot be cut: each hidden",
+    "decays by head": "ValueError: parallel_plan: layers.0.attention.core is Lightning, which cannot be cut: a head's",
+    "joined heads": "ValueError: parallel_plan: layers.0.attention.core is TransNormer, which cannot be cut: a head's",
+    "count": "ValueError: parallel_plan: layers.1.attention.core.spare_heads is 3, which 2 processes do not divide",
     "layer inputs": "ValueError: parallel_plan: layers.0.layer_input is LayerInput, which cannot be cut: each hidden",
     "positions": "ValueError: parallel_plan: 5 positions cannot be cut for 2 processes",
     "twice": "ValueError: parallel_plan: layers.0.attention.query.weight is a DTensor already, placed as (Shard(",
@@ -258,6 +282,18 @@ def test_a_mesh_that_is_none_is_named():
 def test_what_has_no_plan_is_named(name, processes):
     for said in processes.ask("refused", name):
         assert said.startswith(SAID[name]), said
+
+
+def parts_on_meta():
+    with torch.device("meta"):
+        model = MODELS["norms in the core"]()
+    return [*nk.parallel_plan(model, mesh_of((COUNT,)))] == [
+        *nk.parallel_plan(MODELS["norms in the core"](), mesh_of((COUNT,)))
+    ]
+
+
+def test_a_model_without_numbers_yet_has_the_same_plan(processes):
+    assert all(processes.ask("parts_on_meta"))
 
 
 def outside():
