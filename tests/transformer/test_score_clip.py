@@ -141,6 +141,26 @@ def test_processes_share_the_largest(monkeypatch):
     }
 
 
+def test_processes_that_do_not_share_it_are_warned(monkeypatch):
+    clip = nk.ScoreClip(model().train())
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
+    with pytest.warns(UserWarning, match="each of 4 processes clips by the scores that it has seen.*sync=True"):
+        clip()
+
+
+def test_weights_that_were_cut_since_are_refused_before_any_is_clipped():
+    decoder = model()
+    clip = nk.ScoreClip(decoder, bound=0.1)
+    decoder.train()(TOKENS)
+    before = decoder.layers[0].attention.query.weight.detach().clone()
+    with torch.no_grad():
+        decoder.layers[1].attention.key = torch.nn.Identity()
+    with pytest.raises(ValueError, match=r"layers\.1\.attention must project by linear maps that are not sharded"):
+        clip()
+    assert torch.equal(decoder.layers[0].attention.query.weight, before)
+
+
 def test_muon_with_a_clip_holds_scores_that_it_lets_grow_without():
     largest = {}
     for bound in (1e9, 3.0):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from normkit import check
@@ -34,7 +36,8 @@ class ScoreClip:
         model: what holds :class:`normkit.transformer.attention.Attention`, such as a ``Decoder``.
         bound, balance: those of :func:`normkit.qk_clip`.
         queries: how many of a sequence a look takes at least, and fewer than twice as many; None: all.
-        sync, process_group: take the largest over processes, default all.
+        sync, process_group: take the largest over processes, default all. Replicas that see other batches need it: each
+            would clip by its own, and they would part for good.
 
     ``clip.largest()`` has each attention's largest score by head since the last clip; ``clip.close()`` looks no longer.
     """
@@ -111,12 +114,20 @@ class ScoreClip:
         if self.sync:
             for name, part in self.sites.items():
                 seen.setdefault(name, torch.full((part.heads,), -torch.inf, device=next(part.parameters()).device))
-                torch.distributed.all_reduce(seen[name], torch.distributed.ReduceOp.MAX, self.process_group)
+                dist.all_reduce(seen[name], dist.ReduceOp.MAX, self.process_group)
         return seen
 
     @torch.no_grad()
     def __call__(self) -> None:
         """Shrink the weights, and biases, of heads beyond the bound; forget the scores."""
+        for name, part in self.sites.items():
+            self._check(name, part)  # it may have been cut since
+        if not self.sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            warnings.warn(
+                f"ScoreClip: each of {dist.get_world_size()} processes clips by the scores that it has seen; where "
+                "they train one model, as under DistributedDataParallel, their weights part: sync=True",
+                stacklevel=2,
+            )
         for name, largest in self.largest().items():
             part = self.sites[name]
             options: dict[str, Any] = {
