@@ -496,10 +496,22 @@ def _halves() -> type:
     from torch.distributed.tensor import DTensor, Partial, Replicate
     from torch.distributed.tensor.parallel import ParallelStyle
     from torch.distributed.tensor.placement_types import _StridedShard
+    from torch.distributed.tensor.placement_types import _StridedShardOffsetMode as Offsets
+
+    class OfEachHalf(_StridedShard):
+        """Without one place in the whole, which a checkpoint would ask for: torch gives that of the first half."""
+
+        def _local_shard_size_and_offset(self, curr_local_size, num_chunks, rank, offset_mode=Offsets.FIRST):
+            if offset_mode is Offsets.ALL:
+                raise RuntimeError(
+                    "parallel_plan: a process has rows of both halves of a gated matrix, which torch.distributed."
+                    "checkpoint cannot say; use full_state_dict=True without broadcast_from_rank0 in StateDictOptions"
+                )
+            return super()._local_shard_size_and_offset(curr_local_size, num_chunks, rank, offset_mode)
 
     class Halves(ParallelStyle):
         def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
-            place = [_StridedShard(0, split_factor=2)]
+            place = [OfEachHalf(0, split_factor=2)]
             for name, value in list(module.named_parameters(recurse=False)):
                 halves = [half.chunk(mesh.size())[mesh.get_local_rank()] for half in value.detach().chunk(2)]
                 cut = DTensor.from_local(

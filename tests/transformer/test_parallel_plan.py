@@ -284,6 +284,59 @@ def test_what_has_no_plan_is_named(name, processes):
         assert said.startswith(SAID[name]), said
 
 
+def kept_and_read(activation, folder):
+    """What becomes of a planned model's state in a file, and of a whole state that one process has."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    torch.manual_seed(0)
+    one, mesh, tokens = (
+        nk.Decoder(**SHAPE, activation=activation).double(),
+        mesh_of((COUNT,)),
+        torch.arange(12).view(2, 6),
+    )
+
+    def planned():
+        torch.manual_seed(3)
+        many = nk.Decoder(**SHAPE, activation=activation).double()
+        return parallelize_module(many, mesh, nk.parallel_plan(many, mesh))
+
+    def by_file():
+        dcp.save({"model": one.state_dict()}, checkpoint_id=f"{folder}/one")
+        many = planned()
+        kept = {"model": many.state_dict()}
+        dcp.load(kept, checkpoint_id=f"{folder}/one")
+        return many
+
+    def by_message(broadcast):
+        many, first = planned(), torch.distributed.get_rank() == 0
+        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=broadcast)
+        set_model_state_dict(many, one.state_dict() if first or not broadcast else {}, options=options)
+        return many
+
+    results = []
+    for way in (by_file, lambda: by_message(True), lambda: by_message(False)):
+        try:
+            results.append((way()(tokens) - one(tokens)).abs().max().item())
+        except (RuntimeError, CheckpointException) as error:
+            results.append(str(error))
+    return results
+
+
+def test_a_state_is_read_from_a_file_of_one_process(processes, tmp_path):
+    for results in processes.ask("kept_and_read", "gelu", str(tmp_path)):
+        assert max(results) < 1e-12
+
+
+def test_where_a_process_has_rows_of_both_halves_a_file_is_refused_and_a_whole_state_taken(processes, tmp_path):
+    for by_file, by_message, whole in processes.ask("kept_and_read", "swiglu", str(tmp_path)):
+        for error in (by_file, by_message):
+            assert "rows of both halves of a gated matrix" in error
+        assert whole < 1e-12
+
+
 def parts_on_meta():
     with torch.device("meta"):
         model = MODELS["norms in the core"]()
