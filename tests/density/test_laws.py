@@ -1,5 +1,7 @@
 """Flows by name: their laws as torch's distributions, memory, and data; what each keeps is for the contract."""
 
+import math
+
 import pytest
 import torch
 
@@ -162,6 +164,32 @@ def test_what_is_set_from_data_is_saved_as_set():
     other.load_state_dict(flow.state_dict())
     other.initialize(100 * x)
     close(other.parts[0](x, None), flow.parts[0](x, None))
+
+
+@pytest.mark.parametrize("scale", [2.0**-30, 2.0**20])
+def test_what_is_learned_of_a_table_does_not_depend_on_its_units(scale):
+    """Powers of two round alike; a step of the shift was once one in the data's units."""
+    x = 3 + torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+    results = []
+    for rows in (x, scale * x):
+        flow = made("affine-coupling", 3)[0].float().initialize(rows)
+        optimizer = torch.optim.Adam(flow.parameters(), 0.01)
+        for _ in range(20):
+            optimizer.zero_grad()
+            flow.log_prob(rows).mean().neg().backward()
+            optimizer.step()
+        results.append(flow.log_prob(rows).detach())
+    close(results[1] + 3 * math.log(scale), results[0], rtol=0, atol=1e-4)
+
+
+def test_a_state_from_before_first_moments_were_kept_apart_gives_its_numbers():
+    flow, x, _ = made("affine-coupling", 3)
+    state = flow.state_dict()
+    old = {name: value for name, value in state.items() if not name.endswith(("center", "spread"))}
+    assert len(old) == len(state) - 2
+    flow.initialize(100 * x).load_state_dict(old)
+    first = flow.parts[0]
+    close(first(x, None)[0], (x + first.shift) * first.log_scale.exp())
 
 
 @pytest.mark.parametrize(

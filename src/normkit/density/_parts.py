@@ -196,14 +196,21 @@ class Autoregressive(Part):
 
 
 class Standard(Part):
-    """Shift and scale coordinates, or the channels of images; set from data once, which is saved as done."""
+    """Shift and scale coordinates, or the channels of images: by what data have at first, which stays, then learned.
+
+    What is learned is in units of the data's deviations, so that a step is the same whatever the data's units.
+    """
 
     initialized: Tensor
+    center: Tensor
+    spread: Tensor
 
     def __init__(self, size: int, dims: int = 1):
         super().__init__()
         shape = (size, *[1] * (dims - 1))
         self.shift, self.log_scale = nn.Parameter(torch.zeros(shape)), nn.Parameter(torch.zeros(shape))
+        self.register_buffer("center", torch.zeros(shape))
+        self.register_buffer("spread", torch.ones(shape))
         self.register_buffer("initialized", torch.tensor(False))
 
     @torch.no_grad()
@@ -213,19 +220,34 @@ class Standard(Part):
             return
         axes = [axis for axis in range(x.dim()) if axis != 1]
         deviation, mean = torch.std_mean(x.double(), axes, correction=0)
-        self.shift.copy_(-mean.reshape(self.shift.shape))
-        self.log_scale.copy_(-(deviation + 1e-6).log().reshape(self.shift.shape))
+        deviation = torch.where(deviation > 0, deviation, 1.0)
+        self.center.copy_(mean.reshape(self.center.shape))
+        self.spread.copy_(deviation.reshape(self.center.shape))
+        self.shift.zero_(), self.log_scale.zero_()
         self.initialized.fill_(True)
 
     def forward(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor]:
         """Return the image, and its log-determinants."""
-        log_scale = self.log_scale.to(x.dtype)
+        mean, deviation, log_scale, shift = self._numbers(x)
         places = x[0].numel() // log_scale.numel() if len(x) else 1
-        return (x + self.shift.to(x.dtype)) * log_scale.exp(), (places * log_scale.sum()).expand(len(x))
+        log_det = places * (log_scale - deviation.log()).sum()
+        return ((x - mean) / deviation + shift) * log_scale.exp(), log_det.expand(len(x))
 
     def inverse(self, z: Tensor, condition: Given) -> Tensor:
         """Return what ``z`` is the image of."""
-        return z * (-self.log_scale.to(z.dtype)).exp() - self.shift.to(z.dtype)
+        mean, deviation, log_scale, shift = self._numbers(z)
+        return (z * (-log_scale).exp() - shift) * deviation + mean
+
+    def _numbers(self, like: Tensor) -> list[Tensor]:
+        return [value.to(like.dtype) for value in (self.center, self.spread, self.log_scale, self.shift)]
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        """Read states from before there were a mean and a deviation: all was in what is learned."""
+        before = {f"{prefix}{name}": like(self.shift) for name, like in BEFORE.items()}
+        super()._load_from_state_dict({**before, **state_dict}, prefix, *others)
+
+
+BEFORE = {"center": torch.zeros_like, "spread": torch.ones_like}
 
 
 class Plain(Part):
