@@ -505,7 +505,8 @@ def _halves() -> type:
             if offset_mode is Offsets.ALL:
                 raise RuntimeError(
                     "parallel_plan: a process has rows of both halves of a gated matrix, which torch.distributed."
-                    "checkpoint cannot say; use full_state_dict=True without broadcast_from_rank0 in StateDictOptions"
+                    "checkpoint can say of a model's state alone; of an optimizer's, and for broadcast_from_rank0, it "
+                    "cannot: use full_state_dict=True in StateDictOptions, without broadcast_from_rank0"
                 )
             return super()._local_shard_size_and_offset(curr_local_size, num_chunks, rank, offset_mode)
 
@@ -519,6 +520,14 @@ def _halves() -> type:
                 )
                 module.register_parameter(name, nn.Parameter(cut, requires_grad=value.requires_grad))
 
+            def place_halves(_, state, prefix, *__):
+                for name in module._parameters:
+                    kept = state.get(f"{prefix}{name}")
+                    if isinstance(kept, DTensor) and kept.device_mesh == mesh:
+                        _place_halves(kept, mesh.get_local_rank())
+
+            module.register_state_dict_post_hook(place_halves)
+
             def forward(x: Tensor) -> Tensor:
                 x = DTensor.from_local(x, mesh, [Replicate()], run_check=False).to_local(grad_placements=[Partial()])
                 parameters: dict[str, Any] = dict(module.named_parameters())
@@ -529,6 +538,28 @@ def _halves() -> type:
             return module
 
     return Halves
+
+
+def _place_halves(kept: Any, rank: int) -> None:
+    """Let a DTensor of a state say to a checkpoint where its two blocks of rows lie in the whole."""
+    from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
+    from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
+
+    local, rest = kept._local_tensor, kept.shape[1:]
+    blocks = {
+        torch.Size([begin + rank * len(block), *[0] * len(rest)]): block
+        for begin, block in zip((0, len(kept) // 2), local.chunk(2), strict=True)
+    }
+    chunks = [ChunkStorageMetadata(offset, block.shape) for offset, block in blocks.items()]
+
+    def written(name: str, _: Any) -> list[WriteItem]:
+        properties = TensorProperties.create_from_tensor(local)
+        data = [TensorWriteData(chunk, properties, kept.shape) for chunk in chunks]
+        return [WriteItem(MetadataIndex(name, one.chunk.offsets), WriteItemType.SHARD, tensor_data=one) for one in data]
+
+    local.__create_chunk_list__ = lambda: chunks
+    local.__create_write_items__ = written
+    local.__get_tensor_shard__ = lambda index: blocks[index.offset]
 
 
 def _dividing(x: Tensor, mesh: DeviceMesh) -> Tensor:
