@@ -42,6 +42,11 @@ def test_what_was_fitted_loads_into_one_that_knows_no_sizes(reduction):
     torch.testing.assert_close(other(numbers(3, 5)), fitted(numbers(3, 5)), rtol=0, atol=0)
 
 
+def test_a_share_of_variance_beyond_one_is_refused():
+    with pytest.raises(ValueError, match=r"^GaussianNormality: variance_threshold must .* not 1\.5"):
+        nk.GaussianNormality(3, variance_threshold=1.5)
+
+
 def test_gaussian_normality_has_no_gradient_at_the_mean():
     fitted = nk.GaussianNormality(3).double().fit(numbers(9, 3))
     x = fitted.mean.clone().unsqueeze(0).requires_grad_()

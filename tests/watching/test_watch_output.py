@@ -605,7 +605,9 @@ def test_rows_that_are_never_seen(rows, ill):
             optimizer.zero_grad()
     found = seen.diagnosis().of("unseen-rows")
     assert bool(found) == ill
-    assert not ill or "96% of the 1000 rows of 0.weight" in found[0].evidence
+    if ill:
+        assert "96% of the 1000 rows of 0.weight" in found[0].evidence
+        assert found[0].margin == pytest.approx(0.96 / 0.3)
 
 
 def test_scores_that_grow():
