@@ -56,6 +56,27 @@ class DenseRows(nn.Module):
         return torch.zeros_like(p).scatter(-1, at, p.gather(-1, at)), at
 
 
+@true(
+    "router", experts=EXPERTS, top_k=2, score="softmax", selection_bias=False, renormalize=False, groups=3,
+    kept_groups=1, group_score="max",
+)  # fmt: skip
+class BestOfGroups(nn.Module):
+    """Experts of the groups whose largest is largest, as DeepSeek-V2 chooses them."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(EXPERTS, DIM))
+        self.top_k, self.n_group, self.topk_group = 2, 3, 1
+
+    def forward(self, x):
+        p = F.linear(x, self.weight).softmax(-1)
+        groups = p.unflatten(-1, (self.n_group, -1))
+        best = groups.amax(-1).topk(self.topk_group, -1).indices
+        kept = torch.zeros_like(groups[..., 0]).scatter(-1, best, 1).unsqueeze(-1).bool()
+        w, at = groups.where(kept, 0).flatten(-2).topk(self.top_k, -1)
+        return w, at
+
+
 @near
 class BiasWeighsToo(Router):
     def weigh(self, p, at):

@@ -115,7 +115,7 @@ def test_torchs_own_are_found_with_their_arguments_and_parameters(case):
     x = torch.randn(6, 3, 5) if case == "several axes" else x[..., 0] if case == "averaging" else x
     torch.testing.assert_close(match.module(x), module(x), rtol=2e-5, atol=2e-5)
     assert max(match.error.values()) < 0.02
-    assert match.evidence
+    assert any(row.startswith("equal in float64 on") and "with gradients" in row for row in match.evidence)
 
 
 def test_a_group_for_each_channel_is_no_instance_norm_of_one_rank():

@@ -92,6 +92,7 @@ def test_a_pass_in_evaluation_survives_a_later_one_in_training():
         (lambda: nk.AlphaDropout(p=1.0), "p must"),
         (lambda: nk.farms(torch.ones(5, 5)), "no window"),
         (lambda: nk.alds_allocate(torch.ones(4, 4), keep=0.1), "no fewer than"),
+        (lambda: nk.alds_allocate(torch.ones(4, 4), keep=0.0), r"keep must lie in \(0"),
         (lambda: nk.create("alds-decompose", rank=9)(torch.ones(4, 4)), "at most 4"),
         (lambda: nk.create("alds-decompose", rank=1).project(torch.ones(4)), "before project"),
         (lambda: nk.create("alds-decompose", rank=1, splits=3)(torch.ones(4, 4)), "^ALDSDecompose: splits=3 does not"),
