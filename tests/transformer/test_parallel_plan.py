@@ -1,6 +1,7 @@
 """A planned model on two processes: the logits and gradients of one, and errors by name for what has no plan."""
 
 import logging
+import warnings
 
 import pytest
 import torch
@@ -406,3 +407,36 @@ def test_a_norm_of_transformers_is_one_when_it_is_cut(sharded, processes):
         assert ("model.norm.weight", "gain") in before
         assert after == before
         assert lines == []
+
+
+def stepped_by_muon(sharded, known):
+    """How far a gated model's matrices are from those of one process after a step, and what is warned of."""
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    one, many, mesh, tokens = made("gated"), made("gated"), mesh_of((COUNT,)), torch.arange(12).view(2, 6)
+    parts = nk.param_groups(many, "muon").parts
+    if sharded:
+        fully_shard(many, mesh=mesh)
+    else:
+        parallelize_module(many, mesh, nk.parallel_plan(many, mesh))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        heights = {name: part.heights for name, part in parts.items()} if known else True
+        groups = [nk.param_groups(one, "muon"), nk.param_groups(many, "muon", blocks=heights)]
+    for model, own in zip((one, many), groups, strict=True):
+        model(tokens).sin().sum().backward()
+        nk.Muon(own, lr=0.1, ns_dtype=None).step()
+    pairs = zip(many.parameters(), one.parameters(), strict=True)
+    return max((a.full_tensor() - b).abs().max().item() for a, b in pairs), [str(w.message) for w in caught]
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_fused_weights_that_are_sharded_are_named_unless_their_parts_are_given(sharded, processes):
+    for off, (said,) in processes.ask("stepped_by_muon", sharded, False):
+        assert said.startswith("param_groups: layers.0.attention.query.weight, layers.0.attention.key.weight,")
+        assert "and 9 more will be stepped whole" in said
+        assert off > 1e-3
+    for off, said in processes.ask("stepped_by_muon", sharded, True):
+        assert said == []
+        assert off < 1e-11

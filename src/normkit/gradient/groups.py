@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from normkit.columns import aligned, number_of
 from normkit.gradient._gains import INPUT, OUTPUT, places
 from normkit.gradient._matrices import Hidden
 from normkit.gradient._parts import Parts, parts_of, run_of
+from normkit.gradient._sharded import is_sharded
 from normkit.gradient._widths import READERS, Width, Widths, root_mean_square
 from normkit.gradient.blockwise_lr import blockwise_groups
 from normkit.kinds import OPTIMIZER
@@ -101,7 +103,8 @@ def param_groups(
     ``muon`` steps a fused weight as its parts: queries, keys and values, gates and what they open, in any layout and
     for each expert of a stack. They are seen in a run of the model, on ``inputs`` or tokens, pictures or features that
     are made up. Where that fails, or parameters are sharded, and a name such as ``qkv`` suggests equal parts, those are
-    taken, and the table says ``by its name only``.
+    taken, and the table says ``by its name only``. Other sharded weights are stepped whole: it warns by name, unless
+    ``blocks`` says which are fused.
 
     ``parametrization`` lets a rate that was found at a small width be right at a large one. Of a parameter that makes m
     features of r, an embedding reading one, and a step has the rate lr times
@@ -196,6 +199,14 @@ def _cuts(name: str, model: nn.Module, inputs: Sequence[Any], rows: Roles, block
     weights = {row.name: row.parameter for row in rows if row.role in ("matrix", "experts")}
     seen = parts_of(model, inputs, weights)
     cuts = {name: seen[id(p)] for name, p in weights.items() if id(p) in seen}
+    whole = [name for name in weights if name not in cuts]
+    if blocks is True and whole and is_sharded([*weights.values()]):
+        warnings.warn(
+            f"param_groups: {', '.join(whole[:3])}{f' and {len(whole) - 3} more' * (len(whole) > 3)} will be stepped "
+            "whole, since no run shows which sharded weights are fused; call it before sharding, and give blocks="
+            "{name: part.heights for name, part in groups.parts.items()} after, or blocks=False where none is fused",
+            stacklevel=3,
+        )
     for pattern, heights in blocks.items() if isinstance(blocks, Mapping) else ():
         names = [name for name in weights if fits(name, pattern)]
         if not names:
