@@ -4,12 +4,13 @@ import copy
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.nn.utils import parametrizations, parametrize
 
 import normkit as nk
 from normkit import catalog
 from normkit.kinds import PARAMETRIZATION
+from processes import group_of, mesh_of
 
 
 def model(seed=0):
@@ -253,3 +254,54 @@ def test_baking_a_copy_leaves_the_original_and_a_parameter_its_optimizer():
     nk.weight.bake(net)
     assert net[0].weight is held
     assert torch.equal(net(x), y)
+
+
+def work(*task):
+    return trained_when_cut(*task)
+
+
+processes = group_of(2, work)
+
+
+def trained_when_cut(call, name, options):
+    """How far a model's parameters are from one process' after three steps, with a map or a loss on its weights."""
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    one = nn.Sequential(nn.Linear(6, 10), nn.LayerNorm(10), nn.Linear(10, 8), nn.LayerNorm(8), nn.Linear(8, 4)).double()
+    many, batches, rank, mesh = copy.deepcopy(one), torch.randn(3, 4, 6).double(), distributed.get_rank(), mesh_of((2,))
+    for part in (many[0], many[2], many):
+        fully_shard(part, mesh=mesh)
+    torch.manual_seed(rank)
+    starts = []
+    for net, xs in ((many, batches.chunk(2, 1)[rank]), (one, batches)):
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        if call == "project":
+            kept = nk.weight.project(net, optimizer, name)
+        else:
+            kept = nk.weight.regularize(net, name, strength=0.1, **options)
+        starts.append({key: value.clone() for key, value in kept.state_dict().items()})
+        kept.load_state_dict(starts[0])
+        for x in xs:
+            optimizer.zero_grad()
+            loss = net(x).square().mean()
+            (loss if call == "project" else loss + kept()).backward()
+            optimizer.step()
+    pairs = zip(many.parameters(), one.parameters(), strict=True)
+    return max((a.full_tensor() - b).abs().max().item() for a, b in pairs)
+
+
+@pytest.mark.parametrize(
+    "call, name, options",
+    [
+        *[("project", name, {}) for name in ("normalize-and-project", "ngpt-weights", "weight-conditioning")],
+        ("regularize", "group-orthogonality", {"num_groups": 2}),
+        ("regularize", "lambda-orthogonality", {"threshold": 1.0}),
+        ("regularize", "spectral-regularizer", {}),
+        ("regularize", "wasserstein-init-regularizer", {}),
+        ("regularize", "relevance-penalty", {}),
+    ],
+)
+def test_weights_that_fully_shard_has_cut_move_as_those_of_one_process(call, name, options, processes):
+    for off in processes.ask(call, name, options):
+        assert off < 1e-12

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, distributed
 
-from normkit.ops.sharded import everyone
+from normkit.ops.sharded import everyone, whole
 from normkit.statistics import accurate, processes, require_equal_sizes
 
 Work = Callable[[list[Tensor]], list[Tensor]]
@@ -54,11 +54,6 @@ def _most(value: Tensor, tensors: Sequence[Tensor]) -> Tensor:
 def local(tensor: Tensor) -> Tensor:
     """The part of a tensor that this process holds: of one that is not distributed, all."""
     return tensor.to_local() if is_sharded([tensor]) else tensor  # type: ignore[attr-defined]
-
-
-def whole(tensor: Tensor) -> Tensor:
-    """A tensor with all of its parts."""
-    return tensor.full_tensor() if is_sharded([tensor]) else tensor  # type: ignore[attr-defined]
 
 
 def together(tensors: Sequence[Tensor]) -> Tensor:
@@ -227,10 +222,10 @@ class Parted(NamedTuple):
         like = xs[0].to_local()
         parts = [iter(pieces) for pieces in _exchange(sent, expected, like, group)]
         wholes = [like.new_empty(layout.shape) for layout in mine]
-        for layout, whole in zip(mine, wholes, strict=True):
+        for layout, tensor in zip(mine, wholes, strict=True):
             for source in range(count):
                 if layout.first[source]:
-                    whole[layout.at(source)] = next(parts[source])
+                    tensor[layout.at(source)] = next(parts[source])
         return wholes
 
     def _scatter(self, xs: list[Any], results: list[Tensor], layouts: list[Layout], owners: list[int]) -> list[Tensor]:

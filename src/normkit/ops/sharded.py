@@ -38,13 +38,18 @@ if TYPE_CHECKING:
 
 _JOINING = ("sync", "process_group")
 
-__all__ = ["Parts", "by_parts", "by_samples", "is_sharded", "parts"]
+__all__ = ["Parts", "by_parts", "by_samples", "is_sharded", "parts", "whole"]
 
 
 def is_sharded(x: Tensor) -> bool:
     """Whether a tensor is a DTensor, whose norm is computed on its parts."""
     known = sys.modules.get("torch.distributed.tensor")  # nobody has a DTensor without it
     return known is not None and isinstance(x, known.DTensor)
+
+
+def whole(x: Tensor) -> Tensor:
+    """A tensor with all of its parts."""
+    return x.full_tensor() if is_sharded(x) else x  # type: ignore[attr-defined]
 
 
 class Parts(NamedTuple):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from normkit import catalog, check
 from normkit.kinds import LOSS
+from normkit.ops.sharded import is_sharded, whole
 from normkit.weight._apply import check_model
 from normkit.weight._layers import Row, Table, Where, options_for, selects
 from normkit.weight._penalty import Penalty
@@ -27,9 +28,9 @@ class Regularizer(nn.Module):
         )  # a tuple: they are not parts of this module
 
     def forward(self) -> Tensor:
-        """Return the loss, a single number."""
+        """Return the loss, a single number; of sharded weights, which are gathered, on every process."""
         total = [
-            penalty(*inputs)
+            penalty(*map(whole, inputs))
             for penalty, (module, tensor) in zip(self.parts, self.places, strict=True)
             if (inputs := penalty.inputs(module, tensor)) is not None  # type: ignore[operator]
         ]
@@ -89,5 +90,15 @@ def _make(choice: catalog.Choice, module: nn.Module, name: str, value: Tensor) -
     if isinstance(options, str):
         return options
     penalty = choice.card.kind.create(choice.card, **options, device=value.device, dtype=value.dtype)
-    penalty.reset(value.detach())
+    _share(penalty, value)
+    penalty.reset(whole(value.detach()))
     return penalty
+
+
+def _share(penalty: Penalty, value: Any) -> None:
+    """Let the processes of a sharded weight begin with what the first of them has drawn."""
+    if is_sharded(value):
+        from torch.distributed.tensor import Replicate, distribute_tensor
+
+        for drawn in penalty.buffers():
+            drawn.copy_(distribute_tensor(drawn, value.device_mesh, [Replicate()] * value.device_mesh.ndim).to_local())

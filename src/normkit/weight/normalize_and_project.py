@@ -11,6 +11,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Parametrization
+from normkit.ops.sharded import whole
 from normkit.statistics import accurate
 from normkit.weight._shapes import no_direction, shape_of
 
@@ -69,7 +70,7 @@ class NormalizeAndProject(Parametrization):
         """Return ``raw`` at the length of the start."""
         check.values(self, "raw", raw, self.shape, raw)
         wide = accurate(raw)
-        return (wide * (self.norm.to(wide.dtype) / torch.linalg.vector_norm(wide))).to(raw.dtype)
+        return (wide * (self.norm[0].to(wide.dtype) / whole(torch.linalg.vector_norm(wide)))).to(raw.dtype)
 
     def project_affine(self, scale: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:
         """Return a norm's gain and shift (d,), scaled so that their squares add up to d, as at the start."""
@@ -83,7 +84,7 @@ class NormalizeAndProject(Parametrization):
     def reset(self, raw: Tensor) -> None:
         """Let the length be that of ``raw``."""
         check.values(self, "raw", raw, self.shape, raw)
-        self.norm.copy_(torch.linalg.vector_norm(accurate(raw)))
+        self.norm.copy_(whole(torch.linalg.vector_norm(accurate(raw))))
 
     def refusal(self, weight: Tensor) -> str:
         """Why a weight cannot be taken over, or an empty string."""
