@@ -20,6 +20,8 @@ import tomllib
 
 import normkit
 from normkit import catalog, cli
+from normkit.contract.subject import build
+from normkit.kinds.module import ModuleKind
 from normkit.lab import request
 from normkit.optional import let_torchvision_load
 
@@ -198,6 +200,16 @@ def test_every_tested_version_is_exact():
     wanted = [*PROJECT["dependencies"], *itertools.chain.from_iterable(GROUPS.values())]
     names = {re.match(r"[\w-]+", word).group() for word in wanted}
     assert names - {"normkit"} <= {line.partition("==")[0] for line in lines}
+
+
+def test_the_page_on_processes_names_the_methods_that_fully_shard_does_not_take():
+    known = re.search(
+        r"takes no parameter without axes;.*?They are in (.*?)\.\n", (DOCS / "parallel.md").read_text(), re.S
+    )
+    named = re.sub(r"\(by `.*?`\)", "", known[1])
+    modules = [name for name in catalog.methods() if isinstance(catalog.card(name).kind, ModuleKind)]
+    have = {name for name in modules if any(p.dim() == 0 for p in build(name).parameters())}
+    assert set(re.findall(r"`(.*?)`", named)) == have
 
 
 def test_the_table_of_the_readme_is_the_measurement_on_file():
