@@ -37,6 +37,7 @@ class Sublayer(NamedTuple):
     cut: str  # of PARTS
     norms: tuple[str, ...]
     counts: tuple[tuple[str, str], ...] = ()  # modules, and those of their attributes that count heads
+    heads: int = 0
 
 
 PARTS = {  # the last of some processes' part of the rows of a matrix
@@ -140,8 +141,6 @@ def _head_dim(module: nn.Module) -> int | None:
 
 
 def _layer_plan(name: str, layer: nn.Module, among: int, first: bool, last: bool) -> Mapping[str, ParallelStyle]:
-    from torch.distributed.tensor.parallel import SequenceParallel
-
     plan: dict[str, ParallelStyle] = {name: _ends()(first, last)} if first or last else {}
     _require_no_parameter(name, layer, "sublayers")
     streams = {key: child for key, child in layer.named_children() if key.endswith("_connection")}
@@ -160,16 +159,16 @@ def _layer_plan(name: str, layer: nn.Module, among: int, first: bool, last: bool
             continue
         if not sizes <= width | {1} or any(p.ndim > 1 for p in child.parameters()):
             raise ValueError(f"parallel_plan: {name}.{key} is {type(child).__name__}, neither a norm nor a sublayer")
-        plan[f"{name}.{key}"] = SequenceParallel(use_local_output=True)
+        plan[f"{name}.{key}"] = _norm()(use_local_output=True)
     return plan
 
 
 def _sublayer_plan(name: str, sublayer: Sublayer, among: int) -> Mapping[str, ParallelStyle]:
     from torch.distributed.tensor import Shard
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
     column = {"rows": ColwiseParallel, "halves": _halves()}[sublayer.cut]
-    by_head = {key: SequenceParallel(sequence_dim=2, use_local_output=True) for key in sublayer.norms}  # or the width
+    by_head = {key: _norm()(sequence_dim=2, use_local_output=True) for key in sublayer.norms}  # or the width
     plan = {key: column() for key in sublayer.columns} | by_head
     plan[sublayer.row] = RowwiseParallel(output_layouts=Shard(1))
     return {name: _whole()(among, sublayer), **{f"{name}.{key}": style for key, style in plan.items()}}
@@ -251,13 +250,20 @@ def _attention(
     for key, norm in norms.items():
         if any(p.ndim > 1 or p.numel() not in known for p in norm.parameters()):
             raise ValueError(f"parallel_plan: {_in_no_plan(name, key, norm)}")
-    sublayer = Sublayer(tuple(columns), row, "rows", tuple(norms), tuple(_counts(module, norms)))
+        for part in norm.modules():
+            if isinstance(part, nn.LayerNorm | nn.RMSNorm) and part.normalized_shape[-1] != head:
+                raise ValueError(
+                    f"parallel_plan: {name}.{key} is torch's {type(part).__name__} over {part.normalized_shape[-1]} "
+                    f"features, which are cut; over those of a head, {head}, it can be planned, and normkit's over both"
+                )
+    heads = linears[row].in_features // head
+    sublayer = Sublayer(tuple(columns), row, "rows", tuple(norms), tuple(_counts(module, norms)), heads)
     for key, count in sublayer.counts:
-        if (heads := getattr(module.get_submodule(key), count)) % among:
+        if (number := getattr(module.get_submodule(key), count)) % among:
             where = ".".join(filter(None, (name, key, count)))
-            raise ValueError(f"parallel_plan: {where} is {heads}, which {among} processes do not divide")
+            raise ValueError(f"parallel_plan: {where} is {number}, which {among} processes do not divide")
     for key, core in module.named_modules():
-        if isinstance(core, AttentionCore) and not _is_apart(core, norms, linears[row].in_features // head, among):
+        if isinstance(core, AttentionCore) and not _is_apart(core, norms, heads, among):
             raise ValueError(
                 f"parallel_plan: {name}.{key} is {type(core).__name__}, which cannot be cut: a head's result must not "
                 "follow from the other heads, nor from how many there are"
@@ -400,6 +406,17 @@ def _ends() -> type:
     return Ends
 
 
+def _norm() -> type:
+    """The style of a norm, which sees its part of an axis: torch's, also for a norm that is made of parts."""
+    from torch.distributed.tensor.parallel import SequenceParallel
+
+    class OfParts(SequenceParallel):
+        def _replicate_module_fn(self, name: str, module: nn.Module, mesh: DeviceMesh) -> None:
+            _repeat([module], mesh)
+
+    return OfParts
+
+
 def _whole() -> type:
     """The style of a sublayer: it sees all positions, and has some of the heads."""
     from torch.distributed.tensor import Replicate, Shard
@@ -412,7 +429,14 @@ def _whole() -> type:
         def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
             _divide(module, self.sublayer.counts, self.among)
 
+            def own(x: Any) -> Any:
+                """Of a mask for each head (samples, heads, queries, keys), that for the heads of this process."""
+                by_head = isinstance(x, Tensor) and x.dtype == torch.bool and x.ndim == 4
+                whole = by_head and x.shape[1] == self.sublayer.heads
+                return x.chunk(self.among, 1)[mesh.get_local_rank()] if whole else x
+
             def gather(_, args, kwargs):
+                args, kwargs = tuple(map(own, args)), {name: own(x) for name, x in kwargs.items()}
                 return _on_stream(args, kwargs, lambda x: _redistribute(x, mesh, Shard(1), Replicate()))
 
             module.register_forward_pre_hook(gather, with_kwargs=True)

@@ -139,6 +139,7 @@ MODELS = {
     "runs in a head": lambda: nk.Decoder(**SHAPE, norm="seednorm:heads=2", query_key_norm="head"),
     "norms in the core": lambda: nk.Decoder(**SHAPE, core="qkv-norm"),
     "one run in a head": lambda: nk.Decoder(**SHAPE, norm="seednorm", query_key_norm="head"),
+    "norms of parts": lambda: nk.Decoder(**SHAPE, norm=lambda n: nn.Sequential(nn.RMSNorm(n)), query_key_norm="head"),
     "gptj": gptj,
     "llama": llama,
     "llama swapped": swapped,
@@ -199,6 +200,24 @@ def test_two_processes_give_the_logits_and_gradients_of_one(name, processes):
         assert cut >= 12
 
 
+def masked():
+    """How far the logits are where each head has a mask of its own."""
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    mask = torch.rand(1, 4, 6, 6, generator=torch.Generator().manual_seed(5)) < 0.7
+    mask, tokens, one, many = mask | torch.eye(6).bool(), torch.arange(12).view(2, 6), made("peri"), made("peri")
+    parallelize_module(many, mesh_of((COUNT,)), nk.parallel_plan(many, mesh_of((COUNT,))))
+    return (many(tokens, mask) - one(tokens, mask)).abs().max().item(), (
+        one(tokens, mask) - one(tokens)
+    ).abs().max().item()
+
+
+def test_a_mask_for_each_head_goes_to_the_process_that_has_the_head(processes):
+    for off, effect in processes.ask("masked"):
+        assert off < 1e-12
+        assert effect > 0.1
+
+
 def refused(name):
     """What is said to a model or a mesh that has no plan."""
     from torch.distributed.tensor.parallel import parallelize_module
@@ -244,6 +263,7 @@ REFUSED = {
     "sparsity": lambda: nk.Decoder(**SHAPE, feedforward_options={"sparsity": 0.5}),
     "decays by head": lambda: nk.Decoder(**SHAPE, core="lightning", core_options={"norm": False}),
     "joined heads": lambda: nk.Encoder(**SHAPE, core="transnormer"),
+    "torch's width": lambda: nk.Decoder(**SHAPE, norm=nn.LayerNorm, query_key_norm="width"),
     "count": lambda: counting_odd(MODELS["decoder"]()),
     "layer inputs": lambda: nk.Decoder(**SHAPE, placement="peri-norm", layer_inputs=4),
     "positions": MODELS["decoder"],
@@ -265,6 +285,7 @@ SAID = {
     "sparsity": "ValueError: parallel_plan: layers.0.feedforward is FeedForward, which cannot be cut: each hidden",
     "decays by head": "ValueError: parallel_plan: layers.0.attention.core is Lightning, which cannot be cut: a head's",
     "joined heads": "ValueError: parallel_plan: layers.0.attention.core is TransNormer, which cannot be cut: a head's",
+    "torch's width": "ValueError: parallel_plan: layers.0.attention.query_norm is torch's LayerNorm over 16 features",
     "count": "ValueError: parallel_plan: layers.1.attention.core.spare_heads is 3, which 2 processes do not divide",
     "layer inputs": "ValueError: parallel_plan: layers.0.layer_input is LayerInput, which cannot be cut: each hidden",
     "positions": "ValueError: parallel_plan: 5 positions cannot be cut for 2 processes",
