@@ -1,5 +1,7 @@
 """The evaluated methods of the activation room in ONNX: the same numbers from onnxruntime, for any batch size."""
 
+import pathlib
+
 import pytest
 import torch
 
@@ -34,3 +36,21 @@ def test_gives_the_same_numbers(name):
             scale = b.abs().max().item()
             # float32 in another order of summation, and once more through a Fourier transform
             torch.testing.assert_close(torch.from_numpy(a), b.detach(), rtol=1e-5, atol=1e-5 * scale)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "layer, operator, options",
+    [
+        ("`delta-net`", "aten.linalg_solve_triangular", {"mixer": "delta-net", "mixer_options": {"key_heads": 2}}),
+        ("mixture of experts", "aten.sort", {"feedforward": "moe", "router": "router:experts=4,top_k=2", "hidden": 8}),
+    ],
+)
+def test_the_page_names_the_layers_that_torch_cannot_convert(layer, operator, options):
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "onnx.md").read_text(encoding="utf-8")
+    model = nk.Decoder(vocab=17, dim=16, depth=1, heads=4, **options).eval()
+    with pytest.raises(RuntimeError) as caught:
+        session(model, [torch.zeros(2, 6, dtype=torch.int64)], [None])
+    assert f"target=torch.ops.{operator}" in str(caught.value.__cause__)
+    assert layer in page
+    assert operator in page
