@@ -190,6 +190,8 @@ def test_every_method_of_the_room_is_a_part_of_a_strategy_or_of_an_audit():
         ("pgfed", {"gradient": {"w": 1e6 * torch.ones(4)}}, {"risk": 1.0, "alpha": []}, "its gradient is 2e+06 from 0"),
         ("pgfed", {"gradient": {"w": torch.ones(4)}}, {"risk": 1.0, "alpha": [1.0]}, "its alpha is [1.0], not 0"),
         ("fedlog", {"prototypes": {"features": torch.ones(2, 1, 4)}}, {"class-rate": [1, 2]}, "it sends no generator"),
+        ("scaffold", {"control": {}}, {}, "its control is {}, not {'w': (4,)}"),
+        ("scaffold", {"control": {"v": torch.ones(4)}}, {}, "control v is no entry"),
         (
             "fedlog",
             {"prototypes": {"features": torch.ones(3, 1, 4)}, "generator": {}},
@@ -200,7 +202,7 @@ def test_every_method_of_the_room_is_a_part_of_a_strategy_or_of_an_audit():
 )
 def test_a_client_that_lacks_what_its_method_declares_is_named(method, more, numbers, why):
     ones, features = {"w": torch.ones(4)}, {"features": torch.ones(2, 1, 4)}
-    sound = {"mask": ones, "pseudo": {}, "gradient": ones, "prototypes": features, "generator": {}}
+    sound = {"mask": ones, "pseudo": {}, "gradient": ones, "prototypes": features, "generator": {}, "control": ones}
     numbered = {"pseudo-labels": 2, "classes": [1, 2], "risk": 0.5, "alpha": [], "class-rate": [0.5, 0.5]}
     updates = {name: good._replace(more=sound, numbers=numbered) for name, good in GOOD.items()}
     updates["bad"] = GOOD["a"]._replace(more=more, numbers=numbers)
@@ -254,6 +256,18 @@ def descended(method, rounds=400, steps=5, rate=0.05, **options):
 def test_scaffold_comes_to_the_minimum_of_all_where_an_average_does_not():
     assert abs(descended("average") - MINIMUM) > 0.1
     assert descended("scaffold") == pytest.approx(MINIMUM, abs=1e-8)
+
+
+def test_scaffolds_control_is_that_of_all_whatever_the_order():
+    chance, found = torch.Generator().manual_seed(0), []
+    changes = [{"control": {"w": torch.randn(90, generator=chance, dtype=torch.float64)}} for _ in range(3)]
+    for order in ((0, 1, 2), (2, 0, 1)):
+        memory = {}
+        updates = [Update({"w": torch.zeros(90)}, 1, changes[k]) for k in order]
+        PLANS["scaffold"].together(updates, {"w": torch.zeros(90)}, memory, {"clients": 6})
+        found.append(memory["control"]["w"])
+    torch.testing.assert_close(found[0], sum(each["control"]["w"] for each in changes) / 6)
+    assert torch.equal(*found)
 
 
 def test_a_stronger_term_of_fedprox_comes_nearer_to_the_minimum_of_all():

@@ -36,7 +36,8 @@ class Update(NamedTuple):
 class Extras(NamedTuple):
     """What each client sends besides its state.
 
-    more: records whose entries are among the state's; records: those with names of their own, the same for all clients.
+    more: records whose entries are among the state's; records: those with entries that are the same for all clients,
+    and names of their own where it is not one of ``more`` too.
     numbers: from 0, or lists of them; signed: of any sign.
     sound: says what else is wrong with an update, if anything is, by the server's memory and the method's options.
     read: what an update is taken as, before anything is checked.

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from normkit import check
+from normkit.federated import _states
 from normkit.federated.rounds import Extras, Instructions, Local, State, Strategy, Update, alike
 
 CONTROL = "control"  # the role of what a client's control variate has changed by
@@ -44,7 +45,7 @@ def together(
     count = check.size("scaffold", "clients", len(updates) if clients is None else clients, least=len(updates))
     control = dict(memory.get(CONTROL, {}))
     for name in updates[0].more[CONTROL]:
-        change = torch.stack([update.more[CONTROL][name].double() for update in updates]).sum(0) / count
+        change = _states.total(torch.stack([update.more[CONTROL][name] for update in updates])) / count
         control[name] = control.get(name, torch.zeros_like(change)) + change
     memory[CONTROL] = control
     return alike(updates, sent)
@@ -57,7 +58,7 @@ def of_the_server(memory: Mapping[str, Any], client: Any, *, clients: int | None
 
 PLAN = Strategy(
     together,
-    wanted=Extras(more=(CONTROL,)),
+    wanted=Extras(more=(CONTROL,), records=(CONTROL,)),
     takes=("clients",),
     remembers=True,
     told=of_the_server,
