@@ -1,5 +1,6 @@
 """The linear-time cores: against the equations in T x T, against their recurrent step, and linear in memory."""
 
+import copy
 import math
 
 import pytest
@@ -531,6 +532,50 @@ def test_polynormer_interleaves_its_heads():
         weights = q[:, own] @ k[:, own].T
         a[:, own] = weights / weights.sum(-1, keepdim=True) @ v[:, own]
     close(core(x), core.output(layer.norm(a) * (layer.hidden(x) + 0.5)).relu())
+
+
+def of_far_nodes(core, x):
+    x = x.detach().requires_grad_()
+    y = core(x)
+    y.square().sum().backward()
+    return y.detach(), x.grad, core.layers[0].key.weight.grad
+
+
+@pytest.mark.parametrize(("keys", "queries"), [((-60, -60), (0, 0)), ((-60, -60), (-60, -60)), ((0, -120), (-120, 0))])
+def test_polynormer_averages_values_where_all_its_sigmoids_underflow(keys, queries):
+    core = nk.create("polynormer", 6, layers=1, shared=False)
+    x, layer = torch.randn(5, 6), core.layers[0]
+    with torch.no_grad():
+        layer.key.bias.copy_(torch.tensor(keys).repeat(3))
+        layer.query.bias.copy_(torch.tensor(queries).repeat(3))
+    exact, wide = copy.deepcopy(core).double(), x.double()
+    for got, want in zip(of_far_nodes(core, x), of_far_nodes(exact, wide), strict=True):
+        assert want.abs().max() > 0.01
+        torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
+    layer = exact.layers[0]
+    weights = layer.query(wide).sigmoid() @ layer.key(wide).sigmoid().T
+    a = layer.norm(weights / weights.sum(-1, keepdim=True) @ layer.value(wide))
+    close(exact(wide), exact.output(a * (layer.hidden(wide) + 0.5)).relu())
+
+
+def of_nodes(x):
+    core = nk.create("polynormer", 4, heads=2, sync=True, dtype=torch.float64)
+    torch.manual_seed(0)
+    for parameter in core.parameters():
+        torch.nn.init.normal_(parameter)
+    return of_far_nodes(core, x)
+
+
+def nodes_of_one(x):
+    return of_nodes(x[:0] if torch.distributed.get_rank() == 0 else x)
+
+
+def test_polynormer_takes_a_process_without_nodes(tmp_path):
+    x = torch.randn(5, 4, dtype=torch.float64)
+    parts = over_processes(nodes_of_one, 2, tmp_path, x)
+    for (*_, none), got, want in zip(zip(*parts, strict=True), parts[1], of_nodes(x), strict=True):
+        assert none.isfinite().all()
+        close(got, want)
 
 
 @pytest.mark.parametrize("name", ["gate", "refine"])

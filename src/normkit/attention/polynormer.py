@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from normkit import check, ops, statistics
-from normkit.attention._linear import inverse
 from normkit.attention.core import Mixer
 from normkit.catalog import method
 from normkit.layers import Linear
+
+Join = Callable[[Tensor], Tensor]
 
 
 @method(
@@ -88,9 +90,12 @@ class Polynormer(Mixer):
         y = statistics.accurate(x)
         with statistics.full_precision(x):
             for layer, gate in zip(self.layers, beta, strict=True):
-                attended = layer.attend(y, self.heads, self._sum)  # type: ignore[operator]
+                attended = layer.attend(y, self.heads, self._gather, self._sum)  # type: ignore[operator]
                 y = self.output(attended * (layer.hidden(y) + gate.to(y.dtype))).relu()  # type: ignore
         return y.to(x.dtype)
+
+    def _gather(self, x: Tensor) -> Tensor:
+        return statistics.gather_over_processes(x, self.process_group) if self.sync else x.unsqueeze(0)
 
     def _sum(self, x: Tensor) -> Tensor:
         return statistics.sum_over_processes(x, self.process_group) if self.sync else x
@@ -103,11 +108,15 @@ class _Layer(nn.Module):
         self.query = None if shared else Linear(dim, dim)
         self.norm, self.rule = nn.LayerNorm(dim, eps), ops.Row(center=True, eps=eps)
 
-    def attend(self, x: Tensor, heads: int, join: Callable[[Tensor], Tensor]) -> Tensor:
-        """Average the values of all nodes by products of sigmoids, and normalize the result."""
-        k, v = self.key(x).sigmoid(), self.value(x)
-        q = k if self.query is None else self.query(x).sigmoid()
+    def attend(self, x: Tensor, heads: int, gather: Join, add: Join) -> Tensor:
+        """Average the values of all nodes by products of sigmoids, and normalize the result.
+
+        Their logarithms are added, since no sum is left to divide by where all sigmoids of a head underflow. With t the
+        logarithm of the sum of k over the nodes, a = softmax(log q + t) (exp(log k - t)ᵀ v).
+        """
+        k, v = F.logsigmoid(self.key(x)), self.value(x)
+        q = k if self.query is None else F.logsigmoid(self.query(x))
         q, k, v = (part.unflatten(-1, (-1, heads)).permute(2, 0, 1) for part in (q, k, v))
-        total = (q * join(k.sum(-2, keepdim=True))).sum(-1, keepdim=True)
-        y = (q @ join(k.mT @ v) * inverse(total)).permute(1, 2, 0).flatten(-2)
+        total = gather(k.logsumexp(-2, keepdim=True)).logsumexp(0)
+        y = ((q + total).softmax(-1) @ add((k - total).exp().mT @ v)).permute(1, 2, 0).flatten(-2)
         return ops.row_norm(y, self.norm.weight, self.norm.bias, self.rule)
