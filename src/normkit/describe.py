@@ -235,8 +235,8 @@ def state_lines(card: Card) -> list[str]:
 
 
 def argument_rows(card: Card) -> list[tuple[str, str, str]]:
-    """Return name, default and meaning of every argument."""
-    return [(a.name, a.default, a.meaning.replace("``", "`")) for a in reference.arguments(card)]
+    """Return name, default and meaning of every argument; a long default is cut, and whole in JSON."""
+    return [(a.name, textwrap.shorten(a.default, 40), a.meaning.replace("``", "`")) for a in reference.arguments(card)]
 
 
 def axes_lines(card: Card) -> list[str]:

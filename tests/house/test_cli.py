@@ -16,6 +16,7 @@ import torch
 
 import normkit as nk
 from normkit import cli, doctor, kernels, reference
+from normkit.gradient._dialects import POLAR_EXPRESS
 from normkit.kinds import ADAPTER, FUNCTION
 from normkit.kinds.adapter import small_network
 
@@ -78,6 +79,14 @@ def test_show_tells_everything_of_every_method(name, capsys):
         assert f"  {entry} " in out
     for argument in reference.arguments(card):
         assert f"  {argument.name} " in out
+
+
+def test_show_cuts_a_long_default_so_that_lines_stay_short(capsys):
+    out = run(capsys, "show", "dion2")
+    assert "\n  ns_coefficients  ((8.156554524902461, [...]  " in out
+    assert max(map(len, out.partition("\nArguments\n")[2].partition("\n\n")[0].splitlines())) <= 120
+    full = json.loads(run(capsys, "show", "dion2", "--json"))["arguments"]["ns_coefficients"]["default"]
+    assert full == repr(POLAR_EXPRESS)
 
 
 @pytest.mark.parametrize("name", nk.methods())
