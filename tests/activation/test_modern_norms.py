@@ -264,6 +264,14 @@ def test_masked_groupnorm_does_not_see_padding():
     assert not module(padded, mask * torch.tensor([[0.0], [1.0]]))[0].any()
 
 
+def test_masked_groupnorm_learns_without_eps_from_a_batch_where_a_sample_has_no_valid_step():
+    module, x = moved(nk.create("masked-groupnorm", 2, 4, eps=0.0)), rand(2, 4, 5).requires_grad_()
+    wrt, mask = (x, module.weight, module.bias), torch.tensor([[1.0], [0.0]]).expand(2, 5)
+    grads = torch.autograd.grad(module(x, mask).square().sum(), wrt)
+    assert grads[1].abs().min() > 0.1
+    torch.testing.assert_close(grads, torch.autograd.grad(module(x[:1]).square().sum(), wrt))
+
+
 @pytest.mark.parametrize("cuts", [(3, 4), (1, 1, 5), (0, 7), (7, 0)])
 def test_cumulative_groupnorm_gives_a_stream_what_it_gives_the_whole(cuts):
     module, x = moved(nk.create("cumulative-groupnorm", 4)), 1e3 + rand(2, 7, 3, 4)

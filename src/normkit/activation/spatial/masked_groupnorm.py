@@ -69,4 +69,5 @@ class MaskedGroupNorm(Norm):
         stats = moments(parts, (2, 3), mask=valid.unsqueeze(1))
         mean, var = (value[:, :, None, None] for value in (stats.mean, stats.var))
         n = ((parts - mean) * torch.rsqrt(var + self.eps)).flatten(1, 2)
+        n = torch.where(valid, n, 0)  # without a valid step and with eps=0 it is NaN, and so were the weight's gradient
         return torch.where(valid, n * self.weight[:, None] + self.bias[:, None], 0).to(x.dtype)
