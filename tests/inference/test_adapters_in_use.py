@@ -92,6 +92,20 @@ def test_delta_takes_nothing_of_a_trained_models_statistics():
     torch.testing.assert_close(adapter(x), want)
 
 
+def test_renormalization_goes_on_from_loaded_statistics_whose_batches_were_not_counted():
+    layer, x = nk.create("delta-tbr", 3), torch.randn(4, 3, 5, 5, generator=torch.Generator().manual_seed(0))
+    mean, std = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2.0, 0.5, 4.0])
+    own = {"weight": torch.ones(3), "bias": torch.zeros(3)}
+    layer.load_state_dict({**own, "running_mean": mean, "running_std": std})
+    torch.testing.assert_close(layer(x), (x - mean.view(3, 1, 1)) / std.view(3, 1, 1))
+    torch.testing.assert_close(layer.running_mean, 0.95 * mean + 0.05 * x.mean((0, 2, 3)))
+    begun, fresh = nk.create("delta-tbr", 3), nk.create("delta-tbr", 3)
+    begun.load_state_dict(fresh.state_dict())  # which are its own, and count no batch
+    fresh.load_state_dict(own, strict=False)
+    torch.testing.assert_close(begun(x), torch.nn.functional.batch_norm(x, None, None, training=True))
+    torch.testing.assert_close(fresh(x), begun(x))
+
+
 def test_tent_by_sgd_shortens_its_parameters_by_the_decay():
     plain, other = (nk.Tent(small_network().eval(), optimizer="sgd", lr=0.1, weight_decay=w) for w in (0.0, 0.5))
     start = [p.detach().clone() for p in plain.parameters_trained()]

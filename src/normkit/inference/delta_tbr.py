@@ -42,7 +42,7 @@ class DeltaTBR(Method, Running):
         eps: added to the variance.
 
     It acts the same in training and in evaluation. State: ``weight``, ``bias``, ``running_mean``, ``running_std``
-    (C,), ``num_batches_tracked``.
+    (C,), ``num_batches_tracked``; running values that are loaded without it go on.
 
     DELTA (Zhao et al., 2023), arXiv 2301.13018. ``test-batch-renorm`` is CEMA's form of it.
     """
@@ -65,6 +65,12 @@ class DeltaTBR(Method, Running):
         with once(self):
             h = self._renormalize(accurate(x))
         return channel.affine(h, self.weight, self.bias).to(x.dtype)
+
+    def _load_from_state_dict(self, state_dict, prefix, *rest):
+        std = state_dict.get(f"{prefix}running_std")
+        if isinstance(std, Tensor):  # the authors' layer, whose statistics these may be, counts no batches
+            state_dict.setdefault(f"{prefix}num_batches_tracked", std.new_ones((), dtype=torch.long))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _renormalize(self, x: Tensor) -> Tensor:
         batch = moments(x, (0, 2, 3))
