@@ -106,6 +106,16 @@ def test_renormalization_goes_on_from_loaded_statistics_whose_batches_were_not_c
     torch.testing.assert_close(fresh(x), begun(x))
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_memo_forgets_the_momentum_of_the_sample_before(optimizer):
+    views, options = torch.stack(stream("memo", 4)), {"optimizer": optimizer, "lr": 0.1, "momentum": 0.9, "steps": 3}
+    after, anew = nk.MEMO(small_network().eval(), **options), nk.MEMO(small_network().eval(), **options)
+    first = after(views[0, 0], views)
+    second = after(views[0, 1], -views)
+    torch.testing.assert_close(second, anew(views[0, 1], -views))
+    assert (first - second).abs().max() > 0.01
+
+
 def test_tent_by_sgd_shortens_its_parameters_by_the_decay():
     plain, other = (nk.Tent(small_network().eval(), optimizer="sgd", lr=0.1, weight_decay=w) for w in (0.0, 0.5))
     start = [p.detach().clone() for p in plain.parameters_trained()]

@@ -81,6 +81,8 @@ class MEMO(Adapter):
     returns logits (K,).
 
     MEMO (Zhang et al., 2022), arXiv 2110.09506. CIFAR: lr 0.005, 32 views; ImageNet: prior_strength 16, 64 views.
+
+    Differs from the authors' code in: the optimizer begins anew as well, where theirs keeps Adam's and SGD's momentum.
     """
 
     wants = "any parameter"
