@@ -2,6 +2,7 @@
 
 import textwrap
 
+import numpy as np
 import pytest
 import torch
 
@@ -182,6 +183,18 @@ def test_a_function_is_created_with_its_options_bound():
     assert torch.equal(bound(scores, bank), nk.inverted_softmax(scores, bank, beta=3.0))
     with pytest.raises(TypeError, match="'beta'"):
         nk.create("inverted-softmax", betta=3.0)
+
+
+def test_a_functions_options_are_bound_in_their_order_and_its_inputs_are_refused():
+    bound = nk.create("qk-clip", 4, 2, bound=50.0)
+    assert bound.keywords == {"heads": 4, "kv_heads": 2, "bound": 50.0}
+    assert nk.create("local-normalization-distortion", "top_k", 3).keywords == {"mode": "top_k", "k": 3}
+    for one in (torch.ones(()), torch.ones(3), np.ones(3)):
+        with pytest.raises(TypeError, match=r"inverted-softmax: too many positional arguments; .*\(\*, beta"):
+            nk.create("inverted-softmax", one)
+    for args, kwargs in (((4, 2), {"kv_heads": 2}), ((4, 2, 1.0, 0.5, 1, 1, 1), {})):
+        with pytest.raises(TypeError, match=r"qk-clip: too many positional arguments"):
+            nk.create("qk-clip", *args, **kwargs)
 
 
 @pytest.mark.parametrize(

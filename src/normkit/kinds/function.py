@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from normkit import check
 from normkit.kinds.arguments import bind
 from normkit.kinds.arrays import takes_arrays
 from normkit.kinds.kind import FUNCTION_LINES, Kind
@@ -37,8 +38,12 @@ class FunctionKind(Kind):
         return super().draw(card, *args, **kwargs) if self.takes(card) else []
 
     def create(self, card: Card, *args: Any, **kwargs: Any) -> Any:
-        """Bind the options."""
-        return Bound(card.entry, **bind(card.name, self.signature(card.entry), args, kwargs).kwargs)
+        """Bind the options, by name or in their order; an array is no option but an input, and refused."""
+        signature = self.signature(card.entry)
+        options = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
+        is_call = any(hasattr(check.plain(value), "__array__") for value in args)
+        order = {} if is_call else {"in order": " ".join(options)}
+        return Bound(card.entry, **bind(card.name, signature, args, kwargs, order).kwargs)
 
     def use(self, card: Card, arguments: str, inputs: str) -> str:
         """The call, its options as keywords."""
