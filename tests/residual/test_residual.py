@@ -494,3 +494,9 @@ def test_a_vector_of_zeros_has_no_direction_and_so_no_gradient():
     y[:, 0].sum().backward()
     assert y.tolist() == [[0.6000000238418579, 0.800000011920929], [0, 0]]
     torch.testing.assert_close(x.grad, torch.tensor([[0.128, -0.096], [0.0, 0.0]]))
+
+
+def test_value_residual_takes_whether_it_learns_in_order():
+    v, first = randn(2, 3), randn(2, 3, seed=1)
+    module = shaken(nk.create("value-residual", True, dtype=DOUBLE))
+    torch.testing.assert_close(module(v, first), module.weight[0] * v + module.weight[1] * first)

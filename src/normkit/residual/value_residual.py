@@ -35,7 +35,7 @@ class ValueResidual(Method):
     Value Residual Learning (Zhou et al., 2024), arXiv 2410.17897.
     """
 
-    def __init__(self, *, learned: bool = False):
+    def __init__(self, learned: bool = False):
         super().__init__()
         self.weight = nn.Parameter(torch.full((2,), 0.5)) if learned else None
 
