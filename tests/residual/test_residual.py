@@ -9,7 +9,7 @@ from torch import nn
 
 import normkit as nk
 from normkit import catalog
-from normkit.residual.stream import SUBLAYERS, WholeLayer, placements
+from normkit.residual.stream import SUBLAYERS, Block, WholeLayer, placements
 from normkit.residual.wiring import ONE, Branch, Wiring, unit
 from processes import mesh_of, over_processes
 
@@ -494,6 +494,23 @@ def test_a_vector_of_zeros_has_no_direction_and_so_no_gradient():
     y[:, 0].sum().backward()
     assert y.tolist() == [[0.6000000238418579, 0.800000011920929], [0, 0]]
     torch.testing.assert_close(x.grad, torch.tensor([[0.128, -0.096], [0.0, 0.0]]))
+
+
+@pytest.mark.parametrize("name", [n for n in nk.methods(room="residual") if issubclass(nk.card(n).entry, Block)])
+def test_a_block_whose_numbers_do_not_follow_from_the_depth_is_built_by_its_layer_alone(name):
+    attention, feedforward = nn.Linear(4, 4, dtype=DOUBLE), nn.Linear(4, 4, dtype=DOUBLE)
+    build = functools.partial(nk.create, name, dim=4, layer=3, attention=attention, feedforward=feedforward)
+    if name in ("keel", "gpas") or nk.card(name).entry.wiring.needs:
+        with pytest.raises((TypeError, ValueError), match="depth"):
+            build()
+        with pytest.raises(TypeError, match="depth must be an integer"):
+            build(depth=None)
+        return
+    block, deep = build(dtype=DOUBLE), build(depth=9, dtype=DOUBLE)
+    deep.load_state_dict(shaken(block).state_dict())
+    stream = block.form.expand(randn(3, 4), block.place)
+    stream = stream if isinstance(stream, tuple) else (stream,)
+    torch.testing.assert_close(block(*stream), deep(*stream), rtol=0, atol=0)
 
 
 def test_value_residual_takes_whether_it_learns_in_order():

@@ -99,7 +99,7 @@ class GPAS(Block):
     wiring = Wiring(
         Gated(norm="input"),
         options={"placement": "pre-norm"},
-        defaults={"norm": "rmsnorm"},
+        defaults={"norm": "rmsnorm", "depth": 1},
         early=lambda at: at.depth,
         early_wiring=_wiring_of,
     )

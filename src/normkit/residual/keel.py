@@ -51,5 +51,6 @@ class Keel(Block):
     wiring = Wiring(
         Branch(norm="input", sum_norm=True, residual=_alpha),
         options={"alpha": None},
+        defaults={"depth": 1},
         final_norm=False,
     )

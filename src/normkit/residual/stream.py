@@ -157,6 +157,7 @@ class Block(Stream):
     """A placement around two sublayers of the caller's. A placement is a subclass with a card and a ``wiring``.
 
     The wiring says which arguments there are: what it needs, its defaults, its options, and a norm where it has one.
+    ``depth`` may be left out where it neither needs it nor has a default of it: its numbers do not follow from it.
     """
 
     kind = BLOCK
@@ -174,13 +175,15 @@ class Block(Stream):
         *,
         dim: int,
         layer: int = 0,
-        depth: int = 1,
+        depth: int | None = None,
         norm: NormName = "layernorm",
         attention: Sublayer,
         feedforward: Sublayer,
         **options: Any,
     ):
-        super().__init__(Choice(self.card), dim, layer, depth, options)
+        if depth is None and "depth" not in (*self.wiring.needs, *self.wiring.defaults):
+            depth = check.size(self, "layer", layer, least=0) + 1
+        super().__init__(Choice(self.card), dim, layer, depth, options)  # type: ignore[arg-type]  # None is refused
         for name, branch in self.wiring.of(self.place).branches(self.place).items():
             self.wire(name, branch, norm)
         self.attention = sublayer_of(self, "attention", attention)
@@ -240,7 +243,8 @@ def bind_wiring(build: Callable[..., Any], wiring: Wiring) -> Callable[..., Any]
             last = [p] if name == "further" else []
         elif not needless.get(name):
             default = p.empty if name in wiring.needs else wiring.defaults.get(name, p.default)
-            common.append(p.replace(default=default))
+            annotation = "int" if name == "depth" and default is not None else p.annotation
+            common.append(p.replace(default=default, annotation=annotation))
     options = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=v) for n, v in wiring.options.items()]
     signature = inspect.Signature([*common, *options, *last])
 
