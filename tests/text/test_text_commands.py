@@ -1,15 +1,19 @@
 """``normkit text`` as it is typed: from a list of names to a mapped column, a review, and back."""
 
 import csv
+import datetime
 import json
 import random
+import re
 import subprocess
 import sys
+import time
 import warnings
 
 import pytest
 
 from normkit import cli, text
+from normkit.text import commands
 
 NAMES = "id;name\nCH-BE;Bern\nCH-BE;Berne\nCH-GE;Genève\nCH-GE;Geneva\nCH-ZH;Zürich\nCH-VD;Lausanne\n"
 VISITS = (
@@ -235,6 +239,23 @@ def test_a_table_becomes_one_that_sql_can_ask(desk, capsys):
     assert "visitors: numbers may be read in 2 ways, and stay text" in run(capsys, "table visits.csv")
     assert cli.main(["text", "table", "visits.csv", "--sql", "select typeof(visitors) as k from t limit 1"]) == 0
     assert "VARCHAR" in capsys.readouterr().out, "what stays text is not read as a number by SQL"
+
+
+def test_sql_has_many_rows_soon_and_columns_of_their_types():
+    pytest.importorskip("duckdb")
+    day = datetime.date(2024, 2, 29)
+    rows = [[2**63 - 1, 1.5, day, "Bern", None], [None] * 5, *([at, 0.25, day, "\0é", None] for at in range(20000))]
+    begin = time.process_time()
+    shown = commands._query(
+        "select count(*) n, count(a) m, max(a) a, sum(b) b, max(c) c, max(d) d, typeof(any_value(e)) e from t",
+        ["a", "b", "c", "d", "e"],
+        rows,
+    )
+    assert time.process_time() - begin < 2
+    assert re.findall(r"[\w.é-]+", shown.splitlines()[-2]) == [
+        *("20002", "20001", "9223372036854775807", "5001.5", "2024-02-29", "Bern", "VARCHAR")
+    ]
+    assert "0 rows" in commands._query("select * from t", ["a", "b"], [])
 
 
 @pytest.mark.parametrize(

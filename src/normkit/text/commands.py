@@ -348,12 +348,11 @@ def _query(query: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
 
     duckdb = library("duckdb")
     types = [next((SQL[type(row[at])] for row in rows if row[at] is not None), "varchar") for at in range(len(header))]
-    columns = ", ".join(f'"{name}" {kind}' for name, kind in zip(header, types, strict=True))
+    columns = ", ".join(f'unnest(?::{kind}[]) as "{name}"' for name, kind in zip(header, types, strict=True))
     try:
-        with duckdb.connect() as session:
-            session.execute(f"create table t ({columns})")
-            if rows:
-                session.executemany(f"insert into t values ({', '.join('?' * len(header))})", rows)
+        with duckdb.connect() as session:  # a column at a time: filled by rows, 200,000 take a minute
+            cells = [[row[at] for row in rows] for at in range(len(header))]
+            session.execute(f"create table t as select {columns}", cells)
             return str(session.sql(query))
     except duckdb.Error as error:
         raise ValueError(f"--sql: {error}") from None
