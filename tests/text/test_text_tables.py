@@ -133,6 +133,20 @@ def test_what_looks_like_numbers_and_stays_text_is_noted():
     )
 
 
+def test_a_format_of_dates_is_left_at_the_first_cell_that_is_none():
+    class Counting(list):
+        reads = 0
+
+        def __iter__(self):
+            for one in super().__iter__():
+                self.reads += 1
+                yield one
+
+    cells = Counting(["bern"] * 1000)
+    assert typed.dates(cells) == []
+    assert cells.reads == len(typed.FORMATS) == 13
+
+
 @pytest.mark.parametrize("signs", ["*", "[ab]", " ()"])
 def test_cells_with_many_signs_that_are_no_notes_are_read_in_passing(signs):
     cell = "a" + signs * 6000 + "x"

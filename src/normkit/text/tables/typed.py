@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from numbers import Real
 from typing import Any, NamedTuple
@@ -132,8 +133,10 @@ def numerals(cells: Sequence[str], decimal: str | None = None) -> list[list[str]
     >>> numerals(["1,200", "$ 7.50"])
     [['1200', '7.50']]
     """
+    if not cells or not all(any(map(str.isdigit, one)) for one in cells):
+        return []
     plain = list(map(_plain, cells))
-    if not plain or not all(any(map(str.isdigit, one)) for one in plain) or any(map(_is_code, plain)):
+    if any(map(_is_code, plain)):
         return []
     readings: list[list[str]] = []
     for style, drop, point in ((ENGLISH, ",", "."), (CONTINENTAL, ".", ",")):
@@ -148,7 +151,9 @@ def numerals(cells: Sequence[str], decimal: str | None = None) -> list[list[str]
 def _plain(text: str) -> str:
     """Return a text without one sign at its edge, with the digits of ASCII, and without what parts thousands."""
     text = OUTER.sub(r"\1\2", text) if len(SIGNS.findall(text)) == 1 else text
-    text = re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), EDGES.sub(r"\1", text))
+    text = EDGES.sub(r"\1", text)
+    if not text.isascii():
+        text = re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), text)
     return _closed(text) if THOUSANDS.fullmatch(text) else text
 
 
@@ -177,24 +182,15 @@ def dates(cells: Sequence[str]) -> list[list[datetime.date]]:
     """Return the ways to read cells as dates that differ."""
     readings: list[list[datetime.date]] = []
     for form in FORMATS if cells else ():
-        own = list(map(_date(form), cells))
-        if all(own) and own not in readings:
-            readings.append([one for one in own if one])
+        with contextlib.suppress(ValueError):  # raised at the first cell that is no date
+            own = [datetime.datetime.strptime(one, form).date() for one in cells]
+            if own not in readings:
+                readings.append(own)
     return readings
 
 
 def _is_code(text: str) -> bool:
     return bool(re.match(r"0\d", text))
-
-
-def _date(form: str) -> Callable[[str], datetime.date | None]:
-    def read_one(text: str) -> datetime.date | None:
-        try:
-            return datetime.datetime.strptime(text, form).date()
-        except ValueError:
-            return None
-
-    return read_one
 
 
 def _fill(cells: Sequence[Any], values: Sequence[Any]) -> list[Any]:
