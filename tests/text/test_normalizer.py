@@ -136,7 +136,7 @@ def test_a_vocabulary_is_read_from_everything(tmp_path):
     [
         (b"", "is empty"),
         (b"id,title\n1,x\n", "has no column 'name'; its columns are 'id', 'title'"),
-        (b"id,name\n1,caf\xe9\n", "is not utf-8-sig at byte 13"),
+        (b"id,name\n1,caf\xe9\n", "is not UTF-8 at byte 13"),
         (b"id,name,id\n1,x,2\n", "more than one column 'id'"),
         (b"id,name\n1,x\n1,y,z\n", "row 3"),
     ],

@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 
+import pandas
 import pytest
 
 from normkit import cli, text
@@ -270,6 +271,8 @@ def test_sql_has_many_rows_soon_and_columns_of_their_types():
             "visits.csv has no column 'name'; its columns are 'city', 'visitors', 'when', 'budget'",
         ),
         ("fit names.csv -o v --reviewed names.csv", "names.csv has no column 'right_id'"),
+        ("map swiss . --column city", ". is a folder; a file is wanted"),
+        ("table .", ". is a folder; a file is wanted"),
     ],
 )
 def test_what_is_wrong_is_one_line_that_names_it(desk, capsys, line, said):
@@ -304,6 +307,18 @@ def test_null_words_are_empty_unless_they_are_names(desk, capsys):
     norm = text.Normalizer().fit({"NA": ["NA", "Namibia"], "NP": ["Nepal"]})
     assert [match.id for match in norm.normalize(["NA", "na", "n/a", "null"])] == ["NA", "NA", None, None]
     assert norm("n/a").candidates == ()
+
+
+def test_what_is_no_text_is_named_and_no_encoding_is_asked_for(desk, capsys):
+    said = "{} has NUL bytes, so it is no text; a CSV or TSV is wanted, or --encoding utf-16"
+    pandas.DataFrame({"city": ["Bern", "Genève"]}).to_parquet(desk / "mine.parquet")
+    (desk / "bare.csv").write_bytes("city,n\nBern,1\n".encode("utf-16-le"))
+    for line in ("table mine.parquet", "table mine.parquet --encoding cp1252", "fit mine.parquet -o v"):
+        assert said.format("mine.parquet") in run(capsys, line, 2)
+    assert said.format("bare.csv") in run(capsys, "table bare.csv", 2)
+    run(capsys, "table bare.csv --encoding utf-16-le")
+    (desk / "mine.csv").write_bytes("city\nGenève\n".encode("cp1252"))
+    assert "mine.csv is not UTF-8 at byte 8; say which it is by --encoding" in run(capsys, "table mine.csv", 2)
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "latin-1"])

@@ -434,6 +434,8 @@ def _column(table: Mapping[str, list[str]], name: str, path: Path) -> list[str]:
 
 
 def _beside(path: Path, ending: str) -> Path:
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; a file is wanted")
     return path.with_name(f"{path.stem}-{ending}.csv")
 
 

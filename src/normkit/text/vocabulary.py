@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -85,7 +86,8 @@ def read_rows(path: Path, encoding: str = UTF8) -> tuple[list[list[str]], str]:
 
 def _decode(path: Path, encoding: str) -> str:
     try:
-        return path.read_bytes().decode(encoding)
+        content = path.read_bytes()
+        text = content.decode(encoding)
     except FileNotFoundError:
         raise ValueError(f"{path}: there is no such file") from None
     except IsADirectoryError:
@@ -97,7 +99,13 @@ def _decode(path: Path, encoding: str) -> str:
     except UnicodeError as error:
         place = f" at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
         other = "say which it is by --encoding, such as cp1252, or save it as UTF-8"
-        raise ValueError(f"{path} is not {encoding}{place}; {other}") from None
+        if b"\0" not in content or content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            name = "UTF-8" if encoding == UTF8 else encoding
+            raise ValueError(f"{path} is not {name}{place}; {other}") from None
+        text = "\0"
+    if "\0" in text.partition("\n")[0]:  # as in Parquet, workbooks and archives
+        raise ValueError(f"{path} has NUL bytes, so it is no text; a CSV or TSV is wanted, or --encoding utf-16")
+    return text
 
 
 def _of_columns(columns: Mapping[str, Sequence[Any]], id: str, name: str, where: str) -> Names:
