@@ -51,6 +51,11 @@ def test_a_frame_comes_back_as_one_of_its_library(library):
         (["+41 31 555", "x"], ["+41 31 555", "x"]),
         (["+41 79 1", "+41 7 91"], ["+41 79 1", "+41 7 91"]),
         (["+33 123 456"], ["+33 123 456"]),
+        (["+41446681800", "+12025550175"], ["+41446681800", "+12025550175"]),
+        (["+1234567", "+12345678.5", "12345678", "+$12345678"], [1234567.0, 12345678.5, 12345678.0, 12345678.0]),
+        (["-007", "5"], ["-007", "5"]),
+        (["+01", "-05"], ["+01", "-05"]),
+        (["-0.7", "+0"], [-0.7, 0.0]),
         (["5'11", "6'1"], ["5'11", "6'1"]),
         (["1 200", "- 3\u202f000\u00a0000,5 €"], [1200.0, -3000000.5]),
         (["1'200.5", "'7'"], [1200.5, 7.0]),
@@ -131,6 +136,24 @@ def test_what_looks_like_numbers_and_stays_text_is_noted():
         "score: pairs of numbers stay text: 3-1 is not from low to high",
         "years: ranges, in two columns",
     )
+
+
+def test_telephone_numbers_stay_text_and_are_noted():
+    local = ["555-1234", "556 - 1234"]
+    table = {"a": ["+41446681800", "'+12025550175"], "Tel": local, "workPhone": local, "hotel": local}
+    table |= {"Telefon Nr": ["12-34", "56-78"], "FAX": ["555-1234", "10-20"], "sum": ["5+3", "2"]}
+    done = text.normalize_table(table)
+    assert done.table == {
+        **{name: table[name] for name in ("a", "Tel", "workPhone")},
+        **{"hotel_from": [555, 556], "hotel_to": [1234, 1234]},
+        **{"Telefon_Nr_from": [12, 56], "Telefon_Nr_to": [34, 78], "FAX_from": [555, 10], "FAX_to": [1234, 20]},
+        "sum": ["5+3", "2"],
+    }
+    assert [note for note in done.notes if "stay" in note] == [
+        "a: digits behind a plus, as of telephones, stay text",
+        "Tel: pairs of numbers stay text: they are telephone numbers",
+        "workPhone: pairs of numbers stay text: they are telephone numbers",
+    ]
 
 
 def test_a_format_of_dates_is_left_at_the_first_cell_that_is_none():

@@ -35,6 +35,8 @@ the header and with as many rows, and nothing else.
 SHOWN = 3
 BARED = ("LATIN", "GREEK", "CYRILLIC", "SPACE")  # an accent alone is one on a space
 FENCE = re.compile(r"\A\s*```\w*\n(.*?)```\s*\Z", re.DOTALL)
+NAME_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")  # hotel has no word tel, workTel has
+TELEPHONE = re.compile(r"(tel|phone|telephone|fax)(no|nr|num|number)?|telefon\w*", re.IGNORECASE)
 TOTALS = ("total", "totals", "sum", "all")
 
 
@@ -83,7 +85,7 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
     renamed = apart(method.column_names(named))
     notes += [f"{old!r} is now {new}" for old, new in zip(names, renamed, strict=True) if old != new]
     given = {name: list(map(_value, own)) for name, own in zip(renamed, mended, strict=True)}
-    readings = {name: _read(own, decimal) for name, own in given.items()}
+    readings = {name: _read(own, decimal, _names_telephones(name)) for name, own in given.items()}
     notes += [f"{name}: {reading.note}" for name, reading in readings.items() if reading.note]
     notes += [f"{name}: {note}" for name, own in given.items() for note in _rewritten(own, readings[name])]
     made = {f"{name}{ending}": own for name, outcome in readings.items() for ending, own in outcome.columns}
@@ -103,16 +105,20 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
     return CleanTable(_in_type_of(_rows(made, kept), table, same, kept), tuple(notes), written)
 
 
-def _read(given: Sequence[Any], decimal: str | None) -> typed.Reading:
+def _names_telephones(name: str) -> bool:
+    return any(map(TELEPHONE.fullmatch, NAME_WORD.findall(name)))
+
+
+def _read(given: Sequence[Any], decimal: str | None, telephones: bool) -> typed.Reading:
     """Read a column. A cell that is a note alone is missing among numbers, and stays as it is among texts."""
     cells = [bare(_without_accents(one), CLEAR_MARKS) if isinstance(one, str) else one for one in given]
-    reading = typed.read(cells, decimal)
+    reading = typed.read(cells, decimal, telephones)
     if not reading.is_text or "" not in cells:
         return reading
     whole = [
         " ".join(one.lower().strip('"').split()) if cell == "" else cell for one, cell in zip(given, cells, strict=True)
     ]
-    return typed.read(whole, decimal)
+    return typed.read(whole, decimal, telephones)
 
 
 def _without_accents(text: str) -> str:

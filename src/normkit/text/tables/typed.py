@@ -26,6 +26,7 @@ SIGNS = re.compile(r"[$€£¥%]")
 OUTER = re.compile(r"^([-+\s']*)[$€£¥%]|[$€£¥%]([\s']*)$")
 EDGES = re.compile(r"^([-+]?)[\s']+|(?<![\s'])[\s']+$")
 THOUSANDS = re.compile(r"-?[1-9]\d{0,2}([\s']\d{3})+([.,]\d+)?")  # behind a plus it may be a telephone's
+TELEPHONE, LOCAL = re.compile(r"[\s']*\+[\s']*\d{8,}[\s']*"), re.compile(r"\d{3,}\s*-\s*\d{4,}")
 ENGLISH = re.compile(r"[-+]?([1-9]\d{0,2}(,\d{3})+|\d+)?(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
 CONTINENTAL = re.compile(r"[-+]?([1-9]\d{0,2}(\.\d{3})+|\d+)?(,\d+)?")
 RANGE = re.compile(r"(.*[^\s-])\s*(?:-|\bto\b|\.\.)\s*(\S.*)")
@@ -54,13 +55,14 @@ def kind_of(cell: Any) -> int | None:
     return next((place for place, kinds in enumerate(KINDS) if isinstance(cell, kinds)), None)
 
 
-def read(cells: Sequence[Any], decimal: str | None = None) -> Reading:
+def read(cells: Sequence[Any], decimal: str | None = None, telephones: bool = False) -> Reading:
     """Return a column's texts as numbers, dates or ranges of numbers if all of them are; else as they are.
 
     Cells that say that there is nothing, such as N/A, are None. Where two readings differ it stays text; ``decimal``
     says which sign stands before decimals, if it is known, or ``".,"`` that both are usual: 1,200 is then unclear too.
     A currency or % at the edge goes where all cells that have one have the same, % only where all have it.
     Numbers, dates and truth values that are no texts keep their values, unless they are mixed with something else.
+    Where the column is one of ``telephones``, 555-1234 is no range.
 
     >>> read(["1,200", "n/a", "$ 7.5"]).columns
     [('', [1200.0, None, 7.5])]
@@ -95,16 +97,19 @@ def read(cells: Sequence[Any], decimal: str | None = None) -> Reading:
         sides = [numerals([one[side] for one in ends if one], decimal) for side in (1, 2)]
         if all(len(side) == 1 for side in sides):
             pairs = zip(entries, *(_values(side[0]) for side in sides), strict=True)
-            falling = next((one for one, first, last in pairs if first > last), None)
-            if falling is None:
+            why = next((f"{one} is not from low to high" for one, first, last in pairs if first > last), "")
+            if telephones and all(map(LOCAL.fullmatch, entries)):
+                why = "they are telephone numbers"
+            if not why:
                 low, high = (
                     _reading(cells, ending, _values(side[0]), side[0])
                     for ending, side in zip(("_from", "_to"), sides, strict=True)
                 )
                 return Reading(low.columns + high.columns, f"ranges{unit}, in two columns", low.written + high.written)
-            note = f"pairs of numbers stay text: {falling} is not from low to high"
+            note = f"pairs of numbers stay text: {why}"
     for what, close in (
-        ("digits parted by spaces or apostrophes", _closed),
+        ("digits behind a plus, as of telephones,", lambda one: one.lstrip("+ '")),
+        ("digits parted by spaces or apostrophes", lambda one: _closed(one).lstrip("+")),
         ("numbers with raised digits or fractions", _level),
     ):
         if not note and not numbers and numerals(list(map(close, entries)), decimal):
@@ -128,7 +133,8 @@ def _reading(cells: Sequence[Any], ending: str, values: Sequence[Any], texts: Se
 def numerals(cells: Sequence[str], decimal: str | None = None) -> list[list[str]]:
     """Return the ways to read cells as numbers that differ, each as digits with a decimal point, none of them lost.
 
-    One with a leading zero is a code, and so is a whole number that SQL has no room for.
+    One with a leading zero is a code, and so is a whole number that SQL has no room for; eight digits or more behind a
+    plus, and no sign of decimals, are a telephone's.
 
     >>> numerals(["1,200", "$ 7.50"])
     [['1200', '7.50']]
@@ -136,7 +142,7 @@ def numerals(cells: Sequence[str], decimal: str | None = None) -> list[list[str]
     if not cells or not all(any(map(str.isdigit, one)) for one in cells):
         return []
     plain = list(map(_plain, cells))
-    if any(map(_is_code, plain)):
+    if any(map(_is_code, plain)) or any(map(TELEPHONE.fullmatch, cells)):
         return []
     readings: list[list[str]] = []
     for style, drop, point in ((ENGLISH, ",", "."), (CONTINENTAL, ".", ",")):
@@ -190,7 +196,7 @@ def dates(cells: Sequence[str]) -> list[list[datetime.date]]:
 
 
 def _is_code(text: str) -> bool:
-    return bool(re.match(r"0\d", text))
+    return bool(re.match(r"[-+]?0\d", text))
 
 
 def _fill(cells: Sequence[Any], values: Sequence[Any]) -> list[Any]:
