@@ -168,6 +168,32 @@ def test_a_comma_before_decimals_is_not_lost(desk, capsys):
     assert rows(desk / "mine-clean.csv") == [{"weight": "0.126", "people": "1340"}]
 
 
+@pytest.mark.parametrize(
+    "content, header, first",
+    [
+        ('"Price, in EUR, net";n\n1;2\n', ["Price_in_EUR_net", "n"], ["1", "2"]),
+        ('"Price\nnet";n\n1;2\n', ["Price_net", "n"], ["1", "2"]),
+        ('5" a;6" b\n1;2\n', ["5_a", "6_b"], ["1", "2"]),
+        ("\r\n\na;b\n1;2", ["a", "b"], ["1", "2"]),
+        ("sep=;\r\na,b;c\r\n1;2\r\n", ["ab", "c"], ["1", "2"]),
+        (f"a,b\n1,{'x' * 200_000}\n", ["a", "b"], ["1", "x" * 200_000]),
+        ('a,b\n1,"x""\n"', ["a", "b"], ["1", 'x"']),
+    ],
+)
+def test_a_file_is_parted_as_its_header_is_meant(desk, capsys, content, header, first):
+    (desk / "mine.csv").write_bytes(content.encode())
+    run(capsys, "table mine.csv")
+    with (desk / "mine-clean.csv").open(encoding="utf-8", newline="") as file:
+        assert list(csv.reader(file)) == [header, first]
+
+
+def test_a_quote_that_nothing_closes_swallows_no_rows(desk, capsys):
+    for content in ('a,b\n1,2\n3,"4\n5,6\n', 'a,b\n1,2\n3,"'):
+        (desk / "mine.csv").write_text(content)
+        said = "mine.csv, row 3: a cell begins with a quotation mark that nothing closes"
+        assert said in run(capsys, "table mine.csv", 2)
+
+
 def test_a_normalizer_that_is_damaged_names_its_file(desk):
     text.Normalizer().fit(desk / "names.csv").save(desk / "swiss")
     mentions = ["Geneve", "zurich", "Lauzanne", "x"]

@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import json
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from normkit.text import frames
 
 Names = dict[str, list[str]]
 UTF8 = "utf-8-sig"  # with or without a mark at the beginning
+SEPARATOR, QUOTED = re.compile(r'sep=([^"\r\n])\r?\n'), re.compile(r'"[^"]*"')
+END = "\ue000"  # a row of its own, unless a quote before it is open
 NOTHING = {"", "-", "--", "n/a", "na", "nan", "nil", "none", "null", "unknown", "?", "tbd"}
 
 
@@ -67,14 +70,21 @@ def read_table(path: Path, encoding: str = UTF8) -> dict[str, list[str]]:
 
 
 def read_rows(path: Path, encoding: str = UTF8) -> tuple[list[list[str]], str]:
-    """Return the rows of a file, the header first, all of its length, and what parts cells: what it has most of.
+    """Return the rows of a file, the header first, all of its length, and what parts cells.
 
-    Rows that are empty are left out, and cells that are missing at the end are empty.
+    That is what the header has most of, outside of quotes, or what Excel's line ``sep=;`` names. Rows that are empty
+    are left out, and cells that are missing at the end are empty.
     """
-    text = _decode(path, encoding)
-    first = text.partition("\n")[0]
-    delimiter = max(",;\t|", key=first.count)
-    rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row]
+    text = _decode(path, encoding).lstrip("\r\n")
+    named = SEPARATOR.match(text)
+    text = text[named.end() :] if named else text
+    first = next(re.finditer(rf"({QUOTED.pattern}|[^\r\n])*", text))[0]
+    bare = QUOTED.sub("", first)
+    delimiter = named[1] if named else max(",;\t|", key=lambda sign: (bare.count(sign), first.count(sign)))
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # a cell may hold a page
+    rows = [row for row in csv.reader(io.StringIO(f"{text}\n{END}", newline=""), delimiter=delimiter) if row]
+    if rows.pop() != [END]:
+        raise ValueError(f"{path}, row {len(rows) + 1}: a cell begins with a quotation mark that nothing closes")
     if not rows:
         raise ValueError(f"{path} is empty; a header and rows are wanted")
     width = len(rows[0])
