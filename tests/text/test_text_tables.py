@@ -220,6 +220,11 @@ def test_columns_whose_names_leave_nothing_are_named_by_their_place():
     assert done.table[0] == ["column_1", "column_2", "column_3", "column_11"]
 
 
+def test_names_have_no_quotes_and_no_space_that_nobody_types():
+    done = text.normalize_table([['say "hi"', "“tab\there”", "no\u00a0break", "a  b", "d\u2019or"], ["x"] * 5])
+    assert done.table[0] == ["say_hi", "tab_here", "no_break", "a__b", "dor"]
+
+
 def test_a_cell_that_is_a_note_alone_stays_and_so_does_its_row():
     done = text.normalize_table({"mark": ["[1]", "[2]", "†", "*", ""], "word": [" (X)", "†", "", "-", "n/a"]})
     assert done.table == {"mark": ["[1]", "[2]", "†", "*"], "word": ["(x)", "†", None, None]}

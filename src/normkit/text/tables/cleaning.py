@@ -35,6 +35,7 @@ the header and with as many rows, and nothing else.
 SHOWN = 3
 BARED = ("LATIN", "GREEK", "CYRILLIC", "SPACE")  # an accent alone is one on a space
 FENCE = re.compile(r"\A\s*```\w*\n(.*?)```\s*\Z", re.DOTALL)
+BLANK, NO_QUOTES = re.compile(r"[^\S\n]"), dict.fromkeys(map(ord, '"“”„«»\u2018\u2019`'))
 NAME_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")  # hotel has no word tel, workTel has
 TELEPHONE = re.compile(r"(tel|phone|telephone|fax)(no|nr|num|number)?|telefon\w*", re.IGNORECASE)
 TOTALS = ("total", "totals", "sum", "all")
@@ -80,7 +81,7 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
     notes: list[str] = []
     mended = columns if model is None else _mend(names, columns, model, notes)
     method = TableNormalization()
-    visible = [name.translate(INVISIBLE) for name in names]
+    visible = [BLANK.sub(" ", name.translate(INVISIBLE)).translate(NO_QUOTES) for name in names]
     named = [name if any(method.column_names([name])) else f"column {at}" for at, name in enumerate(visible, 1)]
     renamed = apart(method.column_names(named))
     notes += [f"{old!r} is now {new}" for old, new in zip(names, renamed, strict=True) if old != new]
