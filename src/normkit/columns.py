@@ -26,3 +26,12 @@ def number_of(count: int, noun: str, plural: str = "") -> str:
     ('1 norm', '2,000 norms', '0 entries')
     """
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def quoted(text: str, most: int = 80) -> str:
+    """Return a text in quotes, the beginning of one that is longer than a line.
+
+    >>> quoted("Bern"), quoted("Bern and Basel", most=4)
+    ("'Bern'", "'Bern'...")
+    """
+    return repr(text) if len(text) <= most else f"{text[:most]!r}..."

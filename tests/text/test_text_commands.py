@@ -347,6 +347,15 @@ def test_what_is_no_text_is_named_and_no_encoding_is_asked_for(desk, capsys):
     assert "mine.csv is not UTF-8 at byte 8; say which it is by --encoding" in run(capsys, "table mine.csv", 2)
 
 
+def test_a_long_text_is_shown_by_its_beginning(desk, capsys):
+    run(capsys, "fit names.csv -o swiss")
+    long, short = "z" * 5000, "y" * 80
+    write(desk / "mine.csv", [{"city": long}, {"city": short}])
+    out = run(capsys, "map swiss mine.csv --column city")
+    assert f"\n  '{'z' * 80}'... (1x): nothing fits\n  '{short}' (1x): nothing fits\n" in out
+    assert [row["text"] for row in rows(desk / "mine-review.csv")] == [long, short]
+
+
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "latin-1"])
 def test_files_of_another_encoding_are_read(desk, capsys, encoding):
     (desk / "names.csv").write_bytes(NAMES.encode(encoding))

@@ -122,6 +122,13 @@ def test_cells_that_differ_become_one_only_with_a_note():
     ]
 
 
+def test_long_cells_are_noted_by_their_beginning():
+    long = "z" * 200
+    done = text.normalize_table({"w": [long, f"{long}*"]})
+    shown = f"'{'z' * 80}'..."
+    assert done.notes[-1] == f"w: {shown} and {shown} are both {shown} now"
+
+
 def test_what_looks_like_numbers_and_stays_text_is_noted():
     table = {"phone": ["+41 44 268 12 34", None], "score": ["1-2", "3-1"], "years": ["1998-2001", "2002 to 2003"]}
     done = text.normalize_table(table)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from normkit.columns import number_of
+from normkit.columns import number_of, quoted
 from normkit.safe import say
 
 if TYPE_CHECKING:
@@ -408,7 +408,7 @@ def summary(norm: Normalizer, matches: Sequence[Answer], rows: Sequence[Mapping[
     lines = [f"{cells}: {mapped} mapped, {left} without an entry, {empty} empty"]
     if rows:
         lines.append(f"{number_of(len(rows), 'different text')} to look at:")
-        lines += [f"  {row['text']!r} ({row['count']}x): {row['why']}" for row in rows[:SHOWN]]
+        lines += [f"  {quoted(row['text'])} ({row['count']}x): {row['why']}" for row in rows[:SHOWN]]
     if len(rows) > SHOWN:
         lines.append(f"  and {len(rows) - SHOWN} more")
     return "\n".join(lines)

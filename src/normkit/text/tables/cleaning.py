@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from normkit import check
-from normkit.columns import number_of
+from normkit.columns import number_of, quoted
 from normkit.text import frames
 from normkit.text.rewrite.fold import INVISIBLE
 from normkit.text.tables import typed
@@ -177,7 +177,7 @@ def _merged(cells: Sequence[tuple[str, str]]) -> list[str]:
     for cell, text in cells:
         before = first.setdefault(text, cell)
         if before.lower() != cell.lower():
-            return [f"{before!r} and {cell!r} are both {text!r} now"]
+            return [f"{quoted(before)} and {quoted(cell)} are both {quoted(text)} now"]
     return []
 
 
