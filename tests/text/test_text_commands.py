@@ -110,6 +110,7 @@ def test_no_file_is_written_over_another(desk, capsys, places, said):
     run(capsys, "fit names.csv -o swiss")
     before = {path.name: path.read_bytes() for path in desk.iterdir() if path.is_file()}
     assert said in run(capsys, f"map swiss visits.csv --column city {places}", 2)
+    assert "--output must be another file than FILE" in run(capsys, "table visits.csv -o ./visits.csv", 2)
     assert {path.name: path.read_bytes() for path in desk.iterdir() if path.is_file()} == before
 
 
@@ -253,7 +254,7 @@ def test_a_table_becomes_one_that_sql_can_ask(desk, capsys):
     out = run(capsys, "table visits.csv --decimal ,")
     assert "when: dates" in out
     assert "budget: ranges, in two columns" in out
-    assert "1 empty rows are gone" in out
+    assert "1 empty row is gone" in out
     assert "the last row, which sums up the others, is gone" in out
     assert cli.main(["text", "table", "visits.csv", "--decimal", ",", "--sql", "select sum(visitors) as s from t"]) == 0
     assert "1578" in capsys.readouterr().out

@@ -235,7 +235,7 @@ def test_names_have_no_quotes_and_no_space_that_nobody_types():
 def test_a_cell_that_is_a_note_alone_stays_and_so_does_its_row():
     done = text.normalize_table({"mark": ["[1]", "[2]", "†", "*", ""], "word": [" (X)", "†", "", "-", "n/a"]})
     assert done.table == {"mark": ["[1]", "[2]", "†", "*"], "word": ["(x)", "†", None, None]}
-    assert done.notes == ("word: 1 cell in lower case", "1 empty rows are gone")
+    assert done.notes == ("word: 1 cell in lower case", "1 empty row is gone")
     done = text.normalize_table({"n": ["12", "*", "15[1]"]})
     assert done.table == {"n": [12, None, 15]}
     assert done.notes == ("n: numbers", "n: 1 cell with nothing but notes or signs, and so missing")

@@ -295,10 +295,11 @@ def run_table(options: argparse.Namespace) -> int:
     from normkit.text.tables.cleaning import normalize_table
     from normkit.text.vocabulary import read_rows
 
+    output = options.output or _beside(options.file, "clean")
+    _check_apart({"FILE": options.file, "--output": output})
     rows, delimiter = read_rows(options.file, options.encoding)
     usual = ".," if delimiter == ";" else None  # where columns are parted so, a comma may stand before decimals
     done = normalize_table(rows, decimal=options.decimal or usual)
-    output = options.output or _beside(options.file, "clean")
     write_table(output, done.written)
     say(*done.notes, f"written to {output}")
     if options.sql:

@@ -96,7 +96,8 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
         for row, came in zip(zip(*made.values(), strict=True), zip(*given.values(), strict=True), strict=True)
     ]
     if not all(kept):
-        notes.append(f"{kept.count(False)} empty rows are gone")
+        gone = kept.count(False)
+        notes.append(f"{number_of(gone, 'empty row')} {'is' if gone == 1 else 'are'} gone")
     if _ends_in_total(_rows(made, kept)):
         kept[len(kept) - 1 - kept[::-1].index(True)] = False
         notes.append("the last row, which sums up the others, is gone")
