@@ -348,6 +348,23 @@ def test_what_is_no_text_is_named_and_no_encoding_is_asked_for(desk, capsys):
     assert "mine.csv is not UTF-8 at byte 8; say which it is by --encoding" in run(capsys, "table mine.csv", 2)
 
 
+def test_a_review_is_read_in_the_encoding_of_a_spreadsheet_or_as_it_was_written(desk, capsys):
+    (desk / "names.csv").write_bytes(NAMES.encode("cp1252"))
+    (desk / "mine.csv").write_bytes("city\nÖslø\n".encode("cp1252"))
+    run(capsys, "fit names.csv -o swiss --encoding cp1252")
+    run(capsys, "map swiss mine.csv --column city --encoding cp1252")
+    filled = (
+        (desk / "mine-review.csv").read_text(encoding="utf-8").replace("Öslø,1,,", "Öslø,1,CH-ZH,").replace(",", ";")
+    )
+    for encoding in ("utf-8", "cp1252"):
+        (desk / "mine-review.csv").write_text(filled, encoding=encoding)
+        run(capsys, f"fit names.csv -o {encoding} --reviewed mine-review.csv --encoding cp1252")
+        assert text.Normalizer.load(desk / encoding)("Öslø").id == "CH-ZH"
+    assert "mine-review.csv is not UTF-8 at byte" in run(capsys, "fit swiss -o swiss --reviewed mine-review.csv", 2)
+    assert "1 row that" in run(capsys, "map swiss mine.csv --column city --encoding cp1252")
+    assert rows(desk / "mine-review.csv")[0]["right_id"] == "CH-ZH"
+
+
 def test_a_long_text_is_shown_by_its_beginning(desk, capsys):
     run(capsys, "fit names.csv -o swiss")
     long, short = "z" * 5000, "y" * 80

@@ -161,7 +161,7 @@ def run_fit(options: argparse.Namespace) -> int:
         norm = Normalizer.load(options.vocabulary)
     else:
         norm = _fresh(options).fit(options.vocabulary, options.id, options.name, options.encoding)
-    rows = [row for path in options.reviewed for row in reviewed(path)]
+    rows = [row for path in options.reviewed for row in reviewed(path, options.encoding)]
     if rows:
         none = [text for id, text in rows if id == NONE]
         norm.aliases([row for row in rows if row[0] != NONE], none)
@@ -208,7 +208,7 @@ def run_map(options: argparse.Namespace) -> int:
     _check_apart({"FILE": options.file, "--output": output, "--review": path})
     norm, table = Normalizer.load(options.normalizer), read_table(options.file, options.encoding)
     cells = _column(table, options.column, options.file)
-    before = reviewed_before(path)
+    before = reviewed_before(path, options.encoding)
     with progress("mapping") as callback:
         matches = norm.normalize(cells, callback)
     added = {f"{options.column}_{key}": own for key, own in norm.columns(matches).items()}
@@ -241,13 +241,11 @@ def _check_apart(places: Mapping[str, Path]) -> None:
             raise ValueError(f"{name} must be another file than {other}, {path}")
 
 
-def reviewed_before(path: Path) -> list[dict[str, str]]:
+def reviewed_before(path: Path, encoding: str) -> list[dict[str, str]]:
     """Return the rows of a review that somebody has worked on: with a right id, or a column of their own."""
-    from normkit.text.vocabulary import read_table
-
     if not path.exists():
         return []
-    table = read_table(path)
+    table = _read_review(path, encoding)
     missing = [name for name in ("text", RIGHT) if name not in table]
     if missing:
         raise ValueError(f"--review: {path} is there already and has no column {missing[0]!r}; it stays as it is")
@@ -367,11 +365,18 @@ def read_mentions(path: Path, options: argparse.Namespace) -> tuple[list[str], l
     return _column(table, options.text, path), [id or None for id in _column(table, options.gold, path)]
 
 
-def reviewed(path: Path) -> list[tuple[str, str]]:
-    """Read the pairs (id, text) that a review by hand has found; the id of what means no entry is a dash."""
+def _read_review(path: Path, encoding: str) -> dict[str, list[str]]:
+    """Read a review in UTF-8, as it was written, or in the encoding that a spreadsheet has saved it in."""
     from normkit.text.vocabulary import read_table
 
-    table = read_table(path)
+    with contextlib.suppress(ValueError):
+        return read_table(path)
+    return read_table(path, encoding)
+
+
+def reviewed(path: Path, encoding: str) -> list[tuple[str, str]]:
+    """Read the pairs (id, text) that a review by hand has found; the id of what means no entry is a dash."""
+    table = _read_review(path, encoding)
     pairs = zip(_column(table, RIGHT, path), _column(table, "text", path), strict=True)
     return [(id.strip(), text) for id, text in pairs if id.strip()]
 
