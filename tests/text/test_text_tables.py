@@ -227,6 +227,14 @@ def test_columns_whose_names_leave_nothing_are_named_by_their_place():
     assert done.table[0] == ["column_1", "column_2", "column_3", "column_11"]
 
 
+@pytest.mark.parametrize("taken", ["v_from", "V_FROM"])
+def test_ends_of_ranges_take_no_name_of_another_column(taken):
+    done = text.normalize_table({taken: ["x", "y"], "v": ["1-2", "3-4"]})
+    assert done.table == {taken: ["x", "y"], "v_from2": [1, 3], "v_to": [2, 4]}
+    assert done.written["v_from2"] == ["1", "3"]
+    assert done.notes == ("v: ranges, in two columns", "v_from is a column already, so ends of ranges are in v_from2")
+
+
 def test_names_have_no_quotes_and_no_space_that_nobody_types():
     done = text.normalize_table([['say "hi"', "“tab\there”", "no\u00a0break", "a  b", "d\u2019or"], ["x"] * 5])
     assert done.table[0] == ["say_hi", "tab_here", "no_break", "a__b", "dor"]

@@ -89,7 +89,14 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
     readings = {name: _read(own, decimal, _names_telephones(name)) for name, own in given.items()}
     notes += [f"{name}: {reading.note}" for name, reading in readings.items() if reading.note]
     notes += [f"{name}: {note}" for name, own in given.items() for note in _rewritten(own, readings[name])]
-    made = {f"{name}{ending}": own for name, outcome in readings.items() for ending, own in outcome.columns}
+    ended = [f"{name}{ending}" for name, outcome in readings.items() for ending, _ in outcome.columns if ending]
+    labels = dict(zip(ended, apart([*renamed, *ended])[len(renamed) :], strict=True))
+    notes += [f"{old} is a column already, so ends of ranges are in {new}" for old, new in labels.items() if old != new]
+    made = {
+        labels[f"{name}{ending}"] if ending else name: own
+        for name, outcome in readings.items()
+        for ending, own in outcome.columns
+    }
     texts = [own for outcome in readings.values() for own in outcome.written]
     kept = [
         any(cell is not None for cell in row) or not all(map(_says_nothing, came))
