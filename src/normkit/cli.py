@@ -436,7 +436,7 @@ def batches_by_name(word: str) -> Iterable[Any]:
 
 
 def run_checkup(options: argparse.Namespace) -> int:
-    """Print what to mend in a model before it is trained; 1 where there is something."""
+    """Print what to mend in a model before it is trained; 1 where there is something, or nothing was looked at."""
     from normkit.surgery import models
     from normkit.watching.checkup import checkup
 
@@ -446,7 +446,7 @@ def run_checkup(options: argparse.Namespace) -> int:
     loss = models.import_object(options.loss, "loss") if options.loss else None
     report = checkup(model, batches, loss=loss, rate=options.rate, seconds=options.seconds)
     say(json.dumps(report.to_dict(), indent=2) if options.json else report)
-    return 1 if report.mend else 0
+    return 1 if report.mend or not report.history.steps else 0
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from trainings import mlp, points
 from normkit import cli
 from normkit.watching.checkup import checkup
 from normkit.watching.inspecting import known_loss
+from normkit.watching.watching import Watch
 
 
 def batches():
@@ -208,3 +209,19 @@ def test_the_command_prints_it_and_tells_by_its_status(capsys, tmp_path, monkeyp
     assert "built-in data or package.module:name" in capsys.readouterr().err
     assert cli.main(["doctor", "doctored:ill"]) == 2
     assert "--data" in capsys.readouterr().err
+
+
+def test_where_nothing_could_be_looked_at_it_is_said_and_why(monkeypatch):
+    def broken(watch):
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr(Watch, "_close_sample", broken)
+    report = checkup(norms(), batches())
+    assert report.steps == 60
+    assert report.losses[1] < 0.9 * report.losses[0]
+    assert [name for name, _ in report.rows()] == [
+        "rate that the loss does not bear",
+        f"loss of 60 steps at {report.rate:g}",
+        "loss in training and evaluation",
+    ]
+    assert "\n\nNothing was looked at\n\nNot seen: at step 1: RuntimeError: no room" in str(report)

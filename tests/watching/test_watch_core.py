@@ -18,8 +18,8 @@ from normkit.optional import library
 from normkit.watching import load
 from normkit.watching.sample import Sample
 from normkit.watching.signals.parameters import Spectra, Updates, entries
-from normkit.watching.signals.signal import some
-from normkit.watching.sites import blocks
+from normkit.watching.signals.signal import Signal, some
+from normkit.watching.sites import SIGNALS, blocks
 from normkit.watching.store import BESIDE, LARGEST, MEAN, Store
 
 close = torch.testing.assert_close
@@ -562,6 +562,20 @@ def test_what_cannot_be_read_is_a_note(monkeypatch):
     assert seen.notes == ["activation of 0 could not be read: division by zero"]
     assert len(losses) == 3
     assert "Not seen: activation of 0" in str(seen.diagnosis())
+
+
+@pytest.mark.parametrize("values", [torch.tensor(0.5), torch.ones(2), 0.5], ids=["a number", "two", "no tensor"])
+def test_a_signal_of_another_number_of_values_is_named_and_hides_no_other(values):
+    SIGNALS["ones"] = Signal("ones", {"one_share": MEAN}, lambda call: values)
+    try:
+        _, seen = train(nn.Linear(8, 2), points, steps=3, every=1)
+    finally:
+        del SIGNALS["ones"]
+    (note,) = seen.notes
+    assert note.startswith("ones of the model could not be read: a vector of 1 was wanted")
+    assert note.endswith(f"not {values!r}" if isinstance(values, float) else f"not shape {tuple(values.shape)}")
+    assert seen.history().steps == [1, 2, 3]
+    assert np.isfinite(seen.history().series("", "rms")).all()
 
 
 @pytest.mark.parametrize("given", ["no parameters", "other parameters", "no model", "no optimizer", "every", "signal"])

@@ -61,29 +61,30 @@ class Checkup:
     noise: str
 
     def __str__(self) -> str:
-        blocks = "\n".join(aligned(health.table(self.history), numbers=True))
-        return "\n\n".join([health.head(self.history), "\n".join(aligned(self.rows())), blocks, self._mend()])
+        blocks = ["\n".join(aligned(health.table(self.history), numbers=True))] if self.history.steps else []
+        return "\n\n".join([health.head(self.history), "\n".join(aligned(self.rows())), *blocks, self._mend()])
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return what was measured, in words."""
+        """Return what was measured, in words; without a sample that is the losses alone."""
         sizes = [self.history.series(name, "rms") for name in self.history.facts["blocks"]]
         first = [number(float(series[0])) for series in sizes if len(series) and not math.isnan(series[0])]
         lost = f"{len(self.without_gradient)} get none" if self.without_gradient else "all get one"
         bound = number(self.limit) if math.isfinite(self.limit) else f"none up to {number(self.highest)}"
+        looked = [("size by depth, at the start", " ".join(first)), ("parameters and gradients", lost)]
+        top = ("largest value", f"{number(self.largest)}; float16 ends at {half_headroom.LARGEST:g}")
         return [
-            ("size by depth, at the start", " ".join(first)),
-            ("parameters and gradients", lost),
+            *(looked if self.history.steps else []),
             ("rate that the loss does not bear", bound),
             (f"loss of {number_of(self.steps, 'step')} at {number(self.rate)}", " to ".join(map(number, self.losses))),
             ("loss in training and evaluation", f"{number(self.train)} and {number(self.evaluation)}"),
-            ("largest value", f"{number(self.largest)}; float16 ends at {half_headroom.LARGEST:g}"),
+            *([top] if self.history.steps else []),
             *([("gradient noise", self.noise)] if self.noise else []),
         ]
 
     def _mend(self) -> str:
-        if not self.mend:
-            return "Nothing to mend"
-        return "\n\n".join([f"To mend: {len(self.mend)}", *self.mend.text().split("\n\n")[1:]])
+        nothing = "Nothing to mend" if self.history.steps else "Nothing was looked at"
+        head = f"To mend: {len(self.mend)}" if self.mend else nothing
+        return "\n\n".join([head, *self.mend.text().split("\n\n")[1:]])
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -130,17 +131,16 @@ def checkup(
         limit, highest = _limit(copy.deepcopy(model).train(), looked, measure, end - seconds / 2)
         own = rate or min(limit / APART, USUAL)
         twin = copy.deepcopy(model).train()
-        watch, losses = _train(twin, looked, measure, own, end)
+        watch, losses, steps = _train(twin, looked, measure, own, end)
         train, evaluation = (_mean_loss(twin.train(mode), looked, measure) for mode in (True, False))
     history = watch.history()
     without = _without_gradient(history)
     largest = max((float(s[0]) for s in history.of("largest").values() if len(s) and s[0] == s[0]), default=math.nan)
-    extra = [*_gap(train, evaluation, history.steps[-1]), *_overflow(largest), *_rate(rate, limit)]
+    extra = [*_gap(train, evaluation, steps), *_overflow(largest), *_rate(rate, limit)]
     diagnosis = watch.diagnosis()
     named = [finding for finding in diagnosis if rate is not None or finding.rule != TOO_LOW]
     mend = Diagnosis(tuple(by_cause([*named, *extra])), diagnosis.seen, diagnosis.notes)
     noise = str(watch.noise_scale()) if history.names("one_square") else ""
-    steps = history.steps[-1]
     return Checkup(history, mend, limit, highest, own, steps, losses, train, evaluation, largest, without, noise)
 
 
@@ -176,7 +176,7 @@ def _limit(model: nn.Module, batches: list[Any], measure: Loss, end: float) -> t
 
 
 def _train(model: nn.Module, batches: list[Any], measure: Loss, rate: float, end: float) -> Any:
-    """Train a copy under a watch; return it, with the first and the last loss."""
+    """Train a copy under a watch; return it, with the first and the last loss and how many steps there were."""
     optimizer = torch.optim.AdamW(_trainable(model), lr=rate)
     losses = []
     with Watch(model, optimizer, every=1) as watch:
@@ -184,7 +184,7 @@ def _train(model: nn.Module, batches: list[Any], measure: Loss, rate: float, end
             losses.append(_step(model, optimizer, batch, measure, watch))
             if time.monotonic() > end:
                 break
-    return watch, (losses[0], sum(losses[-5:]) / len(losses[-5:]))
+    return watch, (losses[0], sum(losses[-5:]) / len(losses[-5:])), len(losses)
 
 
 def _step(model: nn.Module, optimizer: Any, batch: Any, measure: Loss, watch: Watch | None = None) -> float:

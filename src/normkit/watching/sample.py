@@ -217,6 +217,9 @@ class Sample:
         """Take a reading; further calls in one step, of another micro-batch or place, are joined with it."""
         if mine is None:
             return
+        if not isinstance(mine, Tensor) or mine.shape != (len(numbers),):
+            what = f"shape {tuple(mine.shape)}" if isinstance(mine, Tensor) else repr(mine)
+            raise ValueError(f"a vector of {len(numbers)} was wanted, a value for each name, not {what}")
         if key in self.calls:
             old, _, count = self.calls[key]
             mine = join(old, mine, Ways.of(list(numbers.values()), mine.device), count + 1)

@@ -158,7 +158,7 @@ def quantize(
     proof.check_model("quantize", model)
     proof.require_whole("quantize", model)
     require_known("quantize", where, model)
-    _check(method, bits, budget, group, pack, steps=steps, rows=rows, lr=lr, norm_lr=norm_lr)
+    _check(method, bits, budget, group, pack, steps=steps, rows=rows, lr=lr, norm_lr=norm_lr, norm_growth=norm_growth)
     batches, held = _batches(data, held, method, bits)
     layers, notes = _linears(model, group, where, batches[:1])
     library("torchao")
