@@ -38,9 +38,12 @@ LINES = {
         "flow-saved": "what a flow depends on moves it, and a saved one gives the same bits",
         "flow-options": "a flow refuses an option that it does not take",
     },
-    "sampler": {"sampler-repeats": "a sampler says what it needs, and repeats itself from a seed"},
+    "sampler": {
+        "sampler-repeats": "a sampler says what it needs, and repeats itself from a seed",
+        "sampler-law": "chains that begin with a normal law's mean and covariance move, and keep both",
+    },
     "strategy": {"strategy-parts": "the parts of a strategy are methods, and it refuses options that it does not take"},
-    "text-step": {"step-built": "a step of text says how it is built again, and has a class name of its own"},
+    "text-step": {"step-built": "a step of text is built again of its settings, and has a class name of its own"},
     "signal": {
         "signal-read": "a signal reads as many numbers as it names, and leaves what it reads as it was",
         "signal-names": "no other signal reads numbers of the same name",

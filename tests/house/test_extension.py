@@ -238,3 +238,61 @@ def test_what_a_later_contract_asks_may_fail(tmp_path):
     counts = [re.findall(r"\d \w*failed", text.splitlines()[-1]) for text in ends]
     assert counts == [["1 failed", "1 xfailed"], ["2 failed"]]
     assert "XFAIL test_lines.py::test_new - asked since contract 2" in ends[0]
+
+
+FAULTY = """
+    import torch
+    import normkit as nk
+    from normkit import families
+    from normkit.density import Sampler
+
+    KEYS = {"k": "N heads S C", "v": "N heads S C"}
+
+    @nk.method("ahead", shape="N heads T C", over="S", inputs=KEYS, example={"heads": 2})
+    class Ahead(nk.AttentionCore):
+        def __init__(self, head_dim: int, *, heads: int, causal: bool = False):
+            super().__init__(head_dim, heads, causal)
+
+        def forward(self, q, k, v):
+            scores = q @ k.mT
+            return (scores.tril(1) if self.causal else scores) @ v
+
+    @nk.method("divided", shape="...")
+    class Divided(nk.Optimizer):
+        def __init__(self, params, *, lr=0.1, maximize=False, foreach=None):
+            super().__init__(params, lr=lr, maximize=maximize, foreach=foreach)
+
+        def update(self, params, grads, states, group):
+            for p, grad in zip(params, grads):
+                p.sub_(grad.div_(2))
+
+    @nk.method("grid", shape="... C", over="C")
+    def grid(x, step: float = 0.25):
+        return x / step
+
+    def climb(x, log_prob, size, flow):
+        new = x + size * torch.randn_like(x)
+        better = log_prob(new) > log_prob(x)
+        return torch.where(better[:, None], new, x), better.to(x.dtype)
+
+    class Shout:
+        def __init__(self, marks=3):
+            self.marks = marks
+
+        def settings(self):
+            return {}
+
+    families.family("sampler")["climb"] = Sampler(climb, scaled=True)
+    families.family("text-step")["shout"] = Shout
+"""
+
+
+def test_a_result_that_is_wrong_breaks_the_contract(tmp_path):
+    (tmp_path / "faulty.py").write_text(textwrap.dedent(FAULTY))
+    lines = "later_token or leaves_gradients or no_input_is_an or keeps_the_law or built_again"
+    asked = ["faulty.Ahead", "faulty.Divided", "faulty.grid", "climb", "shout"]
+    done = run(tmp_path, "-m", "normkit.cli", "check", *asked, "-k", lines)
+    kinds = {"ahead": "core", "divided": "optimizer", "grid": "function", "climb": "sampler", "shout": "text-step"}
+    broken = re.findall(r"^(\w+) breaks the contract of an? ([\w-]+), version 1$", done.stdout, re.MULTILINE)
+    assert dict(broken) == kinds
+    assert "grid: ['step'] must be named in the card's inputs, or stand behind a star as options do" in done.stdout

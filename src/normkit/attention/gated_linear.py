@@ -40,6 +40,7 @@ class Memory(NamedTuple):
     },
     example={"heads": 2},
     provenance="from the paper's equations; no authors' code was found",
+    exempt={"causal": "keys are taken relative to the largest of all tokens, which the norm divides out but for eps"},
 )
 class GatedLinear(Recurrent, LinearCore):
     """Sum the values of the past with a learned decay of each value feature, and normalize the result of each head.

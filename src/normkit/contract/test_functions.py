@@ -1,5 +1,6 @@
 """Contract of plain functions: gradients, half precision, and options that are bound and saved."""
 
+import inspect
 import pickle
 import re
 
@@ -62,6 +63,14 @@ def test_an_unknown_option_and_a_wrong_input_are_named(name):
         wrong[place] = wrong[place].tolist()
         with pytest.raises(TypeError, match=rf"^(?!{key}:).*\b{key}\b"):
             subject.call(*wrong)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_no_input_is_an_option(name):
+    card = nk.card(name)
+    takes = list(inspect.signature(card.entry).parameters.values())[1:]
+    neither = [p.name for p in takes if p.kind is p.POSITIONAL_OR_KEYWORD and p.name not in card.inputs]
+    assert not neither, f"{name}: {neither} must be named in the card's inputs, or stand behind a star as options do"
 
 
 @pytest.mark.parametrize("name", METHODS)

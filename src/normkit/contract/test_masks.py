@@ -1,4 +1,4 @@
-"""Contract, masks: what a mask hides has no influence, whatever it is: on results, on gradients, on running state."""
+"""Contract, masks: what a mask or order hides has no influence: on results, on gradients, on running state."""
 
 import pytest
 import torch
@@ -90,6 +90,33 @@ def both(name, key, causal):
     bad = [i if r is None else torch.where(r, POISON * i.sign(), i) for i, r in zip(inputs, rest, strict=True)]
     assert any(r is not None for r in rest)
     return (module, *visible_run(module, inputs, rest)), (poisoned, *visible_run(poisoned, bad, rest)), rest
+
+
+def later(value, layout, known):
+    """Put other values behind the first ``known`` places of each axis of tokens or keys, where an input has one."""
+    if not layout.floating:
+        return value
+    value = value.clone()
+    for axis in {"T", "S"} & set(layout.axes):
+        at = layout.axes.index(axis) - len(layout.axes)
+        value.narrow(at, known, value.shape[at] - known).mul_(-2).add_(1)
+    return value
+
+
+CAUSAL = [
+    name
+    for name in METHODS
+    if "causal" in nk.card(name).signature.parameters and True in getattr(nk.card(name).entry, "forms", (True,))
+]
+
+
+@pytest.mark.line("causal")
+@pytest.mark.parametrize("name", CAUSAL)
+def test_a_causal_result_comes_of_no_later_token(name):
+    module, inputs = build(name, causal=True), draw(name, named={"S": 5}, optional=False)
+    changed = [later(value, layout, 3) for value, layout in zip(inputs, layouts(nk.card(name), False), strict=True)]
+    early = [output[..., :3, :] for output in outputs(subject.fresh(module)(*changed))]
+    subject.close(early, [output[..., :3, :] for output in outputs(module(*inputs))])
 
 
 FORMS = pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])

@@ -197,6 +197,20 @@ def test_two_groups_equal_two_optimizers(name):
     same(joined, parameters)
 
 
+@pytest.mark.line("kept-gradients")
+@pytest.mark.parametrize("maximize", [False, True], ids=["", "maximize"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_step_leaves_gradients_as_they_were(name, maximize):
+    card = nk.card(name)
+    (parameters,), options = card.kind.arguments(card, dtype=torch.float64)
+    made = card.entry(parameters, **options, maximize=maximize)
+    for grads in gradients(card.kind.subject(card), 2):
+        for p, grad in zip(parameters, grads, strict=True):
+            p.grad = grad.clone()
+        made.step()
+        same([p.grad for p in parameters], grads)
+
+
 @pytest.mark.line("maximize")
 @pytest.mark.parametrize("name", METHODS)
 def test_maximize_mirrors(name):
