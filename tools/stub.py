@@ -15,8 +15,9 @@ import inspect
 import os
 import pathlib
 import sys
+import textwrap
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 SOURCES = pathlib.Path(__file__).parents[1] / "src"
@@ -125,7 +126,7 @@ def blocks(card: Card, names: Names) -> Iterator[str]:
 
 def function(card: Card, names: Names) -> str:
     """A function: arguments, result and first line."""
-    signature = inspect.signature(card.entry)
+    signature = as_written(inspect.signature(card.entry), card.entry)
     given = ", ".join(written(signature.parameters.values(), card.entry, names))
     returned = annotated("", signature.return_annotation, card.entry, names).replace(":", " ->", 1)
     return f"def {card.entry.__name__}({given}){returned}:\n    {quoted(card.summary)}\n    ..."
@@ -140,7 +141,8 @@ def klass(name: str, card: Card, names: Names, brought: dict | None = None) -> l
         base, line = f"{module}.{entry.__name__}", card.summary
     else:
         base, line = entry.__name__, f"{entry.__name__} with {reference.write(brought)}."
-    takes = [p.replace(default=(brought or {}).get(p.name, p.default)) for p in card.signature.parameters.values()]
+    own = as_written(card.signature, entry.__init__).parameters.values()
+    takes = [p.replace(default=(brought or {}).get(p.name, p.default)) for p in own]
     forms = [takes, *(form(read(text), takes) for text in card.called.values())]
     lines = [f"class {name}({base}):", f"    {quoted(line)}"]
     for parameters in forms:
@@ -168,10 +170,22 @@ def called(card: Card, names: Names) -> list[str]:
     forward = getattr(card.entry, "forward", None)
     if not isinstance(forward, types.FunctionType):
         return []
-    signature = inspect.signature(forward)
+    signature = as_written(inspect.signature(forward), forward)
     given = ", ".join(["self", *written(list(signature.parameters.values())[1:], card.entry, names)])
     returned = annotated("", signature.return_annotation, card.entry, names).replace(":", " ->", 1)
     return [f"    def __call__({given}){returned}: ..."]
+
+
+def as_written(signature: inspect.Signature, function: Callable[..., Any]) -> inspect.Signature:
+    """The signature with annotations as the file has them: without its `__future__` import they are objects."""
+    own = [p.annotation for p in signature.parameters.values()] + [signature.return_annotation]
+    if all(isinstance(annotation, str) or annotation is signature.empty for annotation in own):
+        return signature
+    node = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    texts = {arg.arg: ast.unparse(arg.annotation) for arg in ast.walk(node.args) if getattr(arg, "annotation", None)}
+    takes = [p.replace(annotation=texts.get(p.name, p.annotation)) for p in signature.parameters.values()]
+    returned = signature.return_annotation if node.returns is None else ast.unparse(node.returns)
+    return signature.replace(parameters=takes, return_annotation=returned)
 
 
 def written(parameters, entry: Any, names: Names) -> Iterator[str]:
@@ -191,7 +205,7 @@ def annotated(name: str, annotation: Any, entry: Any, names: Names) -> str:
     """A colon and the annotation; nothing where there is none."""
     if annotation is inspect.Signature.empty:
         return f": {PLACED[name]}" if name in PLACED else ""
-    return f": {names.of(annotation if isinstance(annotation, str) else annotation.__name__, entry)}"
+    return f": {names.of(annotation, entry)}"
 
 
 def default(value: Any) -> str:

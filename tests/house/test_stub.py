@@ -1,6 +1,7 @@
 """The stub: it is the catalogue's, and type checkers tell right uses from wrong ones by it."""
 
 import ast
+import importlib
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ import torch
 
 import normkit as nk
 import stub
+from normkit import catalog
 
 ROOT = stub.SOURCES.parent
 USES = pathlib.Path(__file__).with_name("uses.py")
@@ -125,3 +127,47 @@ def test_every_name_of_the_stub_is_there():
     defined = [node.name for node in names.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     assert {nk.card(name).entry.__name__ for name in nk.methods()} <= set(defined)
     assert all(hasattr(nk, name) for name in defined)
+
+
+PLAIN = '''
+from collections.abc import Callable, Sequence
+
+from torch import Tensor, nn
+
+import normkit as nk
+
+
+@nk.method("plain-core", shape="N heads T C", inputs={"k": "N heads S C", "v": "N heads S C"}, example={"heads": 2})
+class PlainCore(nk.AttentionCore):
+    """Attend."""
+
+    def __init__(self, head_dim: int, *, heads: int, causal: bool = False, norm: nn.Module | None = None):
+        super().__init__(head_dim, heads, causal)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+        return q
+
+
+@nk.method("plain-map", shape="... C")
+def plain_map(x: Tensor, *, by: Callable[[Tensor], Tensor] | None = None) -> Sequence[Tensor] | None:
+    """Map."""
+'''
+
+
+def test_annotations_that_are_objects_are_as_the_file_has_them(tmp_path, monkeypatch):
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain/methods.py").write_text(PLAIN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = stub.Names()
+    try:
+        importlib.import_module("plain.methods")
+        core, function = ("\n".join(stub.blocks(nk.card(name), names)) for name in ("plain-core", "plain-map"))
+    finally:
+        for name in ("plain-core", "plain-map"):
+            catalog._cards.pop(name, None)
+    assert "head_dim: int, *, heads: int, causal: bool = False, norm: nn.Module | None = None" in core
+    assert "(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ..." in core
+    assert (
+        "plain_map(x: Tensor, *, by: Callable[[Tensor], Tensor] | None = None) -> Sequence[Tensor] | None:" in function
+    )
+    assert {"from torch import nn as nn", "from collections.abc import Callable"} <= names.lines
