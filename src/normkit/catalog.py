@@ -28,6 +28,7 @@ from torch import nn
 
 from normkit import check
 from normkit.choice import parsed
+from normkit.files import own_file
 from normkit.kinds import CONTRACT, Kind, exemption, kind_of
 from normkit.kinds.arguments import near, nearest
 from normkit.layout import Layout
@@ -455,7 +456,7 @@ def _by_name(name: str) -> Choice | None:
         _load_others()
         known = _name_among(name, _cards)
     if known is not None and known not in _cards:
-        importlib.import_module(_files()[known].module)
+        own_file(_files()[known].module)
     return None if known is None else Choice(_cards[known])
 
 

@@ -22,6 +22,8 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from normkit.files import own_file
+
 HOME = Path(__file__).parent
 KINDS = {
     "flow": "density.FLOWS",
@@ -99,7 +101,7 @@ class Family(MutableMapping[str, Any]):
         if name in self._own:
             return self._own[name]
         if name in self.files:
-            return getattr(importlib.import_module(self.files[name]), self.holds)
+            return getattr(own_file(self.files[name]), self.holds)
         return self.points[name].load()
 
     def __setitem__(self, name: str, value: Any) -> None:

@@ -8,7 +8,7 @@ import torch
 
 import forked
 import normkit as nk
-from normkit import catalog
+from normkit import catalog, cli, families
 from normkit.contract import asked
 from normkit.kinds.arguments import nearest
 from normkit.layout import DRAWN, Layout
@@ -111,6 +111,21 @@ def test_a_cell_may_be_run_again_but_a_name_is_one_method():
             entered("rmsnorm")
     finally:
         catalog._cards.pop("again", None)
+
+
+def test_a_file_that_fails_at_import_is_named_with_its_line(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "broken_one.py"
+    file.write_text("import normkit as nk\n\n\n@nk.method('broken-one', exemptt={})\ndef broken(x):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    known = catalog._files() | {"broken-one": catalog._Place("broken_one", "activation", "token", file)}
+    monkeypatch.setattr(catalog, "_files", lambda: known)
+    flows = families.Family("flow", "FLOW")
+    flows.files = {"broken-one": "broken_one"}
+    for load in (lambda: nk.card("broken-one"), lambda: flows["broken-one"]):
+        with pytest.raises(ValueError, match=rf"^{file}:4: .*unexpected keyword argument 'exemptt'"):
+            load()
+    assert cli.main(["list", "broken"]) == 2
+    assert capsys.readouterr().err.startswith(f"normkit list: {file}:4: method() got an unexpected keyword")
 
 
 def test_an_installed_package_is_found_by_its_entry_point(tmp_path):
@@ -240,6 +255,7 @@ def test_of_many_names_none_is_listed_where_a_way_to_all_is_told():
     few, many = ["alpha", "beta"], [f"name{at}" for at in range(30)]
     assert nearest("alpa", few, "see all") == "did you mean 'alpha'?"
     assert nearest("zzz", few, "see all") == "it takes alpha, beta"
+    assert nearest("zzz", []) == "it takes none"
     assert nearest("zzz", many, "see all") == "see all"
     assert nearest("zzz", many) == "it takes " + ", ".join(many)
 

@@ -140,4 +140,4 @@ def nearest(word: str, known: Sequence[str], all_of_them: str = "") -> str:
     close = near(word, known)
     if close:
         return "did you mean " + " or ".join(repr(c) for c in close) + "?"
-    return "it takes " + ", ".join(known) if len(known) < 20 or not all_of_them else all_of_them
+    return "it takes " + (", ".join(known) or "none") if len(known) < 20 or not all_of_them else all_of_them
