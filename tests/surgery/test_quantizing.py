@@ -196,6 +196,8 @@ def test_what_cannot_be_quantized_is_named(model):
         (lambda: nk.quantize(nn.LayerNorm(3)), "model has no linear"),
         (lambda: nk.quantize(model, bits=1), "bits must be at least 2"),
         (lambda: nk.quantize(model, method="learned-rounding"), "data must hold at least one batch"),
+        (lambda: nk.quantize(model, norm_growth=-5.0), "norm_growth must lie in .0.0, inf., not -5.0"),
+        (lambda: nk.quantize(model, norm_growth=float("nan")), "norm_growth must lie in .0.0, inf., not nan"),
         (lambda: nk.quantize(bad), "the weight of 0 has NaN"),
         (lambda: nk.quantize(bad, group=3), "groups of 3 do not divide its 2 inputs"),
         (lambda: nk.quantize(nn.Sequential(nn.Linear(2, 2)), [torch.ones(1, 2)], method="norm-tweaking"), "blocks"),
