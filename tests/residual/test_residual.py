@@ -231,6 +231,11 @@ def test_a_placement_takes_its_own_arguments_by_name(build, words):
         build()
 
 
+def test_a_place_of_a_norm_that_there_is_not_is_named():
+    with pytest.raises(ValueError, match=r"Branch: norm must be one of 'input', .* not 'inputs'"):
+        Branch(norm="inputs")
+
+
 @pytest.fixture
 def toy():
     """A placement of a user's: a class and its wiring."""

@@ -140,12 +140,7 @@ class Based(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step; ``closure`` works out the loss anew, as torch's optimizers have it."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        work = self.work()
-        self.prepare(work)
+        loss, work = self._start_step(closure)
         before = [(p, p.grad) for params, _ in work for p in params]
         try:
             for params, group in work:

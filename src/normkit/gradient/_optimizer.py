@@ -185,16 +185,21 @@ class Optimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step; ``closure`` works out the loss anew, as torch's optimizers have it."""
+        loss, work = self._start_step(closure)
+        for params, group in work:
+            for part in self.parts(params, group) if params else ():
+                self._update(part, group)
+        return loss
+
+    def _start_step(self, closure: Callable[[], Any] | None) -> tuple[Any, list[tuple[list[Tensor], dict]]]:
+        """Work out the loss, and prepare the work of a step."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         work = self.work()
         self.prepare(work)
-        for params, group in work:
-            for part in self.parts(params, group) if params else ():
-                self._update(part, group)
-        return loss
+        return loss, work
 
     def work(self) -> list[tuple[list[Tensor], dict]]:
         """The parameters of each group that a step moves; what cannot be moved is refused."""

@@ -219,6 +219,9 @@ class Branch(Connection):
 
     shares = ("residual_scale",)
 
+    def __post_init__(self) -> None:
+        check.choice("Branch", "norm", self.norm, ("input", "stream", "sum", None))
+
     @property
     def normalizes(self) -> bool:
         """Whether there is a norm."""

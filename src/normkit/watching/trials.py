@@ -57,6 +57,16 @@ def reading(history: History, place: str, *whats: str) -> float:
     return math.nan
 
 
+def flat_share(most: float) -> Trial:
+    """Return the trial of a function that is flat for a larger share of its inputs than ``most``."""
+    return Trial(
+        what=lambda history, finding: f"the share of {finding.where[0]} that lies where the function is flat",
+        read=lambda history, finding: reading(history, finding.where[0], "saturated"),
+        write="{:.0%}".format,
+        shows=lambda share: share > most,
+    )
+
+
 STEPS = 5  # a single one may help by chance
 LOSS_AFTER_STEPS = Trial(
     what=lambda history, finding: (

@@ -8,19 +8,14 @@ from normkit.watching import proposals
 from normkit.watching.finding import Finding, Remedy
 from normkit.watching.history import History
 from normkit.watching.store import Sign
-from normkit.watching.trials import Trial, reading
+from normkit.watching.trials import flat_share
 
 SHARE = 0.5
 """Of the entries beyond 0.99 of the bound: the slope there is 2 % of the largest, so half of the gradient is lost at
 each such layer. The last function of a model is left out: a sure classifier's output is meant to be there."""
 NAMES = ("Tanh", "Sigmoid", "Softsign", "Hardtanh")
 SIGN = Sign("saturated", SHARE)
-TRIAL = Trial(
-    what=lambda history, finding: f"the share of {finding.where[0]} that lies where the function is flat",
-    read=lambda history, finding: reading(history, finding.where[0], "saturated"),
-    write="{:.0%}".format,
-    shows=lambda share: share > SHARE,
-)
+TRIAL = flat_share(SHARE)
 
 
 def find(history: History) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from normkit.watching.finding import Finding, Remedy
 from normkit.watching.history import History
 from normkit.watching.store import Sign
-from normkit.watching.trials import Trial, reading
+from normkit.watching.trials import flat_share
 
 SHARE = 0.75
 """Of the entries beyond 0.99 of the bound. DyT's paper finds trained layers mostly on the straight part, with a few
@@ -15,12 +15,7 @@ outliers squashed; here three quarters of the gradient are gone. The last one, w
 up to 0.8 in trainings that go well, and is left out."""
 NAMES = {"DyT": "dyt", "DynamicTanh": "dyt", "Derf": "derf", "DynamicErf": "derf"}
 SIGN = Sign("saturated", SHARE)
-TRIAL = Trial(
-    what=lambda history, finding: f"the share of {finding.where[0]} that lies where the function is flat",
-    read=lambda history, finding: reading(history, finding.where[0], "saturated"),
-    write="{:.0%}".format,
-    shows=lambda share: share > SHARE,
-)
+TRIAL = flat_share(SHARE)
 
 
 def find(history: History) -> Iterator[Finding]:
