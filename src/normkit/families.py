@@ -50,7 +50,10 @@ LINES = {
         "signal-read": "a signal reads as many numbers as it names, and leaves what it reads as it was",
         "signal-names": "no other signal reads numbers of the same name",
     },
-    "rule": {"rule-silent": "a rule is silent where nothing was seen"},
+    "rule": {
+        "rule-silent": "a rule is silent where nothing was seen",
+        "rule-numbers": "a rule asks for numbers that the watch or a signal reads",
+    },
 }
 for _kind, _lines in LINES.items():
     _lines[f"{_kind}-goldens"] = "it gives the numbers of its goldens"

@@ -282,17 +282,22 @@ FAULTY = """
         def settings(self):
             return {}
 
+    def shouting(history):
+        yield from history.late("rmss")
+
+    families.family("rule")["shouting"] = shouting
     families.family("sampler")["climb"] = Sampler(climb, scaled=True)
     families.family("text-step")["shout"] = Shout
 """
 
 
-def test_a_result_that_is_wrong_breaks_the_contract(tmp_path):
+def test_what_is_wrong_without_an_error_breaks_the_contract(tmp_path):
     (tmp_path / "faulty.py").write_text(textwrap.dedent(FAULTY))
-    lines = "later_token or leaves_gradients or no_input_is_an or keeps_the_law or built_again"
-    asked = ["faulty.Ahead", "faulty.Divided", "faulty.grid", "climb", "shout"]
+    lines = "later_token or leaves_gradients or no_input_is_an or keeps_the_law or built_again or numbers_that_are"
+    asked = ["faulty.Ahead", "faulty.Divided", "faulty.grid", "climb", "shout", "shouting"]
     done = run(tmp_path, "-m", "normkit.cli", "check", *asked, "-k", lines)
     kinds = {"ahead": "core", "divided": "optimizer", "grid": "function", "climb": "sampler", "shout": "text-step"}
+    kinds["shouting"] = "rule"
     broken = re.findall(r"^(\w+) breaks the contract of an? ([\w-]+), version 1$", done.stdout, re.MULTILINE)
     assert dict(broken) == kinds
     assert "grid: ['step'] must be named in the card's inputs, or stand behind a star as options do" in done.stdout

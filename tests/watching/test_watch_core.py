@@ -21,6 +21,7 @@ from normkit.watching.signals.parameters import Spectra, Updates, entries
 from normkit.watching.signals.signal import Signal, some
 from normkit.watching.sites import SIGNALS, blocks
 from normkit.watching.store import BESIDE, LARGEST, MEAN, Store
+from normkit.watching.watching import number_names
 
 close = torch.testing.assert_close
 
@@ -743,3 +744,11 @@ def test_blocks_of_known_models():
     vit = library("timm").create_model("vit_tiny_patch16_224", img_size=32)
     assert [name for name, _ in blocks(vit)] == [f"blocks.{i}" for i in range(12)]
     assert [name for name, _ in blocks(mlp())] == ["0", "2", "4", "6"]
+
+
+def test_every_number_that_is_read_has_its_name_among_those_that_rules_may_ask_for():
+    _, seen = train(decoder(), language, steps=6, every=1)
+    names = {what for _, what in seen.history().columns}
+    assert {"rms", "entropy", "update", "spectral", "one_square", "bad_data", "lr", "loss_peak"} <= names
+    assert names <= number_names()
+    assert "rmss" not in number_names()

@@ -9,9 +9,11 @@ from torch import nn
 import normkit as nk
 from normkit import families
 from normkit.contract.asked import names
+from normkit.watching.history import History
 from normkit.watching.signals.signal import Call, Place, first_tensor
 from normkit.watching.sites import LAYER, NORMED
 from normkit.watching.store import BESIDE, LARGEST, LEAST, MEAN
+from normkit.watching.watching import number_names
 
 FLOWS, SAMPLERS, PLANS, STEPS, SIGNALS, RULES = map(families.family, families.KINDS)
 F64 = torch.float64
@@ -189,3 +191,34 @@ def test_a_rule_is_silent_where_nothing_was_seen(name):
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), nk.LayerNorm(4), torch.nn.ReLU())
     with nk.watch(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)) as watched:
         assert list(RULES[name](watched.history())) == []
+
+
+class Asked(History):
+    """Keeps which numbers it is asked for."""
+
+    def __init__(self, history):
+        super().__init__(history.store, history.facts)
+        self.asked = set()
+
+    def names(self, what):
+        self.asked.add(what)
+        return super().names(what)
+
+    def series(self, where, what):
+        self.asked.add(what)
+        return super().series(where, what)
+
+
+@pytest.mark.line("rule-numbers")
+@pytest.mark.parametrize("name", names("rule"))
+def test_a_rule_asks_for_numbers_that_are_read(name):
+    model = nn.Sequential(nn.Linear(4, 4), nk.LayerNorm(4), nn.Tanh(), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with nk.watch(model, optimizer, every=1) as watched:
+        for _ in range(3):
+            model(torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+    history = Asked(watched.history())
+    list(RULES[name](history))
+    unknown = history.asked - number_names()
+    assert not unknown, f"{name}: {unknown} are read by nothing, of {sorted(number_names())}"

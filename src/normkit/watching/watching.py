@@ -20,9 +20,11 @@ from normkit.watching.diagnosis import NO_SAMPLE, Diagnosis, all_signs
 from normkit.watching.history import BAD, LOSS, PEAK, History
 from normkit.watching.onset import Onset
 from normkit.watching.rounds import Rounds
-from normkit.watching.sample import FAMILIES, Row, Sample, is_skipped
+from normkit.watching.sample import FAMILIES, HEARD, Row, Sample, is_skipped
 from normkit.watching.seen import Seen
+from normkit.watching.signals import data, mode, noise, output, parameters
 from normkit.watching.signals.parameters import Spectra, carried, unseen_rows
+from normkit.watching.sites import SIGNALS
 from normkit.watching.store import LARGEST, MEAN, Column, Store
 
 NOTES = 50  # shown at most
@@ -304,6 +306,13 @@ class Watch(Seen):
             except Exception as error:
                 self.writers.remove(writer)
                 self.note(f"from step {step} on nothing is written by {writer}: {error}")
+
+
+def number_names() -> set[str]:
+    """Return the names of all numbers that a watch may read, whatever the model."""
+    named = [signal.numbers for signal in SIGNALS.values()] + [numbers for _, _, numbers in HEARD.values()]
+    of_batches = (data.NUMBERS, data.FEATURES, mode.NUMBERS, output.NUMBERS, noise.NUMBERS)
+    return {LOSS, PEAK, "lr"}.union(*named, *of_batches, parameters.NUMBERS, onset.NUMBERS)
 
 
 def is_due(step: int, every: int) -> bool:

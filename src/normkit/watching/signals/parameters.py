@@ -16,6 +16,7 @@ TINY = 1e-30
 FEW = 4  # matrices whose momentum is compared with the gradient
 MOMENTS = ("exp_avg_sq", "momentum_buffer", "exp_avg")  # of an optimizer, which stay zero where no gradient came
 WAY = MEAN  # in which readings of them become one
+NUMBERS = ("gradient", "weight", "radial", "update", "unseen", "carried", "spectral", "stable_rank")
 
 Named = Mapping[str, nn.Parameter]
 Read = tuple[list[str], str, Tensor]  # of which parameters, what, and the numbers
