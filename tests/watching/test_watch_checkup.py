@@ -211,7 +211,7 @@ def test_the_command_prints_it_and_tells_by_its_status(capsys, tmp_path, monkeyp
     assert "--data" in capsys.readouterr().err
 
 
-def test_where_nothing_could_be_looked_at_it_is_said_and_why(monkeypatch):
+def test_where_nothing_could_be_looked_at_it_is_said_and_why(capsys, tmp_path, monkeypatch):
     def broken(watch):
         raise RuntimeError("no room")
 
@@ -225,3 +225,10 @@ def test_where_nothing_could_be_looked_at_it_is_said_and_why(monkeypatch):
         "loss in training and evaluation",
     ]
     assert "\n\nNothing was looked at\n\nNot seen: at step 1: RuntimeError: no room" in str(report)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "blinded.py").write_text(
+        "import torch\nx = torch.randn(64, 8)\ndata = [(x, (x[:, 0] > 0).long())]\n"
+        "def make():\n    return torch.nn.Linear(8, 2)\n"
+    )
+    assert cli.main(["doctor", "blinded:make", "--data", "blinded:data"]) == 1
+    assert "Nothing was looked at" in capsys.readouterr().out
