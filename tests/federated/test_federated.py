@@ -229,6 +229,8 @@ def test_pgfed_trains_any_model_and_begins_without_the_others():
     torch.testing.assert_close(told.alpha, torch.full((2,), 0.98, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"risks, alpha must be given together or not at all, but \['mean_gradient', "):
         client.train(forward, state, batches, zero, risks=torch.ones(2))
+    with pytest.raises(ValueError, match=r"but \['alpha'\] are None"):
+        client.train(forward, state, batches, zero, zero, torch.ones(2).double())
 
 
 def test_one_sample_that_the_clients_own_model_labels_is_all_that_is_used():

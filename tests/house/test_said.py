@@ -89,6 +89,7 @@ CASES = {
     "drm-ensemble: logits": lambda: nk.drm_ensemble(torch.ones(0, 2, 3)),
     "hubness: best must": lambda: made("hubness").counted(torch.ones(0, 3, dtype=torch.int64), 3),
     "hubness: items must": lambda: made("hubness").counted(torch.zeros(1, 1, dtype=torch.int64), 0),
+    "score-normalization: background must": lambda: made("score-normalization").level(torch.ones(3)),
     "NearestMean: features has inf": lambda: made("nearest-mean", num_classes=2).fit(X * torch.inf, FIRST),
     "pcb-merge: task_vectors": lambda: nk.pcb_merge(torch.ones(0, 3)),
     "pcb-merge: base must": lambda: made("pcb-merge").merge({"w": X}, []),

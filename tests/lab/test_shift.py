@@ -110,6 +110,10 @@ def test_typos_exchange_neighbours_case_flips_it_and_keyboards_hit_the_next_key(
     tokens = words()
     swapped = corruptions.typos(tokens, 5, G().manual_seed(0))
     assert torch.equal(swapped.sort(1).values, tokens.sort(1).values)
+    alphabet = torch.arange(ord("a"), ord("a") + 8).expand(40, 8)
+    moved = corruptions.typos(alphabet, 5, G().manual_seed(0)) - alphabet
+    assert moved.any()
+    assert moved.abs().max() <= 1  # the last of a row has none behind it
     flipped = corruptions.case(tokens, 5, G().manual_seed(0))
     assert read(flipped[0]).lower() == read(tokens[0]).lower()
     hit = corruptions.keyboards(tokens, 5, G().manual_seed(0))
@@ -117,6 +121,8 @@ def test_typos_exchange_neighbours_case_flips_it_and_keyboards_hit_the_next_key(
     rows = [*corruptions.ROWS, *(row.upper() for row in corruptions.ROWS)]
     assert pairs <= {pair for row in rows for a, b in itertools.pairwise(row) for pair in ((a, b), (b, a))}
     assert {("T", "R"), ("T", "Y"), ("p", "o")} <= pairs
+    left = corruptions._neighbours(-1)
+    assert [chr(left[ord(key)]) for key in "wqe"] == ["q", "w", "w"]
 
 
 def digits_like(count=96):

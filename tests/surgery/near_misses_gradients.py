@@ -38,6 +38,13 @@ class Lessened(torch.autograd.Function):
 
 
 @near
+class ScaledGradientInBfloat16(Rms):
+    def forward(self, x):
+        y = super().forward(x)
+        return y / 2 + y.detach() / 2 if x.dtype == torch.bfloat16 else y
+
+
+@near
 class ScaledGradient(Rms):
     def forward(self, x):
         return Lessened.apply(super().forward(x))

@@ -272,9 +272,9 @@ def test_a_batch_without_targets_makes_a_loss_of_nan_and_no_divergence():
     assert "by step 25 the data and what the model gives are finite, and the loss is not" in found[0].evidence
 
 
-def at_guessing(outputs, counted):
+def at_guessing(outputs, counted, loss=2.8):
     """What is found where the weights move and the loss stays at the logarithm of 16 classes for a hundred steps."""
-    numbers = {"cross_entropy": 2.8, "accuracy": 0.0, "classes": 16.0}
+    numbers = {"cross_entropy": loss, "accuracy": 0.0, "classes": 16.0}
     numbers |= {"outputs": outputs, "counted": counted, "targets": counted}
     columns = [*(("loss", what) for what in numbers), ("w", "update")]
     store = Store()
@@ -287,6 +287,7 @@ def at_guessing(outputs, counted):
 def test_of_few_targets_nobody_knows_whether_labels_follow():
     """Of 20, none is right in a third of all cases where 5 % are learned."""
     assert [f.title for f in at_guessing(16.0, 16.0)] == ["labels do not follow from the inputs"]
+    assert [bool(at_guessing(16.0, 16.0, loss)) for loss in (2.5, 5.4, 5.7)] == [False, True, False]  # ln 16 is 2.77
     assert [f.title for f in at_guessing(128.0, 1.0)] == ["the loss counts few of the outputs"]
     assert at_guessing(128.0, 1.0)[0].margin == pytest.approx(0.05 * 128)
     assert (
