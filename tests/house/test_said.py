@@ -34,6 +34,7 @@ CASES = {
     "UnifiedNorm: x must have": lambda: made("unifiednorm", 3)(torch.ones(1, 1, 1, 3)),
     "UnifiedNorm: window_size": lambda: made("unifiednorm", 3, window_size=(1, 2, 3)),
     "MsgNorm: x must end": lambda: made("msgnorm")(ONE[0], ONE[0]),
+    "GraphNorm: x must be a floating-point": lambda: made("graph-norm", 3)(torch.ones(2, 3, dtype=torch.int64)),
     "L2FeatureNorm: x must end": lambda: made("l2-feature-norm")(ONE[0]),
     "GCBlock: fusion": lambda: made("gcblock", 4, ratio=0.5, fusion=()),
     "GCBlock: fusion must name": lambda: made("gcblock", 4, ratio=0.5, fusion=("add", "add")),
