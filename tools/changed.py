@@ -272,7 +272,7 @@ class Selection:
 
     def pytest_terminal_summary(self, terminalreporter):
         """Name the files that no test reaches."""
-        terminalreporter.section(f"{len(self.paths)} changed files")
+        terminalreporter.section(f"changed files: {len(self.paths)}")
         if self.whole:
             terminalreporter.write_line("every test was selected: what all methods share changed")
         for name in self.unreached:
