@@ -1,6 +1,7 @@
 """Flows by name: their laws as torch's distributions, memory, and data; what each keeps is for the contract."""
 
 import math
+import pickle
 
 import pytest
 import torch
@@ -189,7 +190,11 @@ def test_a_state_from_before_first_moments_were_kept_apart_gives_its_numbers():
     assert len(old) == len(state) - 2
     flow.initialize(100 * x).load_state_dict(old)
     first = flow.parts[0]
-    close(first(x, None)[0], (x + first.shift) * first.log_scale.exp())
+    want = (x + first.shift) * first.log_scale.exp()
+    close(first(x, None)[0], want)
+    for name in ("center", "spread"):
+        del first._buffers[name]
+    close(pickle.loads(pickle.dumps(first))(x, None)[0], want)
 
 
 @pytest.mark.parametrize(

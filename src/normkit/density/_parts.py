@@ -241,8 +241,15 @@ class Standard(Part):
     def _numbers(self, like: Tensor) -> list[Tensor]:
         return [value.to(like.dtype) for value in (self.center, self.spread, self.log_scale, self.shift)]
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Read pickles from before there were a center and a spread: all was in what is learned."""
+        super().__setstate__(state)
+        for name, like in BEFORE.items():
+            if name not in self._buffers:
+                self.register_buffer(name, like(self.shift.detach()))
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
-        """Read states from before there were a mean and a deviation: all was in what is learned."""
+        """Read states from then."""
         before = {f"{prefix}{name}": like(self.shift) for name, like in BEFORE.items()}
         super()._load_from_state_dict({**before, **state_dict}, prefix, *others)
 
