@@ -28,10 +28,10 @@ from torch import nn
 
 from normkit import check
 from normkit.choice import parsed
-from normkit.files import own_file
 from normkit.kinds import CONTRACT, Kind, exemption, kind_of
 from normkit.kinds.arguments import near, nearest
 from normkit.layout import Layout
+from normkit.loading import own_file
 
 HOME = Path(__file__).parent
 ENTRY_POINTS = "normkit.methods"

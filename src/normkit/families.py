@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from normkit.files import own_file
+from normkit.loading import own_file
 
 HOME = Path(__file__).parent
 KINDS = {

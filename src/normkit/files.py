@@ -1,8 +1,7 @@
 """Files and folders that are written beside their place and then moved there, so that nobody ever sees half of one.
 
 What is written has a name of its own, such as ``names.json.partial-1f0c2a9b``, and is locked while its writer lives, so
-that writers at the same time do not meet and the next one deletes what a dead one left. :func:`own_file` imports a
-file of the package by name.
+that writers at the same time do not meet and the next one deletes what a dead one left.
 """
 
 from __future__ import annotations
@@ -10,18 +9,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import importlib
 import os
 import re
 import secrets
 import shutil
 import sys
-import traceback
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 PARTIAL, OLD = "partial", "old"  # being written; moved aside for what takes its place
 AT_ONCE = 2  # renameat2 and renamex_np: swap both
@@ -229,13 +225,3 @@ class Tail:
         whole = content[: content.rfind(b"\n") + 1]
         self.place += len(whole)
         return anew, [line for line in whole.split(b"\n") if line]
-
-
-def own_file(module: str) -> Any:
-    """Import a file of the package; where its own lines are refused, the error begins with file and line."""
-    try:
-        return importlib.import_module(module)
-    except (TypeError, ValueError) as error:  # which the command line takes for a refusal of what was typed
-        frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-        places = [f"{code.co_filename}:{line}" for code, line in frames if code.co_name == "<module>"]
-        raise ValueError(f"{[module, *places][-1]}: {error}") from error

@@ -209,8 +209,7 @@ class Standard(Part):
         super().__init__()
         shape = (size, *[1] * (dims - 1))
         self.shift, self.log_scale = nn.Parameter(torch.zeros(shape)), nn.Parameter(torch.zeros(shape))
-        self.register_buffer("center", torch.zeros(shape))
-        self.register_buffer("spread", torch.ones(shape))
+        self._add_units()
         self.register_buffer("initialized", torch.tensor(False))
 
     @torch.no_grad()
@@ -244,17 +243,17 @@ class Standard(Part):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Read pickles from before there were a center and a spread: all was in what is learned."""
         super().__setstate__(state)
-        for name, like in BEFORE.items():
-            if name not in self._buffers:
-                self.register_buffer(name, like(self.shift.detach()))
+        if "center" not in self._buffers:
+            self._add_units()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
         """Read states from then."""
-        before = {f"{prefix}{name}": like(self.shift) for name, like in BEFORE.items()}
+        before = {f"{prefix}center": torch.zeros_like(self.center), f"{prefix}spread": torch.ones_like(self.spread)}
         super()._load_from_state_dict({**before, **state_dict}, prefix, *others)
 
-
-BEFORE = {"center": torch.zeros_like, "spread": torch.ones_like}
+    def _add_units(self) -> None:
+        self.register_buffer("center", torch.zeros_like(self.shift.detach()))
+        self.register_buffer("spread", torch.ones_like(self.shift.detach()))
 
 
 class Plain(Part):
