@@ -520,19 +520,19 @@ def _halves() -> type:
     from torch.distributed.tensor import DTensor, Partial, Replicate
     from torch.distributed.tensor.parallel import ParallelStyle
     from torch.distributed.tensor.placement_types import _StridedShard
-    from torch.distributed.tensor.placement_types import _StridedShardOffsetMode as Offsets
 
     class OfEachHalf(_StridedShard):
         """Without one place in the whole, which a checkpoint would ask for: torch gives that of the first half."""
 
-        def _local_shard_size_and_offset(self, curr_local_size, num_chunks, rank, offset_mode=Offsets.FIRST):
-            if offset_mode is Offsets.ALL:
+        def _local_shard_size_and_offset(self, *given: Any, **named: Any) -> Any:
+            all_of_them = getattr(named.get("offset_mode"), "name", "") == "ALL"
+            if all_of_them or named.get("return_first_offset") is False:  # as torch asked before 2.13
                 raise RuntimeError(
                     "parallel_plan: a process has rows of both halves of a gated matrix, which torch.distributed."
                     "checkpoint can say of a model's state alone; of an optimizer's, and for broadcast_from_rank0, it "
                     "cannot: use full_state_dict=True in StateDictOptions, without broadcast_from_rank0"
                 )
-            return super()._local_shard_size_and_offset(curr_local_size, num_chunks, rank, offset_mode)
+            return super()._local_shard_size_and_offset(*given, **named)
 
     class Halves(ParallelStyle):
         def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
