@@ -277,3 +277,23 @@ class ByRank(Held):
 @pytest.mark.parametrize("almost", [Twice, Held, ByRank])
 def test_what_differs_in_a_count_at_infinity_or_by_rank_is_none(almost):
     assert nk.recognize(almost(16)) is None
+
+
+class ChannelsInFloat32(nn.Module):
+    """As the ConvNeXt of transformers 4 has it: in float32 whatever comes, and no type of its own."""
+
+    def __init__(self, dim):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
+
+    def forward(self, x):
+        wide = x.float()
+        away = wide - wide.mean(1, keepdim=True)
+        y = (away / (away.square().mean(1, keepdim=True) + 1e-6).sqrt()).to(x.dtype)
+        return self.weight[:, None, None] * y + self.bias[:, None, None]
+
+
+def test_a_norm_over_channels_may_round_to_float32():
+    """Rows are then far apart in memory, and moves of them all by the same share tell nothing."""
+    found = nk.recognize(ChannelsInFloat32(12))
+    assert (found.name, found.kwargs) == ("layernorm2d", {"num_features": 12, "eps": 1e-6})

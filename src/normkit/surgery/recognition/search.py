@@ -22,7 +22,7 @@ from normkit.surgery.recognition.own import by_class, is_special
 from normkit.surgery.recognition.pair import UNIT, Differs, Final, final
 from normkit.surgery.recognition.probe import Probe, accepted_shapes
 from normkit.surgery.recognition.specimen import Specimen, carry, quiet
-from normkit.surgery.recognition.verify import verify
+from normkit.surgery.recognition.verify import perturb, verify
 from normkit.threads import processor_by_default, threads
 
 SMALL_MOVE = 1e-10  # that no float32 holds
@@ -260,13 +260,13 @@ def _follows(probe: Probe, candidate: Candidate, carried: Mapping[str, str]) -> 
     if probe.exact is torch.float32:
         return False
     mode = probe.modes[0]
-    (x, *others), before = probe.answers[mode]["normal"]
-    moved = x * (1 + SMALL_MOVE * (torch.arange(x.numel()).reshape(x.shape) % 2).double())
+    inputs, before = probe.answers[mode]["normal"]
+    moved = perturb(inputs, SMALL_MOVE, seed=0)
     theirs = Specimen(probe.module, probe.exact, seed=1).train(mode)
     ours = Specimen.of(candidate.build()).train(mode)
     carry(ours.tensors, theirs.tensors, carried)
     with torch.no_grad():
-        went, should = theirs(moved, *others) - before, ours(moved, *others) - ours(x, *others)
+        went, should = theirs(*moved) - before, ours(*moved) - ours(*inputs)
     axes = probe.there[0].axes
     apart = (went - should).abs().amax(axes) / should.abs().amax(axes).clamp(min=1e-300)
     return float(apart.median()) < 0.01

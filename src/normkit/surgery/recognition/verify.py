@@ -123,7 +123,8 @@ def _takes(module: nn.Module, dtype: torch.dtype, shapes: Sequence[Shape], furth
     return True
 
 
-def _perturb(inputs: Sequence[Tensor], unit: float, seed: int) -> list[Tensor]:
+def perturb(inputs: Sequence[Tensor], unit: float, seed: int) -> list[Tensor]:
+    """Move each number of the first input by two units of its size, up or down."""
     signs = _signs(inputs[0].shape, inputs[0].dtype, seed)
     return [inputs[0] * (1 + 2 * unit * signs), *inputs[1:]]
 
@@ -163,7 +164,7 @@ def _moves(pair: Pair, inputs: Sequence[Tensor], unit: float, ours: Sequence[Ten
     moves = [torch.zeros_like(t) for t in ours]
     for seed in range(PERTURBED):
         pair.restore()
-        moved = [pair.ours(*_perturb(inputs, unit, seed)), *(our for _, _, our in pair.buffers())]
+        moved = [pair.ours(*perturb(inputs, unit, seed)), *(our for _, _, our in pair.buffers())]
         moves = [torch.maximum(m, (b - o).abs()) for m, b, o in zip(moves, moved, ours, strict=True)]
     return moves
 
@@ -221,7 +222,7 @@ def _moved_gradients(pair: Pair, inputs: Sequence[Tensor], unit: float, learned:
     outputs = []
     for seed in range(PERTURBED):
         pair.restore()
-        outputs.append(_gradients(pair.ours, _perturb(inputs, unit, seed), learned))
+        outputs.append(_gradients(pair.ours, perturb(inputs, unit, seed), learned))
     return outputs
 
 
