@@ -5,6 +5,7 @@ import torch
 
 import normkit as nk
 from normkit.optional import library
+from normkit.surgery.quantizing import caching
 from normkit.surgery.quantizing.caching import decode, encode
 
 
@@ -97,3 +98,10 @@ def test_keys_in_half_precision_are_rounded_as_in_float32():
     x = torch.randn(1, 2, 32, 16, generator=torch.Generator().manual_seed(4)).bfloat16()
     for got, want in zip(encode(x), encode(x.float()), strict=True):
         assert torch.equal(got, want)
+
+
+def test_a_transformers_without_caches_of_layers_is_named(monkeypatch):
+    transformers = library("transformers")
+    monkeypatch.delattr(transformers.cache_utils, "DynamicLayer")
+    with pytest.raises(ValueError, match=f"transformers {transformers.__version__} has no caches made of layers"):
+        caching._classes.__wrapped__()

@@ -217,8 +217,10 @@ class _Counted:
 @functools.cache
 def _classes() -> tuple[Any, Any]:
     """The classes of a layer and of a cache, with those of transformers behind them."""
-    library("transformers")
+    version = library("transformers").__version__
     from transformers import cache_utils
 
+    if not hasattr(cache_utils, "DynamicLayer"):
+        raise ValueError(f"transformers {version} has no caches made of layers, which a cache of few bits is: 4.57 has")
     layer = type("Layer", (_Coded, cache_utils.DynamicLayer), {"__doc__": _Coded.__doc__})
     return layer, type("NSNQuantCache", (_Counted, cache_utils.Cache), {"__doc__": _Counted.__doc__})
