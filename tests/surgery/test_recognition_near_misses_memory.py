@@ -241,6 +241,7 @@ MISSES = {
     "a tensor that is no buffer": (batchnorm, no_buffer),
     "a gain that is one number": (Rms, lambda m, p: put(m, "weight", nn.Parameter(torch.ones(2, 12)))),
 }
+OF_OURS_TOO = {"a hook on all modules", "a call put on every module"}  # under it both may be equal: it is probed anew
 
 
 def far(self, x):
@@ -258,7 +259,7 @@ def test_one_change_to_what_was_recognized_is_seen(name):
             match = examine(module)
         finally:
             (undo or (lambda: None))()
-    assert not match, match
+    assert match.how == "probed" if name in OF_OURS_TOO else not match, match
     assert examine(make())
 
 

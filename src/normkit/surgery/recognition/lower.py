@@ -21,6 +21,7 @@ from normkit.surgery.recognition.pair import (
     draw_inputs,
     fitting,
     name_case,
+    signs,
     terms,
 )
 from normkit.surgery.recognition.specimen import Specimen, carry, carry_counts
@@ -115,13 +116,13 @@ class Lower(Compared):
         where: str,
     ) -> None:
         x, *others = (t.double() for t in inputs)
-        signs = (torch.arange(x.numel()).reshape(x.shape) % 2 * 2 - 1).double()
         ours = self._true(pair, [x, *others], inputs[0].dtype)
 
         def moved(moves: Sequence[int], sizes: Tensor = x) -> list[list[Tensor | None]]:
             """The truth where the input is moved by units of its own size, or of another."""
             dtype = inputs[0].dtype
-            return [self._true(pair, [x + sizes * move * UNIT[dtype] * signs, *others], dtype) for move in moves]
+            step = sizes * UNIT[dtype] * signs(x.shape, x.dtype, 0)
+            return [self._true(pair, [x + move * step, *others], dtype) for move in moves]
 
         def slacks(at: int, our: Tensor, rounded: Sequence[Sequence[Tensor | None]]) -> Tensor:
             return torch.stack([(t - our).abs() for outputs in rounded if (t := outputs[at]) is not None]).amax(0)

@@ -10,6 +10,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -137,6 +138,14 @@ def terms(module: nn.Module, x: Tensor, sent: Tensor, shape: Shape) -> Tensor:
 def draw_inputs(shape: Shape, numbers: str, further: int, dtype: torch.dtype) -> list[Tensor]:
     """Return the inputs of one call; what comes besides the first is normal."""
     return [draw(shape, numbers if i == 0 else "normal", seed=i).to(dtype) for i in range(1 + further)]
+
+
+@lru_cache(maxsize=16)
+def signs(sizes: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:
+    """Random signs; of the first seed neighbours have opposite ones, which moves the difference of any two."""
+    if seed == 0:
+        return torch.stack(torch.meshgrid(*map(torch.arange, sizes), indexing="ij")).sum(0).to(dtype) % 2 * 2 - 1
+    return torch.randint(0, 2, sizes, generator=torch.Generator().manual_seed(seed)).to(dtype) * 2 - 1
 
 
 def name_case(shape: Shape, mode: bool) -> str:

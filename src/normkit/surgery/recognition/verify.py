@@ -25,6 +25,7 @@ from normkit.surgery.recognition.pair import (
     final,
     fitting,
     name_case,
+    signs,
     terms,
 )
 from normkit.surgery.recognition.specimen import SPREAD, Specimen
@@ -125,16 +126,8 @@ def _takes(module: nn.Module, dtype: torch.dtype, shapes: Sequence[Shape], furth
 
 def perturb(inputs: Sequence[Tensor], unit: float, seed: int) -> list[Tensor]:
     """Move each number of the first input by two units of its size, up or down."""
-    signs = _signs(inputs[0].shape, inputs[0].dtype, seed)
-    return [inputs[0] * (1 + 2 * unit * signs), *inputs[1:]]
-
-
-@lru_cache(maxsize=16)
-def _signs(sizes: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:
-    """Random signs; of the first seed neighbours have opposite ones, which moves the difference of any two."""
-    if seed == 0:
-        return torch.stack(torch.meshgrid(*map(torch.arange, sizes), indexing="ij")).sum(0).to(dtype) % 2 * 2 - 1
-    return torch.randint(0, 2, sizes, generator=torch.Generator().manual_seed(seed)).to(dtype) * 2 - 1
+    x, *others = inputs
+    return [x * (1 + 2 * unit * signs(x.shape, x.dtype, seed)), *others]
 
 
 @lru_cache(maxsize=16)
