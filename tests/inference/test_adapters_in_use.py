@@ -128,3 +128,32 @@ def test_tent_by_sgd_shortens_its_parameters_by_the_decay():
 def test_note_refuses_a_temperature_of_zero_which_divides_all_answers():
     with pytest.raises(ValueError, match=r"NOTE: temperature must lie in \(0.0, inf\], not 0.0"):
         nk.NOTE(small_network(), temperature=0.0)
+
+
+def with_norm(name, **options):
+    """A network whose norm has seen a few batches."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(8, 8, 3), nk.create(name, 8, **options), nn.Flatten(), nn.Linear(128, 4))
+    for x in stream(name, 5):
+        model(x)
+    return model.eval()
+
+
+@pytest.mark.parametrize("name", ["note", "rotta", "memo:prior_strength=1e9"])
+def test_the_catalogues_batch_norm_is_exchanged_with_its_moments(name):
+    """By options that correct nothing, and share nothing with the sample."""
+    options = {"k": 1e9} if name == "note" else {"lr": 0.0} if name != "rotta" else {"nu": 0.0}
+    model, x = with_norm("batchnorm", eps=1e-3), stream(name, 5)[0]
+    adapted = nk.adapt(model, method=name, inplace=False, **options)
+    torch.testing.assert_close(adapted(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["pcnorm", "ibn", "iternorm", "l1-batchnorm", "mean-only-batchnorm"])
+def test_what_does_more_than_a_batch_norm_is_refused_before_anything_changes(norm):
+    model = with_norm(norm)
+    before, needed = copy.deepcopy(model.state_dict()), [p.requires_grad for p in model.parameters()]
+    for name in [*OF_BATCHES, *OF_SAMPLES, "memo:prior_strength=3"]:
+        with pytest.raises(ValueError, match=rf": 1 \({type(model[1]).__name__}\) does more than a batch norm"):
+            nk.adapt(model, method=name)
+    assert [p.requires_grad for p in model.parameters()] == needed
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)

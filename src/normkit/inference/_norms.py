@@ -19,10 +19,15 @@ Names = Iterable[str] | None
 
 
 def is_batch_norm(module: nn.Module) -> bool:
-    """Tell whether a module normalizes over samples, and may keep running moments."""
+    """Tell whether a module is a batch norm of torch's or of the catalogue."""
+    return isinstance(module, _BatchNorm) and not isinstance(module, _InstanceNorm)
+
+
+def is_other(module: nn.Module) -> bool:
+    """Tell whether a module keeps running moments over samples, and computes something else with them."""
     card = getattr(type(module), "card", None)
     over_samples = isinstance(card, Card) and "N" in card.over.axes and hasattr(module, "running_mean")
-    return (isinstance(module, _BatchNorm) and not isinstance(module, _InstanceNorm)) or over_samples
+    return over_samples and not is_batch_norm(module)
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -36,6 +41,12 @@ def norms_of(owner: object, model: nn.Module, fits: Callable[[nn.Module], bool],
     parts = dict(model.named_modules()) if isinstance(model, nn.Module) else {}
     if not parts:
         raise TypeError(f"{check.whose(owner)}: model must be a torch.nn.Module, not {type(model).__name__}")
+    for name, part in parts.items():
+        if is_other(part):
+            kind = f"{name or 'model'} ({type(part).__name__})"
+            raise ValueError(
+                f"{check.whose(owner)}: {kind} does more than a batch norm: nk.swap it for batchnorm first"
+            )
     if names is None:
         return {name: part for name, part in parts.items() if fits(part)}
     names = [names] if isinstance(names, str) else list(names)
@@ -71,7 +82,8 @@ def replace_batch_norms(
 
 @torch.no_grad()
 def _make(owner: object, name: str, old: Any, make: Callable[[Any], nn.Module]) -> nn.Module:
-    more = isinstance(old, _BatchNorm) and type(old).forward is not _BatchNorm.forward
+    own = "card" in vars(type(old))
+    more = isinstance(old, _BatchNorm) and type(old).forward is not _BatchNorm.forward and not own
     if not is_batch_norm(old) or more:
         what = "does more than normalize: nk.swap it first" if more else "is not a batch norm"
         raise ValueError(f"{check.whose(owner)}: {name} ({type(old).__name__}) {what}")
