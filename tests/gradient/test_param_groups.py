@@ -266,3 +266,15 @@ def test_widths_are_scaled_for_matrices_alone():
     assert rule(torch.eye(4), name="gate")[0] == 0.005
     rule = nk.create("wd-scaling", 64, base_width=16, lr=0.02, weight_decay=0.1, vector_like=("gate", Block))
     assert rule(torch.eye(4), name="gate") == (0.02, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("vectors", ["1", ("1",), "1.weight", "1.*", nn.Bilinear])
+def test_what_is_like_a_vector_is_so_by_its_modules_name_or_a_pattern_in_groups_and_alone(vectors):
+    model = nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(4)))
+    if vectors is nn.Bilinear:
+        model[1] = nn.Bilinear(4, 4, 4, bias=False)
+    rule = nk.create("wd-scaling", 64, base_width=16, lr=0.02, weight_decay=0.1, vector_like=vectors)
+    matrices = [id(p) for p in rule.param_groups(model)[0]["params"]]
+    assert [name for name, p in model.named_parameters() if id(p) in matrices] == ["0.weight", "2.weight"]
+    if isinstance(vectors, str | tuple):
+        assert [rule(torch.eye(4), name)[0] for name in ("0.weight", "1.weight")] == [0.005, 0.02]

@@ -50,6 +50,26 @@ def test_a_span_without_tokens_is_left_out_of_the_loss():
     assert torch.isfinite(h.grad).all()
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_span_without_tokens_spoils_no_gradient_in_float16(autocast):
+    torch.manual_seed(0)
+    made = torch.float32 if autocast else torch.float16
+    module = nk.create("span-subtype-classifier", 4, 3, {"part": 2}, dropout=0.0).to(made)
+    h = torch.randn(1, 5, 4, dtype=made, requires_grad=True)
+    masks = torch.eye(5, dtype=torch.bool)[None, [0, 1]] & torch.tensor([True, False])[:, None]
+    with torch.autocast("cpu", torch.float16, enabled=autocast):
+        entity, part = module(h, masks, masks.sum(-1))
+        loss = module.loss(entity, torch.ones(1, 2, dtype=torch.int64), masks.any(-1), torch.ones(1, 2, 1).long(), part)
+    loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in [h, *module.parameters()])
+
+
+@pytest.mark.parametrize("name", ["", "type", "training", "a.b"])
+def test_a_layer_of_subtypes_whose_name_torch_refuses_is_named(name):
+    with pytest.raises(ValueError, match=f"subtypes must not be named '{name}', which torch refuses"):
+        nk.create("span-subtype-classifier", 4, 3, {name: 2})
+
+
 def test_a_phrase_must_be_as_long_as_the_widest_filter():
     module, words = nk.create("phrase-to-node", 4, 6, kind="cnn", hidden=3), torch.randn(5, 3, 4)
     assert module(words, torch.tensor([3, 2, 1, 0, 3])).shape == (5, 6)

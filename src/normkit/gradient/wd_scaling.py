@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Estimator
-from normkit.parameters import MATRICES, roles
+from normkit.parameters import MATRICES, fits, roles
 from normkit.statistics import accurate
 
 EXPONENT = 0.75  # of the width in the largest singular value; measured by the authors
@@ -46,7 +46,7 @@ class WDScaling(Estimator):
         lr: the learning rate found there.
         weight_decay: the weight decay found there.
         vector_like: names or types of modules, or names of parameters, that are taken as vectors although they have two
-            axes.
+            axes; names may be patterns such as ``"*.gate"``. ``rule(weight, name)`` knows no types of modules.
 
     ``rule(weight, name=None)`` returns ``(lr, weight_decay, sigma)``; ``rule.param_groups(model)`` groups for
     ``torch.optim.AdamW``.
@@ -61,13 +61,13 @@ class WDScaling(Estimator):
         base_width: int,
         lr: float,
         weight_decay: float,
-        vector_like: Sequence[str | type[nn.Module]] = (),
+        vector_like: str | type[nn.Module] | Sequence[str | type[nn.Module]] = (),
     ):
         self.width = check.size(self, "width", width)
         self.base_width = check.size(self, "base_width", base_width)
         self.lr = check.number(self, "lr", lr, 0.0)
         self.weight_decay = check.eps(self, weight_decay, "weight_decay")
-        self.vector_like = tuple(vector_like)
+        self.vector_like = (vector_like,) if isinstance(vector_like, str | type) else tuple(vector_like)
 
     def rates(self, matrix: bool) -> tuple[float, float]:
         """The learning rate and the weight decay of matrices, or of vectors."""
@@ -78,7 +78,8 @@ class WDScaling(Estimator):
     def __call__(self, weight: Tensor, name: str | None = None) -> tuple[float, float, float]:
         """Return learning rate, weight decay and the normalized singular value of a parameter."""
         check.floating(self, weight, "weight")
-        matrix = weight.dim() >= 2 and name not in self.vector_like
+        patterns = [entry for entry in self.vector_like if isinstance(entry, str)]
+        matrix = weight.dim() >= 2 and not (name and any(fits(name, pattern) for pattern in patterns))
         lr, decay = self.rates(matrix)
         if not matrix or not lr or not decay:
             return lr, decay, 0.0

@@ -40,7 +40,8 @@ class SpanSubtypeClassifier(Method):
         r = dropout([h of token 0, max over the span's tokens of h, embedding of the size])
         entity = Linear(r),    subtype_l = Linear_l([r, entity])
 
-    The subtypes' gradient flows into the entity classifier, too. A span without tokens has a vector of about -1e30.
+    The subtypes' gradient flows into the entity classifier, too. A span without tokens has a maximum of about -1e30, or
+    of 0 where layers compute in float16.
 
     Args:
         in_features: the width of h.
@@ -79,6 +80,8 @@ class SpanSubtypeClassifier(Method):
         self.adjacent = check.choice(self, "adjacent", adjacent, (True, False))
         self.dropout = check.number(self, "dropout", dropout, 0.0, 1.0)
         self.classes = {layer: check.size(self, f"subtypes[{layer!r}]", count) for layer, count in subtypes.items()}
+        if refused := [layer for layer in subtypes if not layer or "." in layer or hasattr(nn.ModuleDict(), layer)]:
+            raise ValueError(f"{type(self).__name__}: subtypes must not be named {refused[0]!r}, which torch refuses")
         width = (3 if adjacent else 2) * in_features + check.size(self, "size_dim", size_dim)
         self.size = nn.Embedding(max_size, size_dim)
         self.entity = nn.Linear(width, entity_types)
@@ -100,6 +103,11 @@ class SpanSubtypeClassifier(Method):
         """The vectors that spans are classified by."""
         wide = accurate(h)
         span = (wide.unsqueeze(1) + torch.where(masks, 0.0, HIDDEN).to(wide.dtype).unsqueeze(-1)).amax(2)
+        device, computed = h.device.type, self.entity.weight.dtype
+        if torch.is_autocast_enabled(device):
+            computed = torch.get_autocast_dtype(device)
+        if torch.finfo(computed).min > HIDDEN:  # infinite there, which makes NaN of each gradient, also of other spans
+            span = torch.where(masks.any(-1, keepdim=True), span, 0)
         first = wide[:, :1].expand(-1, masks.shape[1], -1)
         size = accurate(self.size(sizes)).to(wide.dtype)
         return torch.cat([first, span, size] + [span] * self.adjacent, -1)
