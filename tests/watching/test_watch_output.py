@@ -272,9 +272,9 @@ def test_a_batch_without_targets_makes_a_loss_of_nan_and_no_divergence():
     assert "by step 25 the data and what the model gives are finite, and the loss is not" in found[0].evidence
 
 
-def at_guessing(outputs, counted, loss=2.8):
+def at_guessing(outputs, counted, loss=2.8, accuracy=0.0, classes=16.0):
     """What is found where the weights move and the loss stays at the logarithm of 16 classes for a hundred steps."""
-    numbers = {"cross_entropy": loss, "accuracy": 0.0, "classes": 16.0}
+    numbers = {"cross_entropy": loss, "accuracy": accuracy, "classes": classes}
     numbers |= {"outputs": outputs, "counted": counted, "targets": counted}
     columns = [*(("loss", what) for what in numbers), ("w", "update")]
     store = Store()
@@ -297,6 +297,15 @@ def test_of_few_targets_nobody_knows_whether_labels_follow():
     open_question = "whether labels follow from the inputs: 20 targets in the samples, where 200 are needed"
     assert [at_guessing(outputs, 1.0).unknown for outputs in (1.0, 128.0)] == [(open_question,)] * 2
     assert not at_guessing(1.0, 1.0)
+
+
+def test_of_two_classes_some_right_answers_speak_against_it_before_all_are_right():
+    some = {
+        classes: [at_guessing(16.0, 16.0, math.log(classes), right, classes) for right in (0.2, 0.6, 0.7)]
+        for classes in (2.0, 16.0)
+    }
+    assert [[bool(found) for found in every] for every in some.values()] == [[True, True, False], [False] * 3]
+    assert "or more than 65% that are right" in some[2.0][0][0].otherwise
 
 
 def test_a_loss_of_the_last_word_alone_is_no_finding():

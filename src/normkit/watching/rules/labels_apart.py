@@ -14,7 +14,8 @@ from normkit.watching.rules.no_targets import COUNT
 
 NEAR = 0.04  # of the logarithm of the number of classes, above which the loss stays
 MOVED = 0.2  # of the weights' length, if all steps so far went the same way
-RIGHT = 2.5  # times the share that guessing has right
+RIGHT = 2.5  # times the share that guessing has right, which of two classes is more than all:
+LEARNED = 0.3  # of what guessing has wrong
 FEWEST, STEPS = 8, 80  # samples and steps
 TARGETS = 200  # in all samples: of 20, none is right in a third of all cases where 5 % are learned
 SHARE = 0.05  # of the outputs: masked words are 15 %; where fewer count, that is named, as a mask may be wrong
@@ -46,7 +47,8 @@ def find(history: History) -> Iterator[Finding]:
     classes = float(np.nanmax(history.series(LOSS, "classes")))
     chance, late = float(np.log(classes)), late_median(loss)
     moved = _moved(history)
-    if late < (1 - NEAR) * chance or late_median(right) > RIGHT / classes or moved < MOVED or late > 2 * chance:
+    enough = min(RIGHT / classes, LEARNED + (1 - LEARNED) / classes)
+    if late < (1 - NEAR) * chance or late_median(right) > enough or moved < MOVED or late > 2 * chance:
         return
     stays = (
         f"after {history.steps[-1]} steps the loss is {number(late)}, and equal probabilities of {classes:.0f} classes "
@@ -72,7 +74,7 @@ def find(history: History) -> Iterator[Finding]:
             f"{stays}; {late_median(right):.0%} are right. The weights move, by {number(moved)} of their length in "
             "all, and gradients arrive.",
             leads="a model that learns how often each label comes, and no more",
-            otherwise=f"a loss below {number((1 - NEAR) * chance)}, or more than {RIGHT / classes:.0%} that are right",
+            otherwise=f"a loss below {number((1 - NEAR) * chance)}, or more than {enough:.0%} that are right",
             margin=(late / ((1 - NEAR) * chance)) ** 12,
             remedies=(
                 Remedy("look at pairs", "print some inputs with their labels as they come from the loader", runs=False),
