@@ -52,6 +52,19 @@ def test_a_pre_norm_decoder_can_be_rotated_and_stays_as_it_was():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+def test_a_table_of_positions_that_is_a_buffer_is_rotated_too():
+    class Positions(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("table", torch.randn(6, 8))
+
+        def forward(self, x):
+            return x + self.table
+
+    model = nn.Sequential(nn.Embedding(17, 8), Positions(), nn.RMSNorm(8), nn.Linear(8, 17)).eval()
+    assert nk.ready(model, "rotation", TOKENS)[-1].needs == "a stream rotated in 2 writers and 1 reader"
+
+
 def test_a_rotation_that_is_left_out_somewhere_is_no_yes(monkeypatch):
     monkeypatch.setattr(readying, "_rotate_writer", lambda name, layer, turn: layer)
     found = nk.ready(decoder(), "rotation", TOKENS)

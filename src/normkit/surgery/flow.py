@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_map
 
-from normkit.surgery.recognition.specimen import quiet
+from normkit.surgery.recognition.specimen import locate, quiet
 
 MOVES = {  # what moves numbers, or averages over positions
     *("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand"),
@@ -112,7 +112,7 @@ class Graph:
         for name, parameter in model.named_parameters(remove_duplicate=False):
             self.names.setdefault(id(parameter), []).append(name)
         for node, name in self.tensors.items():
-            self.reads.setdefault(id(_tensor(model, name)), []).append((node, name))
+            self.reads.setdefault(id(getattr(*locate(model, name), None)), []).append((node, name))
         self.by = self._calls_of(owner)
         self.calls = list(dict.fromkeys(self.by.values()))
         for call in self.calls:
@@ -236,11 +236,6 @@ class Graph:
 
 def _look_on(*_: Any) -> None:
     """A hook, by which a module is watched, and so called as one."""
-
-
-def _tensor(model: nn.Module, name: str) -> Tensor | None:
-    path, _, last = name.rpartition(".")
-    return getattr(model.get_submodule(path), last, None)
 
 
 def _graph(

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from normkit.norm import Norm
 from normkit.surgery.edits import bits, forms
 from normkit.surgery.recognition.match import is_layer_norm
+from normkit.surgery.recognition.specimen import locate
 
 SAME = ("fuse", "recognize")  # what leaves a model one that its library may open as what it was
 RECORD = "_normkit_edits"  # where a model carries its edits
@@ -189,11 +190,9 @@ def ties_in(model: nn.Module) -> list[list[str]]:
 def tie(model: nn.Module, ties: Iterable[Sequence[str]]) -> None:
     """Let a model hold one tensor by all names of a group, the first one's."""
     for first, *others in ties:
-        path, _, last = first.rpartition(".")
-        tensor = getattr(model.get_submodule(path), last)
+        tensor = getattr(*locate(model, first))
         for name in others:
-            path, _, last = name.rpartition(".")
-            setattr(model.get_submodule(path), last, tensor)
+            setattr(*locate(model, name), tensor)
 
 
 def edits_between(old: nn.Module, new: nn.Module) -> list[Edit]:
@@ -280,8 +279,7 @@ def replace_parts(
     for name, module in new.items():
         put(model, spots[name], module)
     for name, parameter in (tensors or {}).items():
-        path, _, last = name.rpartition(".")
-        setattr(model.get_submodule(path), last, parameter)
+        setattr(*locate(model, name), parameter)
     note(model, edits)
     call_norms(model)
     if owner not in SAME:
@@ -298,10 +296,8 @@ def edits_of(
         with suppress(ValueError):
             edits.append(edit_of(name, model.get_submodule(name), module))
     for name, parameter in (tensors or {}).items():
-        path, _, last = name.rpartition(".")
-        holder = model.get_submodule(path)
-        if getattr(holder, last).shape != parameter.shape:
-            edits.append(Edit(path, "sizes", {"sizes": True}))
+        if getattr(*locate(model, name)).shape != parameter.shape:
+            edits.append(Edit(name.rpartition(".")[0], "sizes", {"sizes": True}))
     return [edit for edit in edits if edit is not None]
 
 

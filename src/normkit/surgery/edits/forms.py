@@ -134,8 +134,7 @@ def _keep_parameters(norm: nn.Module, old: nn.Module, carried: Mapping[str, str]
     for name, own in list(norm.named_parameters()):
         source = held.get(carried.get(name, ""))
         if source is not None and (source.shape, source.dtype) == (own.shape, own.dtype):
-            path, _, last = name.rpartition(".")
-            setattr(norm.get_submodule(path), last, source)
+            setattr(*specimen.locate(norm, name), source)
         elif not source.requires_grad if source is not None else frozen or name in carried:
             own.requires_grad_(False)
 

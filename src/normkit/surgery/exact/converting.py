@@ -21,7 +21,7 @@ from normkit.surgery.exact.pairs import fold_scale, is_plain, width
 from normkit.surgery.flow import KEEPS, MOVES, Graph, Stays, channels, mark_channels, move_marks, word
 from normkit.surgery.recognition.match import Match, is_layer_norm
 from normkit.surgery.recognition.recognize import sized_table
-from normkit.surgery.recognition.specimen import inputs_of
+from normkit.surgery.recognition.specimen import inputs_of, locate
 from normkit.threads import processor_by_default
 
 __all__ = ["convert"]
@@ -315,20 +315,20 @@ class _Edits:
         model = self.stream.flow.model
         scaled = {writer: scale for scale, writer in self.stream.scales.items()}
         for scale, writer in self.stream.scales.items():
-            old = _parameter(model, scale)
+            old = getattr(*locate(model, scale)).detach()
             self.tensors[scale] = nn.Parameter(torch.ones_like(old), old.requires_grad)
             self.changes[scale] = Change(scale, "Parameter", f"ones, and in {writer}")
         for name in self.stream.writers:
             layer = model.get_submodule(name)
             if name in scaled:
-                factors = _parameter(model, scaled[name]).double()
+                factors = getattr(*locate(model, scaled[name])).detach().double()
                 layer = fold_scale(layer, factors, torch.zeros_like(factors), "after")
             if name in self.norms:
                 self._put(name, layer, Centred(copy.deepcopy(layer)), "centred")
             else:
                 self._put(name, layer, _center(layer), self._describe_writer(name))
         for name, at in self.stream.tensors.items():
-            old = _parameter(model, name)
+            old = getattr(*locate(model, name)).detach()
             axis = at + old.ndim - self._rank(name)
             new = old.double() - old.double().mean(axis, keepdim=True)
             self.tensors[name] = nn.Parameter(new.to(old.dtype), old.requires_grad)
@@ -407,13 +407,7 @@ def _train_alike(model: nn.Module, edits: Any) -> None:
             if theirs in buffers:
                 new.get_parameter(ours).requires_grad_(False)
     for name, tensor in edits.tensors.items():
-        path, _, last = name.rpartition(".")
-        tensor.requires_grad_(getattr(model.get_submodule(path), last).requires_grad)
-
-
-def _parameter(model: nn.Module, name: str) -> Tensor:
-    path, _, last = name.rpartition(".")
-    return getattr(model.get_submodule(path), last).detach()
+        tensor.requires_grad_(getattr(*locate(model, name)).requires_grad)
 
 
 @torch.no_grad()

@@ -28,7 +28,7 @@ from normkit.surgery.exact.pairs import fold_scale, is_plain, width
 from normkit.surgery.flow import Graph, Stays, Untraced, channels, mark_channels
 from normkit.surgery.recognition.match import Recognized
 from normkit.surgery.recognition.recognize import sized_table
-from normkit.surgery.recognition.specimen import inputs_of, quiet
+from normkit.surgery.recognition.specimen import inputs_of, locate, quiet
 
 __all__ = ["Need", "Readiness", "ready"]
 
@@ -304,13 +304,13 @@ class _Rotation:
                 raise Stays(f"{name}, a norm, writes to it")
             layer = self.model.get_submodule(name)
             if name in factors:
-                scale = self.model.get_parameter(factors[name]).detach()
+                scale = getattr(*locate(self.model, factors[name])).detach()
                 layer = fold_scale(layer, scale, torch.zeros_like(scale), "after")
                 tensors[factors[name]] = nn.Parameter(torch.ones_like(scale))
             modules[name] = _rotate_writer(name, layer, turn)
         ranks = {held: node.meta["val"].ndim for node, held in flow.tensors.items()}
         for name, at in stream.tensors.items():
-            old = self.model.get_parameter(name).detach()
+            old = getattr(*locate(self.model, name)).detach()
             axis = at + old.ndim - ranks[name]
             tensors[name] = nn.Parameter((old.movedim(axis, -1) @ turn.to(old)).movedim(-1, axis).contiguous())
         for norm in stream.read_by:

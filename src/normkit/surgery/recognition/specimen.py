@@ -55,6 +55,12 @@ WIDEST = 2**17  # numbers of a vector that may be a norm's
 SPREAD = 1e12  # how much larger parameters are drawn to find what is cut off
 
 
+def locate(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """Return the module that holds a tensor or a part by a dotted name, and what it is called there."""
+    path, _, last = name.rpartition(".")
+    return model.get_submodule(path), last
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Let nothing of what a module does besides computing be seen: its random numbers, its prints, its warnings."""

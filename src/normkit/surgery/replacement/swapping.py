@@ -162,8 +162,7 @@ def _share(model: nn.Module, edits: Collection[Exchange], new: Mapping[str, nn.M
             was = specimen.tensors(model.get_submodule(edit.site))[source]
             norm = norm_in(new[edit.site])
             own = norm.get_parameter(name)
-            path, _, last = name.rpartition(".")
-            setattr(norm.get_submodule(path), last, made.setdefault((id(was), offset, own.shape), own))
+            setattr(*specimen.locate(norm, name), made.setdefault((id(was), offset, own.shape), own))
 
 
 def _record_sites(model: nn.Module, example: Any, sites: Collection[str]) -> dict[str, tuple[Tensor, Tensor]]:
