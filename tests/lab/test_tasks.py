@@ -188,12 +188,13 @@ def test_own_models_return_their_loss_as_an_attribute_or_a_key(kind):
         tasks.own_loss({"logits": x})
 
 
-@pytest.mark.parametrize("kind", ["pairs", "mappings"])
+@pytest.mark.parametrize("kind", ["pairs", "mappings", "encodings"])
 def test_own_classifiers_show_their_accuracy(kind, tmp_path, monkeypatch):
     inputs = torch.randn(200, 4, generator=torch.Generator().manual_seed(1))
     wanted = inputs[:, :3].argmax(1)
     rows = list(zip(inputs, wanted, strict=True))
-    mappings = [{"inputs": x, "labels": y} for x, y in rows]
+    mapping = transformers.BatchEncoding if kind == "encodings" else dict  # as tokenizers and their collators give
+    mappings = [mapping({"inputs": x, "labels": y}) for x, y in rows]
     loader = torch.utils.data.DataLoader(rows if kind == "pairs" else mappings, batch_size=16, shuffle=True)
     own(monkeypatch, loader=loader, model=small if kind == "pairs" else Scored)
     given = {"model": "own:model", "data": "own:loader", "batch": None}

@@ -11,7 +11,7 @@ import copy
 import hashlib
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -147,7 +147,7 @@ def recipe_of(data: Any, batch: int | None) -> Recipe | str:
 def _has_numbers(data: Any) -> bool:
     """Whether samples can be had by number; a mapping has names."""
     kind = type(data)
-    return hasattr(kind, "__getitem__") and hasattr(kind, "__len__") and not isinstance(data, dict | str)
+    return hasattr(kind, "__getitem__") and hasattr(kind, "__len__") and not isinstance(data, Mapping | str)
 
 
 def _recipe_of_loader(loader: DataLoader, batch: int | None) -> Recipe | str:
@@ -360,7 +360,7 @@ def _kept_labels(dataset: Any) -> list[Any]:
 
 
 def _label_of(sample: Any) -> Any:
-    if isinstance(sample, dict):
+    if isinstance(sample, Mapping):
         return next((sample[name] for name in LABELS if name in sample), None)
     return sample[-1] if isinstance(sample, tuple | list) and len(sample) > 1 else None
 

@@ -462,7 +462,7 @@ def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Ta
     """
 
     def scored(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
-        if isinstance(batch, dict):
+        if isinstance(batch, Mapping):
             return scores(model(**batch)), batch["labels"]
         if isinstance(batch, tuple | list) and len(batch) != 2:
             raise ValueError("a batch must be a pair of inputs and targets, such as ((x, z), y), or a mapping")
@@ -473,14 +473,14 @@ def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Ta
         return _classes_last(preds, target).flatten(0, target.dim() - 1), target.flatten()
 
     def loss(model: nn.Module, batch: Any) -> Tensor:
-        if isinstance(batch, dict):
+        if isinstance(batch, Mapping):
             return own_loss(model(**batch))
         preds, target = scored(model, batch)
         return F.mse_loss(preds, target) if target.is_floating_point() else F.cross_entropy(preds, target)
 
     first = next(iter(batches.validation()), None)
     classes = classes_of(first) is not None
-    labelled = classes or (not isinstance(first, dict) and not _wants_numbers(first))
+    labelled = classes or (not isinstance(first, Mapping) and not _wants_numbers(first))
     accuracy = share_right(scored) if classes else None
     return Task(
         batches, build, loss, _own_size, accuracy, scored=scored if labelled else None, causal=isinstance(first, Tensor)
@@ -504,7 +504,7 @@ def _classes_last(preds: Tensor, target: Tensor) -> Tensor:
 
 def classes_of(batch: Any) -> Tensor | None:
     """Return the classes that a batch wants, one a sample; None if it wants something else."""
-    labels = batch.get("labels") if isinstance(batch, dict) else batch[1] if is_pair(batch) else None
+    labels = batch.get("labels") if isinstance(batch, Mapping) else batch[1] if is_pair(batch) else None
     whole = isinstance(labels, Tensor) and labels.dim() == 1 and not labels.is_floating_point()
     return labels if whole else None
 
@@ -519,7 +519,7 @@ def _wants_numbers(batch: Any) -> bool:
 
 
 def _own_size(batch: Any) -> int:
-    first = next(iter(batch.values())) if isinstance(batch, dict) else batch
+    first = next(iter(batch.values())) if isinstance(batch, Mapping) else batch
     return len(first if isinstance(first, Tensor) else first[0])
 
 
@@ -560,7 +560,7 @@ def _shapes(batch: Any) -> str:
     """
     if isinstance(batch, Tensor):
         return f"{str(batch.dtype)[6:]} {'x'.join(map(str, batch.shape))}"
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):
         return f"{{{', '.join(f'{key}: {_shapes(value)}' for key, value in batch.items())}}}"
     return f"({', '.join(map(_shapes, batch))})" if isinstance(batch, tuple | list) else type(batch).__name__
 

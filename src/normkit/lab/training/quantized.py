@@ -6,7 +6,7 @@ import contextlib
 import copy
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -135,7 +135,7 @@ def activations(model: nn.Module, batch: Any) -> dict[str, float]:
 
     hooks = [part.register_forward_pre_hook(look) for part in model.modules() if isinstance(part, nn.Linear)]
     with remove_after(hooks):
-        model(**batch) if isinstance(batch, dict) else model(batch)
+        model(**batch) if isinstance(batch, Mapping) else model(batch)
     kurtoses, outliers = zip(*measures, strict=True) if measures else ((float("nan"),), (float("nan"),))
     return {"kurtosis": sum(kurtoses) / len(kurtoses), "outliers": sum(outliers) / len(outliers)}
 
@@ -144,4 +144,4 @@ def _inputs(batch: Any) -> Any:
     """Return what a model takes of a batch."""
     if isinstance(batch, Tensor):
         return batch[:, :-1]
-    return {key: value for key, value in batch.items() if key != "labels"} if isinstance(batch, dict) else batch[0]
+    return {key: value for key, value in batch.items() if key != "labels"} if isinstance(batch, Mapping) else batch[0]

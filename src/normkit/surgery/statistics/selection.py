@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -63,4 +63,4 @@ def _adapted_loss(model: nn.Module, devices: Sequence[Sequence[Any]], loss: Call
 def _samples(batch: Any) -> int:
     if isinstance(batch, Tensor):
         return len(batch)
-    return _samples(next(iter(batch.values())) if isinstance(batch, dict) else batch[0])
+    return _samples(next(iter(batch.values())) if isinstance(batch, Mapping) else batch[0])
