@@ -49,7 +49,8 @@ def _exports() -> dict[str, str]:
     for place in [*catalog.rooms(), *WHOLE_MODELS]:
         folder = catalog.HOME.joinpath(*place.split("."))
         path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
-        for names in re.findall(r"^__all__ = (\[[^]]*\])", path.read_text(), re.MULTILINE) if path.is_file() else ():
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        for names in re.findall(r"^__all__ = (\[[^]]*\])", text, re.MULTILINE):
             exports |= dict.fromkeys(ast.literal_eval(names), f"normkit.{place}")
     return exports
 

@@ -97,7 +97,7 @@ def gpu_kernels() -> dict[str, str]:
 
 def fuzz_calls() -> dict[str, str]:
     """Return, for each instruction set, on how many random calls the kernels were held to float64, and where."""
-    known = json.loads(FUZZED.read_text()) if FUZZED.exists() else {}
+    known = json.loads(FUZZED.read_text(encoding="utf-8")) if FUZZED.exists() else {}
     return {f"fuzzed, {name}": "; ".join(_describe_runs(known.get(name, {}))) or "never" for name in kernels.SETS}
 
 

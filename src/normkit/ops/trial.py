@@ -257,7 +257,7 @@ def _remembered(device: torch.device) -> set[str]:
     if device.type == "cpu":
         return set()
     try:
-        return set(json.loads(_file(device).read_text())["passed"])
+        return set(json.loads(_file(device).read_text(encoding="utf-8"))["passed"])
     except (OSError, ValueError, KeyError, TypeError):
         return set()
 

@@ -76,7 +76,7 @@ def save_pretrained(self: Any, save_directory: str, *args: Any, **kwargs: Any) -
     if not kwargs.get("is_main_process", True):
         return answer
     place = Path(save_directory)
-    config = json.loads((place / "config.json").read_text())
+    config = json.loads((place / "config.json").read_text(encoding="utf-8"))
     (place / saving.ORIGINAL).mkdir(exist_ok=True)
     replace_file(place / saving.ORIGINAL / "config.json", json.dumps(config, indent=1))
     replace_file(place / "config.json", json.dumps(_foreign_config(config), indent=1))

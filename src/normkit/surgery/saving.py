@@ -182,7 +182,7 @@ def _is_closed(folder: str) -> bool:
 
 def _read_json(file: Path) -> dict[str, Any]:
     try:
-        held = json.loads(file.read_text())
+        held = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{file} is damaged: {error}") from error
     if not isinstance(held, dict):

@@ -601,4 +601,4 @@ def default_data(model: str) -> str:
     if name == "timm":
         return "digits"
     local = Path(rest) / "config.json"
-    return "digits" if local.is_file() and "ImageClassification" in local.read_text() else "python-docs"
+    return "digits" if local.is_file() and "ImageClassification" in local.read_text(encoding="utf-8") else "python-docs"

@@ -313,7 +313,7 @@ def _train_on_ray(run: Run, settings: Settings, root: str, things: bytes) -> tup
     handed.unpack(things)
     files.Folder(root).create()
     result = loop.train(run, settings, root)
-    return result, run.name, files.Folder(root).log(run.name).read_text()
+    return result, run.name, files.Folder(root).log(run.name).read_text(encoding="utf-8")
 
 
 def crash_result(why: str) -> dict[str, Any]:
