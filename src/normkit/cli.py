@@ -21,6 +21,7 @@ import normkit
 from normkit.columns import number_of
 from normkit.files import Unwritable
 from normkit.lab import cli as lab
+from normkit.lab.plan.variants import SLOTS
 from normkit.optional import library
 from normkit.safe import say
 
@@ -208,7 +209,6 @@ def complete(top: Parser) -> None:
 
     def possible(prefix: str, action: argparse.Action, **_: Any) -> Sequence[str]:
         from normkit import catalog
-        from normkit.lab.plan.variants import SLOTS
 
         named = action.dest in ("name", "names", *SLOTS)
         return catalog.methods() if named else argcomplete.FilesCompleter()(prefix)

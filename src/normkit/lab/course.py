@@ -6,13 +6,14 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normkit.columns import number_of
 from normkit.lab import logs, request, together
 from normkit.lab.clock import OF_A_RUN, RACE, RECOGNITION, REPORT, RUNS, START, Clock
+from normkit.lab.files import Folder, replace_file, seal
 from normkit.lab.plan.settings import another_folder, spell
 from normkit.lab.together import is_first
 from normkit.safe import say
@@ -58,7 +59,6 @@ def compare(options: Any, command: list[str]) -> Results:
     clock = Clock()
     with clock.part(START):
         plan = request.plan_from(options)
-    from normkit.lab.files import Folder
     from normkit.lab.plan import exchanges
     from normkit.lab.report import page as report  # not before what is asked for is known to be possible
     from normkit.lab.training import engines, runs
@@ -94,7 +94,6 @@ def compare(options: Any, command: list[str]) -> Results:
 
 def keep_times(folder: Any, parts: Mapping[str, float], workers: int) -> None:
     """Add to a comparison's file where the time of this call went."""
-    from normkit.lab.files import replace_file, seal
     from normkit.lab.report import times
 
     calls = [*times.calls(folder.root), {"parts": parts, "workers": max(1, workers)}]
@@ -103,7 +102,6 @@ def keep_times(folder: Any, parts: Mapping[str, float], workers: int) -> None:
 
 def saved_plan(options: Any) -> Mapping[str, Any] | None:
     """Return the plan that is gone on with, None where there is none."""
-    from normkit.lab.files import Folder
     from normkit.lab.plan.plan import plan_in
 
     return None if options.fresh else plan_in(Folder(options.out))
@@ -111,7 +109,6 @@ def saved_plan(options: Any) -> Mapping[str, Any] | None:
 
 def tell_additions(plan: Plan, options: Any) -> None:
     """Say what is added to a comparison that is there."""
-    from normkit.lab.files import Folder
     from normkit.lab.plan import growth
     from normkit.lab.training import runs
 
@@ -176,11 +173,7 @@ def time_steps(plan: Plan, folder: Any) -> None:
 
 def lock_folder(root: str) -> Any:
     """Keep a second comparison out of the folder."""
-    from contextlib import nullcontext
-
     from filelock import FileLock, Timeout
-
-    from normkit.lab.files import Folder
 
     if not is_first():
         return nullcontext()

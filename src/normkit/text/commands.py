@@ -15,6 +15,7 @@ import datetime
 import itertools
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -383,8 +384,6 @@ def reviewed(path: Path, encoding: str) -> list[tuple[str, str]]:
 
 def review(norm: Normalizer, matches: Sequence[Answer]) -> list[dict[str, Any]]:
     """Return a row for each different text that is unsure or was taken for none, the most frequent first."""
-    from collections import Counter
-
     counts = Counter(match.text for match in matches if not norm.is_empty(match.text))
     distinct = {match.text: match for match in matches if match.text in counts}
     rows = []

@@ -7,7 +7,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,7 @@ from normkit.text.match import NIL, Answer, Decide, rank
 from normkit.text.measures.evaluation import KS, Evaluation, Gold, evaluate
 from normkit.text.rescore.spelling import Spelling
 from normkit.text.rewrite.fold import fold
-
-if TYPE_CHECKING:
-    from normkit.text.vocabulary import Names
+from normkit.text.vocabulary import Names
 
 Progress = Callable[[int, int], None]
 AT_ONCE = 512  # texts, between two tellings of progress

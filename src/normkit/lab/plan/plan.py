@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from normkit import __version__
 from normkit.lab.files import Damaged, Folder, unseal
 from normkit.lab.plan import handed
 from normkit.lab.plan.settings import Settings, afterwards, deciding, full
@@ -114,8 +115,6 @@ def rung_of(start: Mapping[str, Any]) -> float:
 def environment() -> dict[str, Any]:
     """Tell where the numbers come from."""
     import torch
-
-    from normkit import __version__
 
     return {
         "python": platform.python_version(),

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,6 @@ from normkit.lab.plan import data, tasks
 from normkit.lab.plan.corruptions import IMAGES, SEVERITIES, SIGNALS, TEXT, Corruption
 from normkit.lab.plan.settings import ALL_SHIFTS, STREAMS, Settings, spell
 from normkit.surgery.statistics.adapting import adapter_of
-
-if TYPE_CHECKING:
-    from normkit.lab.plan.tasks import Task
 
 IID, CLASS, MIXED, RECURRING = STREAMS
 SEVERITY, BATCH = 3, 32  # where none is named
@@ -93,7 +90,7 @@ def orders_of(words: Sequence[str]) -> list[tuple[str, str, int | None]]:
     return orders
 
 
-def samples(task: Task, settings: Settings) -> Samples:
+def samples(task: tasks.Task, settings: Settings) -> Samples:
     """Return the held-out samples of a task, or say why it has none that can be shifted."""
     name, source = spell("shift"), task.data
     if isinstance(source, data.Tokens) and not settings.model.startswith("hf:"):

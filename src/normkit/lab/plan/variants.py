@@ -120,7 +120,6 @@ def _count_weights(model: nn.Module, text: str) -> str:
 
 def _flow(text: str) -> None:
     from normkit import check, density  # which import torch, and help must not
-    from normkit.choice import parsed
 
     check.choice(spell("flow"), "name", parsed(text)[0], tuple(density.FLOWS))
 
