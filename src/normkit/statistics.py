@@ -115,9 +115,7 @@ def joined_moments(
 ) -> Moments:
     """Moments from means, what rounding took from them, mean squares about them and counts, of all with ``sync``."""
     if not sync or processes(group) == 1:
-        most = torch.finfo(
-            mean.dtype
-        ).max  # of squares that overflow the variance is infinite, not infinity less itself
+        most = torch.finfo(mean.dtype).max  # where squares overflow the variance is infinite, not infinity less itself
         return Moments(mean + rest, (square - rest.square().clamp(max=most)).clamp(min=0), count)
     exact, own = mean.double() + rest, count.double()
     about_zero = square.double() - rest.double().square() + exact.square()

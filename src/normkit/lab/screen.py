@@ -42,9 +42,8 @@ class Screen:
         length = f"{number_of(settings.steps, unit)} a run, " if settings.steps else ""
         length = f"{settings.seconds:g} s a run, " if settings.seconds else length
         if settings.ladder:
-            length += (
-                f"a ladder of {list_names([ladder.name_rung(vars(settings), rung) for rung in settings.ladder])}, "
-            )
+            rungs = [ladder.name_rung(vars(settings), rung) for rung in settings.ladder]
+            length += f"a ladder of {list_names(rungs)}, "
         length = f"{among(settings)}, {length}" if settings.federated else length
         what = f"of {in_words(settings.model)} on {in_words(settings.data)}"
         if settings.train:

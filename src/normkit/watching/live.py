@@ -127,13 +127,8 @@ def _evenly(count: int, room: int) -> Iterator[int]:
 
 
 def _write_time(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.0f} h"
-    )
+    length, unit = (1, "s") if seconds < 120 else (60, "min") if seconds < 7200 else (3600, "h")
+    return f"{seconds / length:.0f} {unit}"
 
 
 def follow(place: str | Path, once: bool = False) -> Diagnosis | None:

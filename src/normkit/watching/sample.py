@@ -41,11 +41,7 @@ class Row:
 
     def values(self) -> Tensor:
         """Return all numbers on the CPU; here the device is waited for."""
-        return (
-            torch.cat([part.detach().float().cpu() for part in self.parts])
-            if self.parts
-            else torch.zeros(0, device="cpu")
-        )
+        return torch.cat([torch.zeros(0, device="cpu"), *(part.detach().float().cpu() for part in self.parts)])
 
 
 class Sample:

@@ -88,9 +88,8 @@ class Store:
 
     def __init__(self, keep: int = 256, signs: Iterable[Sign] = ()):
         self.keep, self.signs = keep, tuple(signs)
-        self.onsets = torch.zeros(
-            len(self.signs), 0, dtype=torch.long, device="cpu"
-        )  # a step a sign and column; 0: not seen now
+        # a step a sign and column; 0: not seen now
+        self.onsets = torch.zeros(len(self.signs), 0, dtype=torch.long, device="cpu")
         self.first_seen: dict[Sign, int] = {}
         self.columns: dict[Column, int] = {}
         self.words: list[str] = []

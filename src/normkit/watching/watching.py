@@ -116,11 +116,8 @@ class Watch(Seen):
             raise TypeError(f"watch: loss must be a number or a tensor of one, not {type(value).__name__}")
         if isinstance(value, Tensor) and value.numel() != 1:
             raise ValueError(f"watch: loss must be a number or a tensor of one, not one of shape {tuple(value.shape)}")
-        number = (
-            value.detach().float().reshape(())
-            if isinstance(value, Tensor)
-            else torch.tensor(float(value), device="cpu")
-        )
+        value = value if isinstance(value, Tensor) else torch.tensor(float(value), device="cpu")
+        number = value.detach().float().reshape(())
         total, count, peak = self.losses or (torch.zeros_like(number), 0, number)
         self.losses = total + number, count + 1, torch.maximum(peak, number)
 

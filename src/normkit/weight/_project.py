@@ -24,9 +24,8 @@ class Projection(nn.Module):
         super().__init__()
         self.table = table
         self.maps = nn.ModuleList(result for _, _, result in maps)
-        self.places = tuple(
-            [(module, tensor) for module, tensor, _ in maps]
-        )  # a tuple: they are not parts of this module
+        # a tuple: they are not parts of this module
+        self.places = tuple([(module, tensor) for module, tensor, _ in maps])
         self.own = tuple(own)
         self.handle: Any = None
         self.every, self.steps = 1, 0

@@ -23,9 +23,8 @@ class Regularizer(nn.Module):
         super().__init__()
         self.table, self.strength = table, strength
         self.parts = nn.ModuleList(penalty for _, _, penalty in parts)
-        self.places = tuple(
-            [(module, tensor) for module, tensor, _ in parts]
-        )  # a tuple: they are not parts of this module
+        # a tuple: they are not parts of this module
+        self.places = tuple([(module, tensor) for module, tensor, _ in parts])
 
     def forward(self) -> Tensor:
         """Return the loss, a single number; of sharded weights, which are gathered, on every process."""

@@ -154,14 +154,10 @@ def permutation_test(before: np.ndarray, after: np.ndarray, tests: int = 1) -> f
     size = before.size
     if size < ENOUGH:
         return math.nan
-    apart = (
-        _sign_flips(after - before) if size >= fewest(tests, paired=True) else _splits(np.concatenate([before, after]))
-    )
-    difference = abs(after.sum() - before.sum())
-    least = difference - 1e-9 * (
-        np.abs(before).sum() + np.abs(after).sum()
-    )  # rounding must not lose a way that is as far
-    return float(np.mean(apart >= least))
+    both = np.concatenate([before, after])
+    apart = _sign_flips(after - before) if size >= fewest(tests, paired=True) else _splits(both)
+    rounding = 1e-9 * np.abs(both).sum()  # which must not lose a way that is as far
+    return float(np.mean(apart >= abs(after.sum() - before.sum()) - rounding))
 
 
 def fewest(tests: int, paired: bool = False) -> int:

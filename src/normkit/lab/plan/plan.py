@@ -163,7 +163,5 @@ def same(saved: Any, here: Mapping[str, Any]) -> bool:
         return False
     if code.keys() != known.keys() or any(handed.differ(known[name], code[name]) for name in code):
         return False
-    return {**saved, "variant": full(Variant, saved["variant"]), "settings": ours, "code": code} == {
-        **here,
-        "code": code,
-    }
+    alike = {"settings": ours, "code": code}
+    return {**saved, "variant": full(Variant, saved["variant"]), **alike} == {**here, **alike}

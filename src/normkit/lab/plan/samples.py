@@ -306,12 +306,11 @@ def _split(recipe: Recipe, batches: int, source: str) -> tuple[Tensor, Tensor]:
         what = "samples" if recipe.batch else "batches"
         raise ValueError(f"data {source!r} has {len(numbers)} {what}; at least 2 are needed, one of them to hold out")
     first = torch.tensor([rows[0] for rows in numbers])
-    labels = None if recipe.batch is None else _labels(recipe.dataset)
-    apart = (
-        spread(len(numbers), batches)
-        if recipe.batch is None
-        else held_out(len(numbers), recipe.batch, None if labels is None else labels[first])
-    )
+    if recipe.batch is None:
+        apart = spread(len(numbers), batches)
+    else:
+        labels = _labels(recipe.dataset)
+        apart = held_out(len(numbers), recipe.batch, None if labels is None else labels[first])
     kept = all_but(apart, len(numbers)).tolist()
     return first[apart], torch.tensor([row for place in kept for row in numbers[place]])
 

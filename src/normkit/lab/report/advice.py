@@ -95,11 +95,8 @@ def _why_keep(tested: Sequence[Row]) -> str:
     if words == {WORSE}:
         return "the others are worse" if len(tested) > 1 else f"{tested[0].variant} is worse"
     if words == {EQUAL}:
-        return (
-            "the others are as good, and none is surely cheaper"
-            if len(tested) > 1
-            else (f"{tested[0].variant} is as good, and not surely cheaper")
-        )
+        good = "the others are as good, and none is" if len(tested) > 1 else f"{tested[0].variant} is as good, and not"
+        return f"{good} surely cheaper"
     return f"nothing was found to be better{_enough(undecided)}"
 
 

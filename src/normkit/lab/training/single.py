@@ -336,11 +336,9 @@ class Training:
     def _end(self, status: str) -> dict[str, Any]:
         if status != logs.INTERRUPTED:
             self.log.write(logs.FOUND, **judge(self.seen))
-        speed = (
-            self.tokens / self.elapsed
-            if self.step < 2
-            else (self.tokens * (self.step - 1) / self.step / max(self.elapsed - self.first_step, 1e-9))
-        )
+        speed = self.tokens / self.elapsed
+        if self.step > 1:  # the first step is slow, and left out
+            speed = self.tokens * (self.step - 1) / self.step / max(self.elapsed - self.first_step, 1e-9)
         later = self._afterwards() if status == logs.DONE and self.run.phase == "final" else {}
         summary = {
             "status": status,

@@ -29,14 +29,9 @@ class Source:
 
     def part(self, node: ast.AST) -> str | None:
         """The name of the module's own part whose call, with one argument, a piece of source is."""
-        if (
-            not isinstance(node, ast.Call)
-            or len(node.args) != 1
-            or node.keywords
-            or isinstance(node.args[0], ast.Starred)
-        ):
+        if not isinstance(node, ast.Call) or len(node.args) != 1 or node.keywords:
             return None
-        return self.attribute(node.func)
+        return None if isinstance(node.args[0], ast.Starred) else self.attribute(node.func)
 
     def attribute(self, node: ast.AST) -> str | None:
         """The name of the module's own attribute that a piece of source is."""

@@ -23,12 +23,10 @@ def tune(rounding: LearnedRounding, layer: nn.Linear, x: Tensor, steps: int, gen
     rows, weight = x.float(), layer.weight.detach().float()
     bias = None if layer.bias is None else layer.bias.detach().float()
     y = F.linear(rows, weight, bias)
-    kept = (
-        torch.arange(len(rows), device="cpu") % HELD == HELD - 1
-        if len(rows) >= HELD
-        else torch.ones(len(rows), dtype=torch.bool, device="cpu")
-    )
-    own = ~kept if len(rows) >= HELD else kept
+    kept = own = torch.ones(len(rows), dtype=torch.bool, device="cpu")
+    if len(rows) >= HELD:
+        kept = torch.arange(len(rows), device="cpu") % HELD == HELD - 1
+        own = ~kept
     order = torch.randint(int(own.sum()), (steps, BATCH), generator=generator, device="cpu").to(rows.device)
     span, low = MeasuredRange(per_channel=True).to(rows.device)(weight)
     one = rows.new_ones(1)  # the inputs have no grid

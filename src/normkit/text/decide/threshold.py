@@ -52,9 +52,7 @@ def best_threshold(
     """
     order = np.argsort(-np.asarray(scores, dtype=float), kind="stable")
     ordered = np.asarray(scores, dtype=float)[order]
-    right_first = np.concatenate(
-        [[0], np.cumsum(np.asarray(right)[order])]
-    )  # right ones of the first n, which are taken
+    right_first = np.concatenate([[0], np.cumsum(np.asarray(right)[order])])  # of the first n, which are taken
     left = np.sum(none) - np.concatenate([[0], np.cumsum(np.asarray(none)[order])])  # of the rest, rightly none
     nil_counts = len(order) - np.arange(len(order) + 1)  # how many are taken for none
     total = right_first + left if aim == "accuracy" else 2 * left / np.maximum(nil_counts + np.sum(none), 1)

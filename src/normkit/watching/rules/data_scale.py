@@ -42,8 +42,5 @@ def find(history: History) -> Iterator[Finding]:
 def _uneven(history: History) -> str:
     """Name the feature that is the large one; nothing where all are alike, or what is fed is no table."""
     largest, which, usual = (late_median(history.series(DATA, f"data_{w}")) for w in ("largest", "feature", "usual"))
-    return (
-        f", by feature {which:.0f} of size {number(largest)}, where {number(usual)} is the median"
-        if largest > APART * usual
-        else ""
-    )
+    feature = f", by feature {which:.0f} of size {number(largest)}, where {number(usual)} is the median"
+    return feature if largest > APART * usual else ""

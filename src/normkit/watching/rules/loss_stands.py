@@ -40,11 +40,7 @@ def find(history: History) -> Iterator[Finding]:
             f"it began at {number(first)} and stands at {number(late)} after {history.steps[-1]} steps{note}.",
             leads="a training that costs time and learns nothing",
             otherwise=f"a loss that has fallen by {FALLEN:.0%} of where it began, and lies apart from guessing",
-            margin=2.0
-            if stuck and guesses
-            else FALLEN * abs(first) / max(first - np.min(series), 1e-30)
-            if stuck
-            else 1.5,
+            margin=1.5 if not stuck else 2.0 if guesses else FALLEN * abs(first) / max(first - np.min(series), 1e-30),
         )
 
 

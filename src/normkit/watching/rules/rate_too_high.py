@@ -94,8 +94,5 @@ def _growth(history: History, name: str) -> float:
 
 def _optimizer(history: History, name: str) -> str:
     group = history.facts["groups"][history.facts["group_of"].get(name, 0)]
-    return (
-        f"{group['optimizer']} with a momentum of {number(group['momentum'])}"
-        if group["momentum"]
-        else group["optimizer"]
-    )
+    name, momentum = group["optimizer"], group["momentum"]
+    return f"{name} with a momentum of {number(momentum)}" if momentum else name
