@@ -36,8 +36,8 @@ class Row:
         accuracy: the last one logged.
     finding: against the baseline; None for the baseline itself and where a seed failed or none is finished.
     edge: "lowest" or "highest" if the search of the learning rate ended there: a better one may lie beyond; or empty.
-    steps_to_baseline, seconds_to_baseline: how long it took on held-out data to the baseline's final loss of the same
-        seed, the mean over seeds; None if a seed did not get there, or logged no held-out losses.
+    steps_to_baseline: how long it took on held-out data to the baseline's final loss of the same seed, the mean over
+        seeds; None if a seed did not get there, or logged no held-out losses.
     seconds, cpu_seconds: how long a run trained, and how long processors worked for it.
     speed: a step's time over the baseline's, timed side by side.
     measure, margin: what all rows are compared by, and the share of the baseline's that counts as no difference.
@@ -64,7 +64,6 @@ class Row:
     accuracy: Interval
     finding: Finding | None
     steps_to_baseline: float | None
-    seconds_to_baseline: float | None
     seconds: float | None
     cpu_seconds: float | None
     speed: Ratio | None
@@ -83,7 +82,7 @@ class Row:
 class Judgement:
     """What the runs allow one to say: findings and places, and how many seeds each variant was to have."""
 
-    told: dict[str, Finding]
+    findings: dict[str, Finding]
     places: dict[str, tuple[int, int]]
     planned: dict[str, int]
 
@@ -151,7 +150,6 @@ def _row(comparison: Comparison, name: str, judged: Judgement, timed: Ratio | No
     runs, planned = comparison.final_runs(name), judged.planned[name]
     state = status(comparison, name, planned)
     done = [run for run in runs if run.status == DONE]
-    steps, seconds = _reach(done, {run.seed: run for run in comparison.final_runs(comparison.baseline)})
     key = measures.of(comparison.settings).key
     return Row(
         variant=name,
@@ -170,9 +168,8 @@ def _row(comparison: Comparison, name: str, judged: Judgement, timed: Ratio | No
         final=findings.interval(_values(runs, measures.LOSS).values()),
         best=findings.interval(_finite(run.final("best_loss") for run in done)),
         accuracy=findings.interval(_values(runs, measures.ACCURACY).values()),
-        finding=judged.told.get(name),
-        steps_to_baseline=steps,
-        seconds_to_baseline=seconds,
+        finding=judged.findings.get(name),
+        steps_to_baseline=_reach(done, comparison.final_runs(comparison.baseline)),
         seconds=_over(statistics.fmean, (run.final("seconds") for run in done)),
         cpu_seconds=_over(statistics.fmean, (run.final("cpu_seconds") for run in done)),
         speed=timed,
@@ -229,22 +226,15 @@ def _lead(losses: Mapping[int, float], baseline: Mapping[int, float]) -> float:
     return statistics.fmean(losses.values()) - (statistics.fmean(baseline.values()) if baseline else 0)
 
 
-def _reach(runs: Sequence[Record], baseline: dict[int, Record]) -> tuple[float | None, float | None]:
-    """Return the mean number of steps and seconds to the baseline's final loss of the same seed, on held-out data.
+def _reach(runs: Sequence[Record], baseline: Sequence[Record]) -> float | None:
+    """Return the mean number of steps to the baseline's final loss of the same seed, on held-out data.
 
     What a loop of the user's own returns says nothing of the training losses that it has logged.
     """
-    steps, seconds = [], []
-    for run in runs:
-        other = baseline.get(run.seed)
-        if other is None or other.status != DONE or math.isnan(other.measured(measures.LOSS)):
-            continue
-        step = crossing(points(run.evals), other.measured(measures.LOSS))
-        if step is None:
-            return None, None
-        steps.append(step)
-        seconds.append(time_at(run, step))
-    return (statistics.fmean(steps), _over(statistics.fmean, seconds)) if steps else (None, None)
+    goals = _values(baseline, measures.LOSS)
+    steps = [crossing(points(run.evals), goals[run.seed]) for run in runs if run.seed in goals]
+    reached = [step for step in steps if step is not None]
+    return statistics.fmean(reached) if reached and len(reached) == len(steps) else None
 
 
 def crossing(curve: Sequence[tuple[int, float]], level: float) -> float | None:
