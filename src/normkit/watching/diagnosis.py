@@ -76,7 +76,7 @@ class Diagnosis(Sequence[Finding]):
         width = min(width, WIDTH)
         count = len(self.findings)
         nothing = "Nothing was looked at" if self.seen == NO_SAMPLE else f"Nothing found in {self.seen}"
-        head = f"{count} finding{'s' * (count != 1)} in {self.seen}" if count else nothing
+        head = f"{number_of(count, 'finding')} in {self.seen}" if count else nothing
         titles = {finding.rule: finding.title for finding in self.findings}
         pairs = enumerate(self.findings, 1)
         parts = [

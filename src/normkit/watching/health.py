@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from normkit.columns import number_of
 from normkit.watching.finding import number
 from normkit.watching.history import History
 from normkit.watching.rules.vanishing_gradient import gradients_by_block
@@ -14,8 +15,7 @@ COLUMNS = ("rms", "largest", "kurtosis", "dead", "cosine", "alike", "gradient")
 def head(history: History) -> str:
     """Name the model in a line."""
     facts = history.facts
-    blocks = len(facts["blocks"])
-    return f"{facts['model']}, {facts['parameters']:,} parameters, {blocks} block{'s' * (blocks != 1)}"
+    return f"{facts['model']}, {facts['parameters']:,} parameters, {number_of(len(facts['blocks']), 'block')}"
 
 
 def table(history: History) -> list[tuple[str, ...]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from normkit.columns import number_of
 from normkit.watching.diagnosis import NO_SAMPLE, Diagnosis, diagnose
 from normkit.watching.drawn import Drawn
 from normkit.watching.finding import Finding
@@ -50,7 +51,7 @@ class Seen(Drawn):
         """Return the title of the page, and a line below it."""
         history, diagnosis = self.history(), self.diagnosis()
         nothing = "nothing looked at" if diagnosis.seen == NO_SAMPLE else "nothing found"
-        title = f"{len(diagnosis)} finding{'s' * (len(diagnosis) != 1)}" if diagnosis else nothing
+        title = number_of(len(diagnosis), "finding") if diagnosis else nothing
         return title, f"{history.facts['model']}, {history.facts['parameters']:,} parameters, {diagnosis.seen}"
 
     def findings(self) -> tuple[list[Finding], list[str]]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import check
-from normkit.columns import aligned
+from normkit.columns import aligned, number_of
 from normkit.gradient import param_groups
 from normkit.gradient._based import base_named
 from normkit.gradient.groups import ParamGroups
@@ -167,7 +167,7 @@ def coordinate_check(
         if (sites := runs[name][0][0])
     }
     rate = inspect.signature(step).parameters["lr"].default if lr is None else lr
-    what = f"{steps} steps of {optimizer} at lr {rate:g} on one batch, {seeds} seed{'s' * (seeds > 1)}; "
+    what = f"{number_of(steps, 'step')} of {optimizer} at lr {rate:g} on one batch, {number_of(seeds, 'seed')}; "
     what += f"base width {widths[0]}"
     return CoordinateCheck(widths, parametrization, what, changes)
 

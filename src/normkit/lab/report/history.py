@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from normkit.columns import number_of
 from normkit.lab import logs
 from normkit.lab.files import Folder
 from normkit.lab.plan import ladder
@@ -198,7 +199,7 @@ def _run(path: Path, plan: Mapping[str, Any], notes: list[str]) -> Record | None
         notes.append(f"{path.name} is of a shorter run than is planned by now; the same command trains the longer one")
         return None
     if log.broken:
-        notes.append(f"{path.name}: {log.broken} line{'s' * (log.broken > 1)} could not be read")
+        notes.append(f"{path.name}: {number_of(log.broken, 'line')} could not be read")
     notes += [f"{path.name}: {note['text']}" for note in log.of(logs.NOTE)]
     start = log.start or (read_name(path.stem, variants) if log.events else {})
     if not start:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normkit.columns import number_of
 from normkit.quant.allocate_bits import FULL, allocate_bits
 from normkit.surgery.statistics.batch_statistics import feed
 
@@ -97,7 +98,7 @@ def describe(bits: Mapping[str, int], sizes: Mapping[str, int]) -> str:
     """
     counts = {width: sum(own == width for own in bits.values()) for width in sorted(set(bits.values()), reverse=True)}
     first, *others = counts.items()
-    words = [f"{first[0]} bits of {first[1]} linear{'s' * (first[1] > 1)}", *(f"{w} of {n}" for w, n in others)]
+    words = [f"{first[0]} bits of {number_of(first[1], 'linear')}", *(f"{w} of {n}" for w, n in others)]
     mean = sum(own * sizes[name] for name, own in bits.items()) / sum(sizes[name] for name in bits)
     return f"{', '.join(words)}; {mean:.4g} bits a number"
 

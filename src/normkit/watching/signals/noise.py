@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from normkit.columns import number_of
 from normkit.watching.finding import number
 from normkit.watching.signals.signal import vector
 from normkit.watching.store import MEAN
@@ -33,12 +34,13 @@ class NoiseScale:
     samples: int
 
     def __str__(self) -> str:
+        samples = number_of(self.samples, "sample")
         if not self.value < float("inf"):
-            return f"noise scale cannot be told from {self.samples} samples: the mean gradient is not apart from noise"
+            return f"noise scale cannot be told from {samples}: the mean gradient is not apart from noise"
         ratio = self.batch / self.value
         times = f"{number(ratio)} times what" if ratio >= 1 else f"a {number(1 / ratio)}th of what"
         return (
-            f"noise scale {number(self.value)} examples, of {self.samples} samples; "
+            f"noise scale {number(self.value)} examples, of {samples}; "
             f"your batch of {number(self.batch)} is {times} the noise asks for"
         )
 
@@ -114,7 +116,7 @@ def noise_scale(one: Tensor, batch: Tensor, examples: Tensor) -> NoiseScale:
     """Return the noise scale of samples of :data:`NUMBERS`.
 
     >>> print(noise_scale(torch.tensor([10.0]), torch.tensor([2.0]), torch.tensor([32.0])))
-    noise scale 4.74 examples, of 1 samples; your batch of 32 is 6.75 times what the noise asks for
+    noise scale 4.74 examples, of 1 sample; your batch of 32 is 6.75 times what the noise asks for
     """
     if not len(one):
         raise ValueError(
