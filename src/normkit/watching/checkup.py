@@ -21,7 +21,7 @@ from normkit.watching.causes import by_cause
 from normkit.watching.diagnosis import Diagnosis
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
-from normkit.watching.inspecting import known_loss
+from normkit.watching.inspecting import batches_for, known_loss
 from normkit.watching.rules import half_headroom
 from normkit.watching.watching import Watch
 
@@ -122,9 +122,7 @@ def checkup(
     """
     if rate is not None:
         rate = check.number("checkup", "rate", rate, 0.0, open_low=True)
-    looked = list(itertools.islice(iter(batches), BATCHES))
-    if not looked:
-        raise ValueError("checkup: batches must hold at least one batch, and hold none")
+    looked = batches_for("checkup", batches, BATCHES)
     measure = loss or _loss_of
     end = time.monotonic() + check.number("checkup", "seconds", seconds, 0.0, open_low=True)
     with torch.random.fork_rng():

@@ -68,9 +68,7 @@ def inspect(model: nn.Module, batches: Iterable[Any] | None = None, *, passes: i
     """
     passes = check.size("inspect", "passes", passes)
     watch = Watch(model, every=1, signals=("activations", "attention", "gradients", "spectra"))
-    sample = list(itertools.islice(iter(make_batches(model) if batches is None else batches), passes))
-    if not sample:
-        raise ValueError("inspect: batches must hold at least one batch, and hold none")
+    sample = batches_for("inspect", make_batches(model) if batches is None else batches, passes)
     with restore_after(model), watch:
         model.train()
         for batch in sample:
@@ -110,9 +108,9 @@ def restore_after(model: nn.Module) -> Iterator[None]:
             p.grad = slopes[name]
 
 
-def batches_for(owner: str, batches: Iterable[Any]) -> list[Any]:
-    """Return batches as a list, which must hold one at least."""
-    listed = list(batches)
+def batches_for(owner: str, batches: Iterable[Any], most: int | None = None) -> list[Any]:
+    """Return batches as a list, the first ``most``, which must hold one at least."""
+    listed = list(itertools.islice(batches, most))
     if not listed:
         raise ValueError(f"{owner}: batches must hold at least one batch, and hold none")
     return listed
