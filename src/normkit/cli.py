@@ -169,6 +169,7 @@ def parser() -> Parser:
     add("claim", "test what papers claim of their methods", elsewhere("claims.commands"))
     add("check", "test methods, your own too, against the contract", describe_check, CHECK)
     lab.add_commands(commands)
+    add("fit", "fit densities to a table or images", elsewhere("lab.fit.run"))
     add(
         "recognize",
         "find a model's norms by what they compute",

@@ -50,7 +50,6 @@ def add_commands(commands: Any) -> None:
     )
     add_arguments(comparing)
     comparing.set_defaults(run=run_compare)
-    commands.add_parser("fit", help="fit densities to a table or images").describe = describe_fit
     reporting = commands.add_parser(
         "report", help="make the report of a comparison again", description="Make the report again from the logs alone."
     )
@@ -59,13 +58,6 @@ def add_commands(commands: Any) -> None:
         "--export", choices=EXPORTS, help="also write, beside the report, the table alone or all pictures"
     )
     reporting.set_defaults(run=run_report)
-
-
-def describe_fit(command: argparse.ArgumentParser) -> None:
-    """Describe ``normkit fit``."""
-    from normkit.lab.fit import run
-
-    run.add_arguments(command)
 
 
 def run_compare(options: argparse.Namespace) -> int:
