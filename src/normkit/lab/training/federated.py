@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
@@ -20,7 +19,7 @@ from torch.nn import functional as F
 from normkit.choice import parsed
 from normkit.federated import plans, rounds
 from normkit.lab import logs
-from normkit.lab.plan import clients, measures, optimizers
+from normkit.lab.plan import clients, measures
 from normkit.lab.training.single import Training
 from normkit.surgery.statistics.federated import local_entries, pool
 from normkit.weight import project, spheres
@@ -51,7 +50,6 @@ class Federated(Training):
         return {name: value.detach().clone() for name, value in self.plain.state_dict().items()}
 
     def _train_step(self) -> None:
-        began, worked = time.perf_counter(), time.process_time()
         rate, updates, losses, gradients = self.rate(), {}, [], []
         self.step += 1
         for k, client in enumerate(self.clients):
@@ -63,18 +61,13 @@ class Federated(Training):
             gradients.append(gradient)
         self.loss, self.gradient = torch.stack(losses).mean(), torch.stack(gradients).mean()
         self._aggregate(updates)
-        spent = time.perf_counter() - began
-        self.first_step = self.first_step or spent
-        self.elapsed += spent
-        self.busy += time.process_time() - worked
 
     def _train_client(self, k: int, rate: float) -> tuple[Tensor, Tensor, dict[str, Any]]:
         """Train a client from the server's state; return its last loss, the gradient's norm, and what it also sends."""
         self.plain.load_state_dict({**self.server, **self.kept[k]})
         self.plain.train()  # as a server that learns may not have left it
         steps, own = self.settings.local_steps, _Own(self, k)
-        decay = self.settings.weight_decay if self.run.decay is None else self.run.decay
-        optimizer = optimizers.make_optimizer(self.run.variant.optimizer, self.model, rate, decay)
+        optimizer = self._make_optimizer(rate)
         if spheres(self.plain):
             project(self.plain, optimizer)
         for at in range(steps):

@@ -82,13 +82,15 @@ class Training:
             self.model = shard(model, self.accelerator.device, self.settings.precision)
         else:
             self.model = self.accelerator.prepare(model)
-        run = self.run
-        decay = self.settings.weight_decay if run.decay is None else run.decay
-        self.optimizer = optimizers.make_optimizer(run.variant.optimizer, self.model, run.lr, decay)
+        self.optimizer = self._make_optimizer(self.run.lr)
         if spheres(model):
             project(model, self.optimizer)  # after every step
         if self.settings.precision == "fp16":
             self.optimizer = self.accelerator.prepare(self.optimizer)  # which brings the loss scaling
+
+    def _make_optimizer(self, lr: float) -> Any:
+        decay = self.settings.weight_decay if self.run.decay is None else self.run.decay
+        return optimizers.make_optimizer(self.run.variant.optimizer, self.model, lr, decay)
 
     def train(self, stop: Callable[[], bool]) -> dict[str, Any]:
         """Step until the end, a stop or divergence."""
@@ -106,8 +108,7 @@ class Training:
         saved, patience = time.monotonic(), self.settings.checkpoint_seconds
         status = logs.DONE
         while status == logs.DONE and self.share < 1:
-            with OF_A_RUN.part(TRAINING):
-                self._train_step()
+            self._train_step_timed()
             status = self._look()
             if status == logs.DONE and stop():
                 status = logs.INTERRUPTED
@@ -146,8 +147,16 @@ class Training:
         fall = 0.5 * (1 + math.cos(math.pi * min(1.0, (share - warmup) / max(1 - warmup, 1e-9))))
         return self.run.lr * (LEAST_RATE + (1 - LEAST_RATE) * fall)
 
+    def _train_step_timed(self) -> None:
+        with OF_A_RUN.part(TRAINING):
+            began, worked = time.perf_counter(), time.process_time()
+            self._train_step()
+            spent = time.perf_counter() - began
+        self.first_step = self.first_step or spent
+        self.elapsed += spent
+        self.busy += time.process_time() - worked
+
     def _train_step(self) -> None:
-        began, worked = time.perf_counter(), time.process_time()
         batch = self.task.data.train(self.run.seed, self.step + 1)
         rate = self.rate()
         for group in self.optimizer.param_groups:
@@ -161,10 +170,6 @@ class Training:
             self.optimizer.step()
         self.optimizer.zero_grad()
         self.tokens += self.task.size(batch)
-        spent = time.perf_counter() - began
-        self.first_step = self.first_step or spent
-        self.elapsed += spent
-        self.busy += time.process_time() - worked
 
     def _mine(self, batch: Any) -> Any:
         """This process's rows of a batch, on its device."""
