@@ -137,7 +137,7 @@ def read(folder):
         patch.syspath_prepend(str(folder))
         mine = importlib.import_module("mine")
     known = {name: prints.print_of(getattr(mine, name)) for name in NAMES}
-    return known | {"Sets": samples.sketch(mine.Sets()), "ragged": samples.print_of(mine.ragged())}
+    return known | {"Sets": samples.sketch(mine.Sets()), "ragged": prints.print_of_value(mine.ragged())}
 
 
 @pytest.fixture(scope="module")

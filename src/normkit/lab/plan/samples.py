@@ -36,6 +36,7 @@ from torch.utils.data import (
 from normkit import prints
 from normkit.lab.plan.data import Data, all_but, chances, generator, held_out, resolve
 from normkit.lab.plan.settings import spell
+from normkit.parameters import tensors_in
 
 BATCH = 16  # samples of a batch where neither the loader nor the user says
 LOOKED_AT = 100  # batches of a stream that are read twice to see whether their order stays
@@ -46,7 +47,7 @@ WORKERS = ("num_workers", "timeout", "worker_init_fn", "multiprocessing_context"
 Draw = Callable[[Tensor, torch.Generator], Tensor]
 
 
-def hand_in() -> str:
+def way_out() -> str:
     """Say what helps where nothing can be held out."""
     return (
         f"hand in held-out data with {spell('val')} module:loader, or a data set or loader whose samples have numbers, "
@@ -111,7 +112,7 @@ def own_data(source: str, apart: str | None, batch: int | None, batches: int) ->
     if validation is not None:
         return Stream(train_data, validation, source)
     if recipe:
-        raise ValueError(f"data {source!r}: {recipe}, and so cannot keep the held-out samples apart; {hand_in()}")
+        raise ValueError(f"data {source!r}: {recipe}, and so cannot keep the held-out samples apart; {way_out()}")
     return ByPlace(train_data, batches, source)
 
 
@@ -422,7 +423,7 @@ class ByPlace(Stream):
         if provider.seeded:
             raise ValueError(
                 f"data {source!r} takes a seed, by which its order changes, so that a held-out batch would be "
-                f"trained on with another seed; {hand_in()}"
+                f"trained on with another seed; {way_out()}"
             )
         first, again = ([[*_prints(batch)] for batch in _looked_at(provider, time)] for time in (1, 2))
         if first and not again:
@@ -430,7 +431,7 @@ class ByPlace(Stream):
         if first != again:
             raise ValueError(
                 f"data {source!r} gives its batches in another order each time, so that a held-out batch would be "
-                f"trained on later; {hand_in()}"
+                f"trained on later; {way_out()}"
             )
         if len(first) < 2:
             raise ValueError(f"data {source!r} gives {len(first)} batches; at least 2 are needed, one to hold out")
@@ -453,7 +454,7 @@ class ByPlace(Stream):
     def _require_new(self, prints: Iterable[bytes], at: int) -> None:
         if not self.prints.isdisjoint(prints):
             raise ValueError(
-                f"data {self.source!r} gives a sample that is held out once more, in batch {at + 1}; {hand_in()}"
+                f"data {self.source!r} gives a sample that is held out once more, in batch {at + 1}; {way_out()}"
             )
 
 
@@ -490,7 +491,7 @@ def _source_rows(recipe: Recipe) -> set[Any]:
 
 def _prints(batch: Any) -> list[bytes]:
     """Return a short print of every sample of a batch; of all of it where its tensors have no row for each."""
-    parts = [part.detach().cpu() for part in _tensors(batch) if part.dim()]
+    parts = [part.detach().cpu() for part in tensors_in(batch) if part.dim()]
     if not parts or len({len(part) for part in parts}) > 1:
         return [prints.print_of_value(batch).encode()]
     return [_short(*(_bytes(part[at]) for part in parts)) for at in range(len(parts[0]))]
@@ -500,22 +501,8 @@ def _short(*parts: bytes) -> bytes:
     return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
 
 
-def _tensors(batch: Any) -> Iterator[Tensor]:
-    if isinstance(batch, Tensor):
-        yield batch
-    elif isinstance(batch, dict):
-        yield from (part for value in batch.values() for part in _tensors(value))
-    elif isinstance(batch, tuple | list):
-        yield from (part for value in batch for part in _tensors(value))
-
-
 def _bytes(row: Tensor) -> bytes:
     return row.contiguous().flatten().view(torch.uint8).numpy().tobytes()
-
-
-def print_of(batches: list[Any]) -> str:
-    """Return a short print of held-out batches, by which two runs can tell whether theirs are the same."""
-    return prints.print_of_value(batches)
 
 
 def print_handed(thing: Any, is_code: bool = False) -> str:

@@ -35,6 +35,7 @@ from normkit.lab.plan.exchanges import exchange, layers
 from normkit.lab.plan.settings import BATCHES, Settings, fields, spell
 from normkit.lab.plan.variants import ORIGINAL, Variant, lets_leak
 from normkit.optional import library
+from normkit.prints import print_of_value
 from normkit.surgery.models import timm_with
 from normkit.surgery.replacement import fits, swapping
 from normkit.watching.inspecting import classes_last
@@ -78,11 +79,11 @@ def _of_a_task(settings: Settings) -> Settings:
 
 def held_out_print(settings: Settings, known: str = "") -> str:
     """Return a print of the held-out data; empty where it differs from a known one, and each time they are read."""
-    print_ = samples.print_of(load(settings).data.validation())
+    print_ = print_of_value(load(settings).data.validation())
     if not handed.differ(known, print_):
         return print_
     try:
-        again = samples.print_of(load_task.__wrapped__(_of_a_task(settings)).data.validation())
+        again = print_of_value(load_task.__wrapped__(_of_a_task(settings)).data.validation())
     except Exception:  # data of the user's own that can be read only once
         return ""
     return print_ if again == print_ else ""

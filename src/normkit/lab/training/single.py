@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from normkit.lab import files, logs, together
 from normkit.lab.clock import BUILDING, EVALUATION, OF_A_RUN, RECOGNITION, REST, TRAINING
-from normkit.lab.plan import optimizers, samples, tasks
+from normkit.lab.plan import optimizers, tasks
 from normkit.lab.plan.exchanges import layers
 from normkit.lab.plan.handed import differ
 from normkit.lab.plan.plan import Run, same
@@ -21,6 +21,7 @@ from normkit.lab.plan.settings import Settings
 from normkit.lab.training import checkpoints, quantized, shifted
 from normkit.lab.training.memory import peak_memory, reset_peak
 from normkit.lab.training.watched import Depths, judge, watch_run
+from normkit.prints import print_of_value
 from normkit.watching.signals.signal import tensors_in
 from normkit.watching.sites import blocks
 from normkit.weight import project, spheres
@@ -63,7 +64,7 @@ class Training:
                 self.layers = layers(model, run.variant, self.settings.model)
         self.parameters = sum(p.numel() for p in model.parameters())
         self._prepare(model)
-        self.held_out = samples.print_of(self.task.data.validation())
+        self.held_out = print_of_value(self.task.data.validation())
         self.validation = [self._mine(batch) for batch in self.task.data.validation()]
         torch.manual_seed(run.seed)
         self.step, self.elapsed, self.tokens, self.first_step = 0, 0.0, 0, 0.0
