@@ -118,7 +118,7 @@ def roles(
     ]
     rows = _with_lengths(_with_lora(rows, model), model)
     ran = _ran(model, inputs, [row.parameter for row in rows]) if inputs else None
-    rows = _with_head(rows, model, owners, ran)
+    rows = _with_head(rows, model, ran)
     rows = [replace(row, scale_invariant=_invariant(row, owners[id(row.parameter)], model, ran)) for row in rows]
     return Roles(_overridden(rows, owners, override or {}))
 
@@ -275,7 +275,7 @@ def _pair(matrices: Sequence[Tensor], shape: torch.Size) -> set[int]:
     return ids
 
 
-def _with_head(rows: list[Row], model: nn.Module, owners: Mapping[int, list[Owner]], ran: Ran | None) -> list[Row]:
+def _with_head(rows: list[Row], model: nn.Module, ran: Ran | None) -> list[Row]:
     head = ran.head if ran is not None and ran.head is not None else _last(model)
     fits = {"matrix", "conv"}
     return [

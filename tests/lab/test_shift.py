@@ -211,7 +211,7 @@ def test_a_row_has_the_numbers_of_the_same_stream_by_hand():
     with torch.no_grad():
         spoke = [guard.look(model(b), out) for (b, _), out in zip(stream.batches, logits, strict=True)]
     assert row["spoke"] == (16 * spoke.index(True) if any(spoke) else None)
-    kept = sum(int((adapter_now(adapter, b).argmax(1) == t).sum()) for b, t in shift.clean(found(x, y), given, 3))
+    kept = sum(int((adapter_now(adapter, b).argmax(1) == t).sum()) for b, t in shift.clean(found(x, y), 3))
     assert row["clean"] == pytest.approx(kept / 96)
     assert row["guard_right"] is (row["spoke"] is None)
 

@@ -29,8 +29,8 @@ PLAIN = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gel
 LENGTHS = ("dynamic", "longrope")  # kinds of rotary angles that depend on how long the text is
 
 
-def _swap_halves(w: Tensor, axis: int) -> Tensor:
-    return torch.cat(w.chunk(2, axis)[::-1], axis)
+def _swap_halves(w: Tensor, *_: object) -> Tensor:
+    return torch.cat(w.chunk(2, -2)[::-1], -2)
 
 
 def _deinterleave(w: Tensor, axis: int) -> Tensor:
@@ -62,7 +62,7 @@ def _same(w: Tensor, *_: Any) -> Tensor:
 CHANGES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
     "same": (_same, _same),
     "transposed": (lambda w, *_: w.mT, lambda w, *_: w.mT),
-    "gate first": (lambda w, *_: _swap_halves(w, -2), lambda w, *_: _swap_halves(w, -2)),
+    "gate first": (_swap_halves, _swap_halves),
     "in turn, transposed": (lambda w, *_: _deinterleave(w.mT, -2), lambda w, *_: _interleave(w, -2).mT),
     "in turn": (lambda w, *_: _deinterleave(w, -1), lambda w, *_: _interleave(w, -1)),
     "head by head": (_ungroup, _group),

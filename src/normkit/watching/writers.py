@@ -144,11 +144,11 @@ class Lines:
         self.size += len(line)
 
 
-def write_whole(history: History, path: Path, ended: bool = True) -> Path:
+def write_whole(history: History, path: Path) -> Path:
     """Write a history beside its place, then move it there."""
     try:
         with beside(path) as temp_path, temp_path.open("w", encoding="utf-8") as file:
-            file.writelines(lines_of(history, ended))
+            file.writelines(lines_of(history, ended=True))
     except Unwritable as error:
         raise ValueError(str(error)) from error
     return path

@@ -198,7 +198,7 @@ class Rows(Images):
         self.whole = whole
 
 
-def text_of(source: str, column: str = "text") -> str:
+def text_of(source: str) -> str:
     """Read all text of a source: CPython's documentation, a file, a folder, or ``hf:NAME``, a Hugging Face data set."""
     if source == "python-docs":
         from pydoc_data import topics  # CPython's language reference by topic; a part of every installation
@@ -211,7 +211,7 @@ def text_of(source: str, column: str = "text") -> str:
         ]
         if not texts:
             raise ValueError(f"data {source!r} has no column of text; its columns are {', '.join(rows.column_names)}")
-        return "\n\n".join(rows[column if column in texts else texts[0]])
+        return "\n\n".join(rows["text" if "text" in texts else texts[0]])
     path = Path(source)
     files = [path] if path.is_file() else sorted(f for f in path.rglob("*") if f.suffix.lower() in TEXT_FILES)
     text = "\n\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files)

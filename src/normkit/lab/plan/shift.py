@@ -147,7 +147,7 @@ def streams(samples: Samples, settings: Settings, seed: int) -> Iterator[tuple[s
         yield text, Stream(kind, " + ".join(names), blocks)
 
 
-def clean(samples: Samples, settings: Settings, seed: int) -> list[tuple[Tensor, Tensor]]:
+def clean(samples: Samples, seed: int) -> list[tuple[Tensor, Tensor]]:
     """Return the samples as they are, in mixed batches."""
     order = torch.randperm(len(samples.x), generator=data.generator(seed, 43))
     return _cut(samples.x[order], samples.y[order], BATCH if samples.classes is not None else BATCH // 4)

@@ -40,6 +40,8 @@ from normkit.surgery.models import timm_with
 from normkit.surgery.replacement import fits, swapping
 from normkit.watching.inspecting import classes_last
 
+MASKED = 0.15  # the share of tokens that a masked language model is to tell
+
 
 @dataclass
 class Task:
@@ -406,14 +408,12 @@ def next_token(tokens: data.Tokens, build: Callable[[Variant, int], nn.Module]) 
     )
 
 
-def masked_token(
-    tokens: data.Tokens, build: Callable[[Variant, int], nn.Module], mask: int, share: float = 0.15
-) -> Task:
+def masked_token(tokens: data.Tokens, build: Callable[[Variant, int], nn.Module], mask: int) -> Task:
     """Predict tokens that are hidden; which ones follows from the batch alone."""
 
     def scored(model: nn.Module, batch: Tensor) -> tuple[Tensor, Tensor]:
         chance = torch.rand(batch.shape, generator=data.generator(int(batch.sum()))).to(batch.device)
-        hidden = chance < share
+        hidden = chance < MASKED
         logits = scores(model(torch.where(hidden, mask, batch)))
         return logits.flatten(0, 1), torch.where(hidden, batch, losses.HIDDEN).flatten()
 

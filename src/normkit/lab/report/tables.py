@@ -210,7 +210,7 @@ def _longest_word(rows: Iterable[Row | Line], column: Column) -> int:
     return min(WORD, max((len(word) for row in rows for word in column.text(row).split()), default=0))
 
 
-def break_name(name: str, width: int = NAME) -> str:
+def break_name(name: str) -> str:
     r"""Break a long name where one of its parts ends, never inside a word.
 
     >>> break_name("groupnorm:num_groups=4+peri-norm")
@@ -218,7 +218,7 @@ def break_name(name: str, width: int = NAME) -> str:
     """
     lines = [""]
     for part in re.findall(r"[^+:,]*[+:,]?", name):
-        if lines[-1] and len(lines[-1]) + len(part) > width:
+        if lines[-1] and len(lines[-1]) + len(part) > NAME:
             lines.append("")
         lines[-1] += part
     return "\n".join(lines)

@@ -32,7 +32,7 @@ def run(model: nn.Module, task: Task, settings: Settings, seed: int, device: tor
     samples = samples._replace(x=samples.x.to(device), y=samples.y.to(device))
     source = copy.deepcopy(model).eval().requires_grad_(False)
     source = source if samples.classes is not None else shift.Places(source)
-    unshifted = shift.clean(samples, settings, seed)
+    unshifted = shift.clean(samples, seed)
     clean = _accuracy(*_answers(source, unshifted)[:2])
     rows = []
     for order, stream in shift.streams(samples, settings, seed):
