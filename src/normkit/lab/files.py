@@ -40,6 +40,11 @@ def _seal(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
+def is_full(error: Exception) -> bool:
+    """Whether an error is that of a disk which takes no more, and so no fault of the run that met it."""
+    return isinstance(error, Unwritable) or (isinstance(error, OSError) and error.errno in FULL)
+
+
 class Folder:
     """The paths of a comparison's folder."""
 

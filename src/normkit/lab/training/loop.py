@@ -5,7 +5,6 @@ The same function trains in a worker of the local engine, in a task of Ray, and 
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -63,10 +62,9 @@ def attempt(
     try:
         return kind(run, settings, folder, accelerator).train(stop)
     except Exception as error:
-        if isinstance(error, OSError) and (isinstance(error, files.Unwritable) or error.errno in files.FULL):
+        if files.is_full(error):
             raise
-        log = logs.Log(folder.log(run.name) if accelerator.is_main_process else None)
-        return log.end(logs.CRASHED, error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
+        return own.write_crash(logs.Log(folder.log(run.name) if accelerator.is_main_process else None), error)
 
 
 def make_accelerator(settings: Settings) -> Any:

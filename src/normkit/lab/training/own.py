@@ -132,11 +132,9 @@ def train(run: Run, settings: Settings, folder: files.Folder, stop: Callable[[],
             value = call_function(run, settings, logger)
     except Stop:
         return log.end(logs.INTERRUPTED, error=None)
-    except OSError as error:
-        if isinstance(error, files.Unwritable) or error.errno in files.FULL:
-            raise
-        return write_crash(log, error)
     except Exception as error:
+        if files.is_full(error):
+            raise
         return write_crash(log, error)
     return write_end(log, logger, settings, value)
 
@@ -195,7 +193,7 @@ def write_end(log: logs.Log, own_log: Log, settings: Settings, value: float) -> 
 
 
 def write_crash(log: logs.Log, error: Exception) -> dict[str, Any]:
-    """Write the end of a run whose function has failed."""
+    """Write the end of a run that an error has ended."""
     return log.end(logs.CRASHED, error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
 
 
