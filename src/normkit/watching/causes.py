@@ -15,7 +15,7 @@ BLOWN = (
     *("entropy-collapse", "score-growth", "saturated-function", "saturated-squash", "dead-units", "tokens-alike"),
     *("idle-blocks", "running-statistics", "eps-dominates", "loss-not-finite"),
 )
-STEP = ("no-warm-up", "rate-too-high", "large-updates")
+STEP = ("no-warm-up", "rate-too-high", "large-updates")  # ends with these: what its forward pass shows came before
 FOLLOWS: Mapping[str, tuple[str, ...]] = {
     "strong-decay": (*STEP, *BLOWN, "lost-gains", *STOPPED, *LOSS),
     "zero-output": (*BLOWN, *STOPPED, *LOSS),
@@ -64,11 +64,6 @@ FOLLOWS: Mapping[str, tuple[str, ...]] = {
     "labels-apart": ("loss-stands",),
 }
 """What each finding may lead to, near or far, if it came first. What a rule says of it is in its ``leads``."""
-STEPS = (
-    "no-warm-up",
-    "rate-too-high",
-    "large-updates",
-)  # a step ends with these: what is seen in its forward pass came before
 
 
 def by_cause(findings: Iterable[Finding]) -> list[Finding]:
@@ -105,5 +100,5 @@ def _behind(effect: Finding, findings: list[Finding]) -> Iterator[Finding]:
 def _came_first(cause: Finding, effect: Finding) -> bool:
     if cause.since is None or effect.since is None:
         return True
-    late = cause.rule in STEPS and effect.rule not in STEPS
+    late = cause.rule in STEP and effect.rule not in STEP
     return cause.since < effect.since if late else cause.since <= effect.since
