@@ -15,7 +15,7 @@ def trainer_callback(**options: Any) -> Any:
 
         watching = trainer_callback(every=50)
         Trainer(model, arguments, train_dataset=data, callbacks=[watching]).train()
-        say(watching.seen.diagnosis())
+        print(watching.seen.diagnosis())
 
     A training that ctrl-C or an error breaks off does not end it: call ``watching.seen.stop()`` then. The next training
     does so as well.
