@@ -12,8 +12,7 @@ def check_layer(owner: object, layer: int, depth: int) -> None:
     check.size(owner, "depth", depth)
     check.size(owner, "layer", layer, least=0)
     if layer >= depth:
-        name = owner if isinstance(owner, str) else type(owner).__name__
-        raise ValueError(f"{name}: layer={layer} must be below depth={depth}; layers count from 0")
+        raise ValueError(f"{check.whose(owner)}: layer={layer} must be below depth={depth}; layers count from 0")
 
 
 def share_of(owner: object, layer: int, depth: int) -> float:

@@ -29,7 +29,7 @@ from normkit.lab.plan.settings import HANDED, Option, in_python
 from normkit.lab.result import Result
 from normkit.optional import require_group
 from normkit.safe import say
-from normkit.threads import processor_by_default
+from normkit.threads import processor_by_default, threads
 
 __all__ = ["compare"]
 
@@ -189,12 +189,8 @@ def without_prints() -> Iterator[None]:
 @contextmanager
 def keep_chances() -> Iterator[None]:
     """Give the caller back what torch, NumPy and Python draw next, and torch's threads and default device."""
-    threads = torch.get_num_threads()
-    try:
-        with data_of.chances(0), processor_by_default():
-            yield
-    finally:
-        torch.set_num_threads(threads)
+    with threads(torch.get_num_threads()), data_of.chances(0), processor_by_default():
+        yield
 
 
 def _call_text(arguments: Mapping[str, Any]) -> str:

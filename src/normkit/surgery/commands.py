@@ -188,7 +188,7 @@ def add_arguments(command: argparse.ArgumentParser, name: str) -> None:
 def add_recognized(command: argparse.ArgumentParser) -> None:
     """Describe ``normkit recognize``."""
     command.add_argument("model", metavar="MODEL", help=models.FORMS)
-    command.add_argument("--input", metavar="SHAPE", help="an example: 1x3x224x224 of numbers, or tokens:1x16")
+    command.add_argument(*INPUT[0], **INPUT[1])
     command.add_argument("--json", action="store_true", help="print the sites as JSON, with what was tried")
     command.add_argument("--check", action="store_true", help="put what was found in their places; compare outputs")
     command.add_argument("--prove", action="store_true", help="probe all, whatever was probed before")

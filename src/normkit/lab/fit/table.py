@@ -90,9 +90,9 @@ def read_more(path: str | Path, data: Data, sep: str | None = None) -> Data:
         raise ValueError(f"{path}: it holds {values.dtype}, and the density is of {data.values.dtype}")
     if names and names != data.names:
         values = values[:, [names.index(name) for name in data.names]]
-    if not np.isfinite(values.astype(np.float64)).all():
-        row = 1 + int((~np.isfinite(values.astype(np.float64))).reshape(len(values), -1).any(1).argmax())
-        raise ValueError(f"{path}: a value is missing or infinite in row {row}")
+    broken = ~np.isfinite(values.astype(np.float64)).reshape(len(values), -1).all(1)
+    if broken.any():
+        raise ValueError(f"{path}: a value is missing or infinite in row {1 + int(broken.argmax())}")
     return data._replace(values=values)
 
 

@@ -182,7 +182,7 @@ class Matrices(Images):
 class Rows(Images):
     """Samples without labels: rows of a table, each column with mean 0 and deviation 1, or images.
 
-    names: of the columns; whole: whether the numbers were bytes, and are now even noise above them, in [0, 1).
+    whole: whether the numbers were bytes, and are now even noise above them, in [0, 1).
     """
 
     unit = "samples"

@@ -35,6 +35,7 @@ WIDE, NARROW = 6, 2.2  # the baseline's line, below all others, and theirs
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "pentagon", "hexagram")
 MOST_POINTS, FEW_POINTS, MOST_TICKS = 150, 12, 12
 SPAN = "Mean over seeds, and a band that spans them; a seed that diverged is a thin line to a cross."
+ZERO_LINE = {"zeroline": True, "zerolinecolor": "var(--ink)", "zerolinewidth": 1.5}  # of an axis of differences
 SETTLED = 0.1  # the share of a run after which its loss sets the range of the axis
 
 
@@ -125,7 +126,7 @@ def differences(comparison: Comparison) -> Figure:
         if name != comparison.baseline
     }
     lines = _lines(comparison, series, "step", f"loss minus {comparison.baseline}'s", _symmetric(series))
-    lines["layout"]["yaxis"] |= {"zeroline": True, "zerolinecolor": "var(--ink)", "zerolinewidth": 1.5}
+    lines["layout"]["yaxis"] |= ZERO_LINE
     return lines
 
 
@@ -138,21 +139,20 @@ def times(comparison: Comparison) -> Figure:
 def gaps_along_ladder(comparison: Comparison) -> Figure:
     """Draw the gap to the baseline on each rung, and where its line leads, where there is a ladder."""
     trends = ladder.trends_of(comparison)
-    factor, unit = ladder.scale_of(comparison, trends).factor, ladder.scale_of(comparison, trends).unit
+    scale = ladder.scale_of(comparison, trends)
     data: list[Figure] = []
     for name, trend in trends.items():
-        data += _band_and_mean(comparison, name, _scale(trend.gaps, factor)) if trend.gaps else []
+        data += _band_and_mean(comparison, name, _scale(trend.gaps, scale.factor)) if trend.gaps else []
         if trend.ahead:
-            ahead = _scale({max(trend.gaps): trend.ends[1], **trend.ahead}, factor)
+            ahead = _scale({max(trend.gaps): trend.ends[1], **trend.ahead}, scale.factor)
             *band, line = _band_and_mean(comparison, name, ahead)
             marker = {**line["marker"], "symbol": "circle-open", "size": [0, 7, 7]}
             data += [*band, {**line, "line": {**line["line"], "dash": "dot", "width": 1}, "marker": marker}]
     rungs = sorted({at for trace in data for at in trace["x"]})
     named = {"type": "log", "tickvals": rungs, "ticktext": ladder.names_of(comparison, rungs)}
     measure = measures.of(comparison.settings).name
-    y = f"{measure} minus {comparison.baseline}'s{', ' * bool(unit.strip())}{unit.strip()}"
-    zero = {"zeroline": True, "zerolinecolor": "var(--ink)", "zerolinewidth": 1.5}
-    return figure(data, comparison.settings.get("ladder_of", ""), y, named, zero)
+    y = f"{measure} minus {comparison.baseline}'s{', ' * bool(scale.unit)}{scale.unit.strip()}"
+    return figure(data, comparison.settings.get("ladder_of", ""), y, named, ZERO_LINE)
 
 
 def _scale(intervals: Mapping[float, Interval], factor: float) -> Merged:

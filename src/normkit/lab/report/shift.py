@@ -62,15 +62,14 @@ def adapters_of(comparison: Comparison) -> list[Adapted]:
 def _over_seeds(variant: str, adapter: str, stream: str, seeds: list[list[dict[str, Any]]]) -> Adapted:
     every = [row for rows in seeds for row in rows]
     shifts = tuple(dict.fromkeys(row["shift"] for row in every))
-    sound = [[row for row in rows if "why" not in row] for rows in seeds]
-    sound = [rows for rows in sound if rows]
+    sound = [rows for some in seeds if (rows := [row for row in some if "why" not in row])]
 
     def over(of: Callable[[dict[str, Any]], float]) -> Interval:
         return interval(statistics.fmean(of(row) for row in rows) for rows in sound)
 
     rows = [row for some in sound for row in some]
-    names = ("before", "after", "gain", "guarded", "ece_before", "ece", "clean_before", "clean")
-    numbers = {name: over(operator.itemgetter(name)) for name in names if name != "gain"}
+    names = ("before", "after", "guarded", "ece_before", "ece", "clean_before", "clean")
+    numbers = {name: over(operator.itemgetter(name)) for name in names}
     numbers["gain"] = over(lambda row: row["after"] - row["before"])
     ms = statistics.fmean(row["ms"] for row in rows) if rows else float("nan")
     return Adapted(
