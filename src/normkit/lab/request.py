@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normkit.lab import together
-from normkit.lab.plan import builtin, measures
+from normkit.lab.plan import builtin, measures, variants
 from normkit.lab.plan.handed import PREFIX, in_words
 from normkit.lab.plan.settings import (
     BATCHES,
@@ -54,15 +54,14 @@ def plan_from(options: Any) -> Plan:
     require_wholes(request, options)
     if options.train:
         require_fit(request, options.train)
-    before = variants_of(saved, options.out) if saved else []
-    variants = tuple(before) if before and not names_variants(options) else variants_from(options)
-    variants = growth.join_variants(before, variants, crossed=not options.variants)
-    names = [v.name for v in variants]
-    baseline = baseline_of(options, saved, names, before)
-    variants = with_twin(variants, baseline) if options.twin else variants
+    before = saved_variants(saved, options.out) if saved else []
+    asked = tuple(before) if before and not names_variants(options) else variants_from(options)
+    joined = growth.join_variants(before, asked, crossed=not options.variants)
+    baseline = baseline_of(options, saved, [variant.name for variant in joined], before)
+    joined = with_twin(joined, baseline) if options.twin else joined
     if options.factor:
-        factor.require(options.factor, variants)
-    plan = Plan(settings_from(options, len(variants)), variants, baseline)
+        factor.require(options.factor, joined)
+    plan = Plan(settings_from(options, len(joined)), joined, baseline)
     ladder.plans(plan)  # so that a rung that cannot be is refused now
     return plan
 
@@ -109,7 +108,7 @@ def require_federated(options: Any, is_federated: bool) -> None:
         raise ValueError(f"{federated} trains each run in one process: start it without torchrun")
 
 
-def variants_of(plan: Mapping[str, Any], root: str) -> list[Variant]:
+def saved_variants(plan: Mapping[str, Any], root: str) -> list[Variant]:
     """Return the variants of a saved plan."""
     from normkit.lab.files import Folder
 
@@ -197,17 +196,15 @@ def names_variants(options: Any) -> bool:
     return bool(options.variants) or any(getattr(options, key) for key in SLOTS)
 
 
-def with_twin(variants: tuple[Variant, ...], baseline: str) -> tuple[Variant, ...]:
+def with_twin(joined: tuple[Variant, ...], baseline: str) -> tuple[Variant, ...]:
     """Add the baseline from a permuted start."""
-    one = next(variant for variant in variants if variant.name == baseline)
+    one = next(variant for variant in joined if variant.name == baseline)
     twin = replace(one, name=TWIN, start="permuted")
-    return variants if twin in variants else unique([*variants, twin])
+    return joined if twin in joined else unique([*joined, twin])
 
 
 def variants_from(options: Any) -> tuple[Variant, ...]:
     """Return the variants that were asked for, names checked; the options have their defaults."""
-    from normkit.lab.plan import variants
-
     slots = {key: getattr(options, key) for key in SLOTS if getattr(options, key)}
     if options.variants and slots:
         raise ValueError(f"{spell('variants')} and {spell(next(iter(slots)))} exclude each other")
@@ -237,8 +234,6 @@ def require_owners(variant: Variant, options: Any) -> None:
 
 def read_variants(source: Any) -> tuple[Variant, ...]:
     """Return the variants that are written down: in a file, or from Python in a list."""
-    from normkit.lab.plan import variants
-
     if not isinstance(source, str):
         return variants.variants_of(source)
     if not Path(source).is_file():
@@ -258,8 +253,8 @@ def require_place(variant: Variant, model: builtin.Model | None, options: Any) -
         raise ValueError(f"{spell('flow')} {variant.flow}: {what!r} is no density; leave it out")
 
 
-def settings_from(options: Any, variants: int) -> Settings:
-    """Return the settings, with what was left open decided."""
+def settings_from(options: Any, count: int) -> Settings:
+    """Return the settings of so many variants, with what was left open decided."""
     from normkit.lab.plan import ladder, later, tasks
 
     require_values(options)
@@ -267,7 +262,7 @@ def settings_from(options: Any, variants: int) -> Settings:
     source = "" if options.train else options.data or tasks.default_data(model)
     steps = steps_of(options)
     device = device_for(options.device or "auto")
-    workers, threads = places(options, device, variants)
+    workers, threads = workers_and_threads(options, device, count)
     settings = Settings(**{field: getattr(options, name) for field, name in TYPED.items()})
     lists: dict[str, Any] = {field: tuple(value) for field in LISTS if (value := getattr(options, field))}
     settings = replace(
@@ -389,7 +384,7 @@ def device_for(name: str) -> str:
     return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def places(options: Any, device: str, variants: int) -> tuple[int, int]:
+def workers_and_threads(options: Any, device: str, count: int) -> tuple[int, int]:
     """Return how many runs go on side by side, and the threads of each.
 
     On a CPU, one run a core: small models gain little from a second thread. A resumed comparison keeps its
@@ -405,6 +400,6 @@ def places(options: Any, device: str, variants: int) -> tuple[int, int]:
             "normkit.cli ..."
         )
     room = torch.cuda.device_count() if device == "cuda" else cores
-    workers = options.workers or max(1, min(room, variants * seeds_of(options)))
+    workers = options.workers or max(1, min(room, count * seeds_of(options)))
     threads = options.threads or max(1, cores // (together.processes() if spread else workers))
     return (0 if spread else workers), threads

@@ -34,7 +34,7 @@ class Slot:
     argument: what a transformer of normkit takes for it, whose parts are names.
     exchanged: whether it can be found in any model, and another put in its place.
     put: changes a model that is built, and has been given its first weights.
-    told: says of a built model how many of its layers have it.
+    count: says of a built model how many of its layers have it.
 
     What is neither an argument nor put is used where a run is trained, as an optimizer is.
     """
@@ -44,7 +44,7 @@ class Slot:
     argument: Callable[[str], Mapping[str, Any]] | None = None
     exchanged: bool = False
     put: Callable[[nn.Module, str], Any] | None = None
-    told: Callable[[nn.Module, str], str] | None = None
+    count: Callable[[nn.Module, str], str] | None = None
 
 
 def slot(default: str, *row: Any, **rest: Any) -> Any:
@@ -180,7 +180,7 @@ class Variant:
         _norm,
         argument=_norm_argument,
         exchanged=True,
-        told=_count_norms,
+        count=_count_norms,
     )
     placement: str = slot("pre-norm", "where norms stand", _placement, argument=lambda text: {"placement": text})
     attention: str = slot("softmax", "attention cores", _attention, argument=lambda text: {"core": text})
@@ -192,7 +192,7 @@ class Variant:
         "reparametrizations of the weights of linear layers and convolutions, whose starts they take over",
         _weight,
         put=_put_weights,
-        told=_count_weights,
+        count=_count_weights,
     )
     flow: str = slot(
         "spline-autoregressive",
@@ -254,7 +254,7 @@ class Variant:
 
     def count_layers(self, model: nn.Module) -> dict[str, str]:
         """Say of every slot that counts its layers how many there are in a model."""
-        counts = {name: one.told(model, getattr(self, name)) for name, one in SLOTS.items() if one.told is not None}
+        counts = {name: one.count(model, getattr(self, name)) for name, one in SLOTS.items() if one.count is not None}
         return {name: text for name, text in counts.items() if text}
 
     def require_parts_of(self, model: str) -> None:
