@@ -117,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         keep(options.json, record)
     if options.csv:
-        options.csv.write_text(report.csv_text(record["rows"]))
+        files.replace_file(options.csv, report.csv_text(record["rows"]))
     table = {} if study is None else {"columns": study.COLUMNS, "meanings": study.LEGEND}
     print((report.markdown if options.markdown else report.text)(record, **table))
     return 0

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from normkit.columns import number_of
+from normkit.files import replace_file
 from normkit.lab.files import Folder
 from normkit.lab.plan.factor import Interaction
 from normkit.lab.plan.findings import Finding
@@ -122,5 +123,5 @@ class Result:
 
 def _write(text: str, path: str | Path | None) -> str:
     if path is not None:
-        Path(path).write_text(text, encoding="utf-8")
+        replace_file(Path(path), text)
     return text

@@ -263,12 +263,10 @@ def _remembered(device: torch.device) -> set[str]:
 
 
 def _remember(device: torch.device, passed: set[str]) -> None:
-    """Write the file beside itself and rename it, so that no process reads half of one; nothing depends on it."""
+    """Write the file; nothing depends on it."""
     if device.type == "cpu":
         return
     file = _file(device)
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        beside = file.with_name(f"{file.name}.{os.getpid()}")
-        beside.write_text(json.dumps({"for": _mark(device), "passed": sorted(passed)}))
-        os.replace(beside, file)
+        files.replace_file(file, json.dumps({"for": _mark(device), "passed": sorted(passed)}))
