@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.kinds.guard import OFF, RESET, make_guard
-from normkit.kinds.kind import ADAPTER_LINES, Kind, Subject
+from normkit.kinds.kind import ADAPTER_LINES, Kind
 from normkit.kinds.module import Method, ModuleKind
 from normkit.statistics import accurate
 
@@ -29,7 +29,7 @@ OPTIMIZERS = ("adam", "sgd")
 class AdapterKind(Kind):
     """A module around a model, called as the model is; each call predicts, and learns from what it predicts."""
 
-    prepare = ModuleKind.prepare
+    prepare, subject = ModuleKind.prepare, ModuleKind.subject
 
     def takes(self, card: Card) -> list[str]:
         """The names of what a call takes."""
@@ -56,12 +56,6 @@ class AdapterKind(Kind):
         learned = {name for name, _ in instance.named_parameters()}
         state = instance.state_dict().items()
         return {name: (value, name in learned) for name, value in state if isinstance(value, Tensor)}
-
-    def subject(self, card: Card, features: int = 8, dtype: torch.dtype = torch.float64, **drawing: Any) -> Subject:
-        """Build one around a small model, and draw a batch for it."""
-        instance = self.small(card, features).to(dtype)
-        inputs = self.draw(card, features, dtype=dtype, **drawing)
-        return Subject(instance, inputs, instance, dict(instance.named_parameters()), dict(instance.named_buffers()))
 
 
 ADAPTER = AdapterKind("adapter", "adapter", "inference", ADAPTER_LINES)

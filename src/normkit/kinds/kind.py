@@ -176,10 +176,13 @@ class Kind:
 
     def use(self, card: Card, arguments: str, inputs: str) -> str:
         """The lines that build and call the method, as they are typed."""
+        return f"{self.build_line(card, arguments)}\ny = {self.noun}({inputs})"
+
+    def build_line(self, card: Card, arguments: str) -> str:
+        """The line that builds the method, by its class and by its name; two where it is long."""
         named = ", ".join(filter(None, [f'"{card.name}"', arguments]))
         space = "\n" if len(arguments) > 30 else "  "
-        built = f"{self.noun} = nk.{card.entry.__name__}({arguments}){space}# or nk.create({named})"
-        return f"{built}\ny = {self.noun}({inputs})"
+        return f"{self.noun} = nk.{card.entry.__name__}({arguments}){space}# or nk.create({named})"
 
     def saved(self, instance: Any) -> dict[str, tuple[Tensor, bool]]:
         """What a checkpoint holds: each tensor, and whether it is learned."""

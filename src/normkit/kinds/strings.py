@@ -40,11 +40,8 @@ class TextKind(Kind):
     def use(self, card: Card, arguments: str, inputs: str) -> str:
         """Build, and ask as the class shows."""
         name, asked = next(iter(card.entry.calls.items()))
-        named = ", ".join(filter(None, [f'"{card.name}"', arguments]))
-        space = "\n" if len(arguments) > 30 else "  "
-        built = f"{self.noun} = nk.{card.entry.__name__}({arguments}){space}# or nk.create({named})"
         call = self.noun if name == "__call__" else f"{self.noun}.{name}"
-        return f"{built}\ny = {call}({', '.join(map(repr, asked))})"
+        return f"{self.build_line(card, arguments)}\ny = {call}({', '.join(map(repr, asked))})"
 
 
 TEXT = TextKind("text", "method", "text", TEXT_LINES)

@@ -60,6 +60,10 @@ class History:
             return np.zeros(len(self.steps), bool)
         return self.table[:, place].numpy() != np.float32(MISSING)
 
+    def read(self, where: str, what: str) -> Array:
+        """Return a number at the samples where it was read, NaN where it was NaN."""
+        return self.series(where, what)[self.was_read(where, what)]
+
     def of(self, what: str) -> dict[str, Array]:
         """Return a number at every sample, by where it was read."""
         return {where: self.series(where, what) for where in self.names(what)}

@@ -19,7 +19,7 @@ NEEDS = Needs(
 
 def find(history: History) -> Iterator[Finding]:
     """Ask for steps whose every forward pass was in evaluation mode."""
-    evaluating = history.series(DATA, "evaluating")[history.was_read(DATA, "evaluating")]
+    evaluating = history.read(DATA, "evaluating")
     if len(evaluating) < FEWEST or not evaluating.all():
         return
     norms = tuple(history.facts["momenta"])

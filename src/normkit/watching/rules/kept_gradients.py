@@ -11,7 +11,7 @@ from normkit.watching.onset import MANY
 
 def find(history: History) -> Iterator[Finding]:
     """Ask whether the last steps, :data:`MANY` of them in a row, began with the gradient of the one before."""
-    kept = history.series(BAD, "kept_gradients")[history.was_read(BAD, "kept_gradients")]
+    kept = history.read(BAD, "kept_gradients")
     if len(kept) and kept[-1]:
         yield Finding(
             "gradients are never set to zero",

@@ -50,7 +50,7 @@ NEEDS = Needs("the loss diverges", (LOSS,), samples=FEWEST)
 
 def find(history: History) -> Iterator[Finding]:
     """Compare the last quarter with the first sample and the best."""
-    series = history.series(LOSS, LOSS)[history.was_read(LOSS, LOSS)]
+    series = history.read(LOSS, LOSS)
     if len(series) < FEWEST or not math.isfinite(series[0]):
         return
     limit, late = bound(series), late_median(series)

@@ -23,7 +23,7 @@ NEEDS = Needs("the loss falls", (LOSS,), FEWEST, STEPS)
 
 def find(history: History) -> Iterator[Finding]:
     """Compare the last quarter with the first sample, and with what equal probabilities give."""
-    series = history.series(LOSS, LOSS)[history.was_read(LOSS, LOSS)]
+    series = history.read(LOSS, LOSS)
     if len(series) < FEWEST or history.steps[-1] < STEPS or not np.isfinite(series).all():
         return
     first, late, chance = series[0], late_median(series), guessing(history)

@@ -24,7 +24,7 @@ TRIAL = LOSS_AFTER_STEPS
 
 def find(history: History) -> Iterator[Finding]:
     """Ask for both: short steps of all matrices, and a loss that is near where it began."""
-    series = history.series(LOSS, LOSS)[history.was_read(LOSS, LOSS)]
+    series = history.read(LOSS, LOSS)
     if len(series) < FEWEST or history.steps[-1] < STEPS or not np.isfinite(series).all():
         return
     every, still = _late_steps(history), {name for finding in no_gradient.find(history) for name in finding.where}

@@ -13,7 +13,7 @@ FEWEST = 3  # samples
 
 def find(history: History) -> Iterator[Finding]:
     """Ask for batches without a difference; a model that is fed one thing on purpose may still learn."""
-    varies = history.series(DATA, "data_varies")[history.was_read(DATA, "data_varies")]
+    varies = history.read(DATA, "data_varies")
     if len(varies) < FEWEST or varies.any() or not any(any(r.find(history)) for r in (loss_stands, labels_apart)):
         return
     yield Finding(
