@@ -14,6 +14,7 @@ from torch.nn import functional
 
 import normkit as nk
 from normkit.optional import library
+from normkit.surgery import saving
 
 TOKENS = torch.arange(10).view(2, 5)
 
@@ -104,6 +105,29 @@ def test_a_shift_that_was_a_buffer_is_not_trained_afterwards(by):
     model = nn.Sequential(nn.Linear(6, 8), Constant(8), nn.Linear(8, 4)).eval()
     by(model, torch.randn(2, 6))
     assert {name: p.requires_grad for name, p in model[1].named_parameters()} == {"weight": True, "bias": False}
+
+
+class Placed(nn.Module):
+    """A model whose positions are no parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.norm, self.head = nn.Embedding(12, 8), nn.LayerNorm(8), nn.Linear(8, 12)
+        self.register_buffer("positions", torch.randn(5, 8))
+
+    def forward(self, tokens):
+        return self.head(self.norm(self.tokens(tokens) + self.positions))
+
+
+@pytest.mark.parametrize("to", ["pre-rmsnorm", "pre-crmsnorm"])
+def test_positions_that_were_a_buffer_stay_one_and_are_saved(to, tmp_path):
+    model = stirred(Placed())
+    wanted = model(TOKENS)
+    new = nk.convert(model, to, TOKENS, inplace=False).model
+    assert [name for name, _ in new.named_buffers()] == ["positions"]
+    nk.save(new, tmp_path / "converted", original=model)
+    again = saving.rebuilt(model, str(tmp_path / "converted"))
+    torch.testing.assert_close(again(TOKENS), wanted, rtol=1e-9, atol=1e-9)
 
 
 def test_a_model_that_was_converted_within_inference_mode_can_be_trained():

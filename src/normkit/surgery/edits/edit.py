@@ -279,7 +279,9 @@ def replace_parts(
     for name, module in new.items():
         put(model, spots[name], module)
     for name, parameter in (tensors or {}).items():
-        setattr(*locate(model, name), parameter)
+        holder, last = locate(model, name)
+        saved = last in holder._buffers and last not in holder._non_persistent_buffers_set
+        setattr(holder, last, parameter.detach() if saved else parameter)  # a buffer stays one, or no words tell of it
     note(model, edits)
     call_norms(model)
     if owner not in SAME:

@@ -74,7 +74,9 @@ def children(module: nn.Module) -> dict[str, nn.Module]:
 
 
 def _sizes(module: nn.Module) -> dict[str, torch.Size]:
-    return {name: p.shape for name, p in module.named_parameters(recurse=False)}
+    buffers, unsaved = module.named_buffers(recurse=False), module._non_persistent_buffers_set
+    saved = {name: buffer.shape for name, buffer in buffers if name not in unsaved}
+    return saved | {name: p.shape for name, p in module.named_parameters(recurse=False)}
 
 
 def _like(new: Any, old: nn.Module) -> Any:
@@ -226,6 +228,9 @@ def _sized(layer: Any, words: Words, state: State) -> nn.Module:
         if name in state and (own is None or own.shape != state[name].shape):
             tensor = torch.empty(state[name].shape, device=like.device, dtype=state[name].dtype)
             layer._parameters[name] = nn.Parameter(tensor, (like if own is None else own).requires_grad)
+    for name, own in layer._buffers.items():
+        if name in state and own is not None and own.shape != state[name].shape:
+            layer._buffers[name] = own.new_empty(state[name].shape)
     if "bias" in layer._parameters and "weight" in state and "bias" not in state:
         layer._parameters["bias"] = None
     _take_sizes(layer)
