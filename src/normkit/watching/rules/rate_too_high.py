@@ -94,5 +94,5 @@ def _growth(history: History, name: str) -> float:
 
 def _optimizer(history: History, name: str) -> str:
     group = history.facts["groups"][history.facts["group_of"].get(name, 0)]
-    name, momentum = group["optimizer"], group["momentum"]
-    return f"{name} with a momentum of {number(momentum)}" if momentum else name
+    optimizer, momentum = group["optimizer"], group["momentum"]
+    return f"{optimizer} with a momentum of {number(momentum)}" if momentum else optimizer
