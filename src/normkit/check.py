@@ -18,14 +18,19 @@ LARGEST = sys.float_info.max  # of what must be finite
 
 
 def plain(value: Any) -> Any:
-    """Return a number of numpy's, or a tuple or list that begins with one, as Python's own; anything else as it is."""
+    """Return a number or truth of numpy's, or a tuple or list that begins with a number, as Python's own.
+
+    Anything else stays as it is.
+    """
     if type(value) in (bool, int, float):
         return value
     if type(value) in (tuple, list) and value and isinstance(value[0], Real | tuple | list):
         return type(value)(map(plain, value))
     if isinstance(value, Integral):
         return int(value)
-    return float(value) if isinstance(value, Real) else value
+    if isinstance(value, Real):
+        return float(value)
+    return bool(value) if type(value).__name__ in ("bool", "bool_") else value
 
 
 def size(owner: object, name: str, value: Any, least: int = 1, most: int = 2**31 - 1) -> int:

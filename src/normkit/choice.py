@@ -14,6 +14,8 @@ def parsed(text: str) -> tuple[str, dict[str, Any]]:
 
     >>> parsed("groupnorm:num_groups=4"), parsed("adamw:betas=(0.9,0.95)")
     (('groupnorm', {'num_groups': 4}), ('adamw', {'betas': (0.9, 0.95)}))
+    >>> parsed("layernorm:affine=false")  # as YAML and JSON write it
+    ('layernorm', {'affine': False})
     """
     name, _, rest = text.partition(":")
     arguments = {}
@@ -26,6 +28,8 @@ def parsed(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _value(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):

@@ -151,3 +151,15 @@ def test_an_error_begins_with_whose_argument_it_is_and_then_names_the_argument()
         argument = rf"(\w+\.|\w+\[')?{owner[1:-1]}('\])?"
         asked = owner.startswith("'") and any(re.fullmatch(argument, other) for other in others)
         assert not asked, f"{place}: {owner} is an argument, and who asks comes first"
+
+
+def test_what_is_true_or_false_takes_no_word_for_it():
+    """As in ``layernorm:affine=no``, which would be a yes."""
+    tried = 0
+    for card in map(nk.card, nk.methods()):
+        for name, parameter in card.signature.parameters.items():
+            if parameter.annotation in ("bool", bool):
+                with pytest.raises(ValueError, match=f": {name} must be True or False, not 'no'$"):
+                    card.small(**{name: "no"})
+                tried += 1
+    assert tried > 300

@@ -1,6 +1,6 @@
 """How a method's arguments may be given: as its own signature has them, or as a class has them that it stands in for.
 
->>> def norm(dim, *, eps=1e-5, affine=True): ...
+>>> def norm(dim, *, eps=1e-5, affine: bool = True): ...
 >>> torch = {"torch.nn.LayerNorm": "normalized_shape=dim eps elementwise_affine=affine"}
 >>> bind("norm", inspect.signature(norm), (8, 1e-3), {"elementwise_affine": False}, torch)
 <BoundArguments (dim=8, eps=0.001, affine=False)>
@@ -9,6 +9,12 @@ The width, which a method takes first, may have any name that libraries give it:
 
 >>> bind("norm", inspect.signature(norm), (), {"num_features": 8})
 <BoundArguments (dim=8)>
+
+What is annotated as ``bool`` takes nothing else, so that no word such as "no" is taken for a yes:
+
+>>> bind("norm", inspect.signature(norm), (8,), {"affine": "no"})
+Traceback (most recent call last):
+ValueError: norm: affine must be True or False, not 'no'
 """
 
 from __future__ import annotations
@@ -62,7 +68,7 @@ def bind(
     kwargs = {key: check.plain(value) for key, value in kwargs.items()}
     kwargs = kwargs if args else _with_own_width(signature, kwargs)
     bindings = []
-    problem = None
+    problem = no_flag = None
     for pair in _readings(signature, forms, args, kwargs):
         try:
             bound = signature.bind_partial(*pair[0], **pair[1]) if brought else signature.bind(*pair[0], **pair[1])
@@ -72,12 +78,26 @@ def bind(
         except TypeError as error:
             problem = problem or error
             continue
+        if wrong := _no_flag(name, bound):
+            no_flag = no_flag or wrong
+            continue
         if sensible is None or sensible(**bound.arguments):
             return bound
         bindings.append(bound)
+    if no_flag and not bindings:
+        raise ValueError(no_flag)
     if not bindings:
         raise TypeError(_refusal(name, signature, forms, kwargs, problem)) from None
     return bindings[0]
+
+
+def _no_flag(name: str, bound: inspect.BoundArguments) -> str:
+    """What is given for a flag and is none, as an error names it; nothing where all are. 0 and 1 are flags."""
+    for key, value in bound.arguments.items():
+        is_flag = isinstance(value, int) and value in (0, 1)
+        if bound.signature.parameters[key].annotation in ("bool", bool) and not is_flag:
+            return f"{name}: {key} must be True or False, not {value!r}"
+    return ""
 
 
 def rename(names: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class HCalibration(Loss):
         if self.window % 2:
             raise ValueError(f"HCalibration: window must be even, not {window}")
         self.epsilon = check.eps(self, epsilon, "epsilon")
-        self.leave_one_out = check.choice(self, "leave_one_out", leave_one_out, (True, False))
+        self.leave_one_out = leave_one_out
         self.loss_weight = check.number(self, "loss_weight", loss_weight)
         self.num_bins = check.size(self, "num_bins", num_bins)
 

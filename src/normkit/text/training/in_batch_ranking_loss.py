@@ -50,7 +50,7 @@ class InBatchRankingLoss(Loss):
         super().__init__()
         self.scale = check.number(self, "scale", scale)
         self.similarity = check.choice(self, "similarity", similarity, SIMILARITIES)
-        self.symmetric = check.choice(self, "symmetric", symmetric, (True, False))
+        self.symmetric = symmetric
 
     def forward(self, anchors: Tensor, positives: Tensor, *negatives: Tensor) -> Tensor:
         """Return the loss, a single number."""

@@ -47,7 +47,7 @@ class RankRegularizedLoss(Loss):
         super().__init__()
         self.weight = check.number(self, "weight", weight)
         self.label_smoothing = check.number(self, "label_smoothing", label_smoothing, 0.0, 1.0)
-        self.softmax = check.choice(self, "softmax", softmax, (True, False))
+        self.softmax = softmax
 
     def forward(self, logits: Tensor, labels: Tensor, scores: Tensor) -> Tensor:
         """Return the loss, a single number."""

@@ -77,7 +77,7 @@ class SpanSubtypeClassifier(Method):
         self.entity_types = check.size(self, "entity_types", entity_types)
         self.max_size = check.size(self, "max_size", max_size)
         self.subtype_input = check.choice(self, "subtype_input", subtype_input, INPUTS)
-        self.adjacent = check.choice(self, "adjacent", adjacent, (True, False))
+        self.adjacent = adjacent
         self.dropout = check.number(self, "dropout", dropout, 0.0, 1.0)
         self.classes = {layer: check.size(self, f"subtypes[{layer!r}]", count) for layer, count in subtypes.items()}
         if refused := [layer for layer in subtypes if not layer or "." in layer or hasattr(nn.ModuleDict(), layer)]:
@@ -104,7 +104,7 @@ class SpanSubtypeClassifier(Method):
         wide = accurate(h)
         span = (wide.unsqueeze(1) + torch.where(masks, 0.0, HIDDEN).to(wide.dtype).unsqueeze(-1)).amax(2)
         device, computed = h.device.type, self.entity.weight.dtype
-        if torch.is_autocast_enabled(device):
+        if not h.is_meta and torch.is_autocast_enabled(device):
             computed = torch.get_autocast_dtype(device)
         if torch.finfo(computed).min > HIDDEN:  # infinite there, which makes NaN of each gradient, also of other spans
             span = torch.where(masks.any(-1, keepdim=True), span, 0)
