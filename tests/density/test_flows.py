@@ -91,6 +91,19 @@ def test_the_determinant_of_the_double_moebius_map_is_that_of_the_sphere(size):
     close(transform.inverse(x, torch.zeros_like(w)), x)
 
 
+def test_the_way_back_of_the_double_moebius_map_has_its_slope_along_w_and_near_zero():
+    transform = nk.create("double-moebius")
+    z = torch.tensor([[1.0, 0, 0, 0]], dtype=torch.float64)
+    slopes = torch.autograd.functional.jacobian(transform.inverse, (z, 0.5 * z))
+    close(slopes[0].reshape(4, 4)[1:, 1:], 0.6 * torch.eye(3, dtype=torch.float64))  # (1 - |w|^2) / (1 + |w|^2)
+    w = torch.full((1, 4), 1e-7)
+    slope = torch.autograd.functional.jacobian(lambda w: transform.inverse(z.float(), w), w).reshape(4, 4)
+    moved = torch.zeros(4, 4)  # of z + 2 <z, w> w - 2 <z, w>^2 z
+    moved[1:, 0] = 2e-7
+    moved.diagonal()[1:] = 2e-7
+    close(slope, moved, rtol=1e-4, atol=1e-12)
+
+
 def test_tarflow_returns_the_mean_of_the_determinant_and_drops_labels():
     block, x = build("tarflow-block", 3), normal(1, 4, 3)
     _, log_det = block(x)

@@ -8,7 +8,6 @@ from torch import Tensor
 from normkit.catalog import method
 from normkit.density._inputs import reals
 from normkit.kinds import Transform
-from normkit.statistics import root
 
 SPHERE = "the input lies on the unit sphere"
 
@@ -38,6 +37,7 @@ class DoubleMoebius(Transform):
 
         z = r / |r|,  r = M_w(x) + M_-w(x),    M_w(x) = 2 <x, d> d / <d, d> - x,  d = w - x
         log_det = log((1 - |w|^2) (1 + |w|^2)^(n-1)) - n/2 log((1 + |w|^2)^2 - 4 <w, x>^2)
+        x = ((1 - |w|^2) z + 2 <z, w> w) / sqrt((1 - |w|^2)^2 + 4 <z, w>^2)
 
     ``forward(x, w)``: x (N, n) on the unit sphere, n = 4 for quaternions, and w (N, n) with |w| < 1, such as
     v / (1 + |v|). Returns ``z`` (N, n) and ``log_det`` (N,) of the map on the sphere; ``inverse(z, w)`` returns x.
@@ -64,18 +64,9 @@ class DoubleMoebius(Transform):
         """Return the point whose image is ``z``, in the plane of z and w."""
         p = reals(self, "z", z, (None, None))
         v = reals(self, "w", w, z.shape, z)
-        square = v.square().sum(1, keepdim=True)
-        first = -v / _safe(root(square))
-        a = (p * first).sum(1, keepdim=True)
-        off = p - a * first
-        b = root(off.square().sum(1, keepdim=True))
-        x1 = -(1 + square) * a / ((square - 1).square() + 4 * square * a.square()).sqrt()
-        x2 = (square - 1) * b / ((square + 1).square() - 4 * square * b.square()).sqrt()
-        return -(x1 * first + x2 * off / _safe(b)).to(z.dtype)
-
-
-def _safe(length: Tensor) -> Tensor:
-    return torch.where(length > 0, length, 1)
+        shrunk, along = 1 - v.square().sum(1, keepdim=True), (p * v).sum(1, keepdim=True)
+        x = (shrunk * p + 2 * along * v) / (shrunk.square() + 4 * along.square()).sqrt()
+        return x.to(z.dtype)
 
 
 def _moebius(p: Tensor, w: Tensor) -> Tensor:
