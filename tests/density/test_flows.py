@@ -206,6 +206,19 @@ def test_plans_of_unlike_sizes_and_of_a_small_entropy_are_the_cheapest():
     assert [value.shape for value in pairs(source, data)] == [(4, 2), (4, 2)]
 
 
+def test_pairs_of_more_points_than_torch_draws_from_at_once_follow_the_plan(monkeypatch):
+    plan = torch.eye(4100) / 4100
+    plan[0, :2] = 0.25  # half of all pairs start at point 0, and half of those end at point 1
+    monkeypatch.setattr(ot_cfm, "plan", lambda *points, **options: plan)
+    torch.manual_seed(0)
+    points = torch.arange(4100.0)[:, None]
+    xt, ut = nk.ot_cfm(points, points, torch.zeros(4100))
+    assert (ut[xt > 0] == 0).all()
+    assert set(ut[xt == 0].tolist()) == {0.0, 1.0}
+    assert (xt == 0).double().mean() == pytest.approx(0.5 / (0.5 + 4099 / 4100), abs=0.03)
+    assert ut[xt == 0].mean() == pytest.approx(0.5, abs=0.05)
+
+
 @pytest.mark.parametrize("reg", [0.5, 0.005, 0.0005])
 def test_sinkhorns_plans_use_up_all_points_and_warn_where_they_do_not(reg, monkeypatch):
     pairs = nk.create("ot-cfm", method="sinkhorn", reg=reg)

@@ -68,8 +68,8 @@ def ot_cfm(
         raise ValueError(f"{NAME}: i and j must both be given or both be left out")
     if i is None or j is None:
         coupling = plan(x0, x1, method=method, reg=reg, normalize_cost=normalize_cost)
-        drawn = torch.multinomial(coupling.flatten(), len(x0), replacement=True)
-        i, j = drawn // len(x1), drawn % len(x1)
+        i = torch.multinomial(coupling.sum(1), len(x0), replacement=True)
+        j = torch.multinomial(coupling[i], 1).squeeze(1)
     else:
         check.index(NAME, "i", i, (None,), len(x0), x0)
         check.index(NAME, "j", j, i.shape, len(x1), x0)
