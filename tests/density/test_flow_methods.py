@@ -71,6 +71,10 @@ def test_units_below_the_clip_are_left_out():
     loss = nk.create("interventional-flow-loss", clip=0.05)
     found = loss(-3 * one, one, one[0], torch.tensor([True, True]), half)
     close(found, torch.tensor(1 + (1 / 0.5) * 2 / 2, dtype=torch.float64))
+    log_q = torch.tensor([-3.0, -math.inf], dtype=torch.float64, requires_grad=True)
+    found = loss(log_q, one, one[0], torch.tensor([True, True]), half)
+    close(found, torch.tensor(3.0, dtype=torch.float64))
+    close(torch.autograd.grad(found, log_q)[0], torch.tensor([-1.0, 0.0], dtype=torch.float64))
 
 
 def test_simflow_is_the_evidence_bound_up_to_constants():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from normkit import check
@@ -61,4 +62,5 @@ class InterventionalFlowLoss(Loss):
         chance = reals(self, "propensity", propensity, log_q_y.shape, log_q_y).detach()
         counts = (treated != 0) & (chance >= self.clip)
         weight = counts.to(own.dtype) / (chance + LEAST)
-        return (plain + (weight * (-own - conditional)).mean()).to(log_q_y.dtype)
+        off = torch.where(counts, -own - conditional, 0)  # a unit left out may have a density of 0
+        return (plain + (weight * off).mean()).to(log_q_y.dtype)
