@@ -205,6 +205,13 @@ def test_a_looser_limit_never_costs():
         nk.fairness_frontier(joint, global_limit=-1.0, local_limit=0.1)
 
 
+@pytest.mark.parametrize("rare", [1e-8, 1e-10, 1e-15])
+def test_a_rare_cell_changes_the_frontier_as_little_as_it_weighs(rare):
+    joint = torch.tensor([[[0, 400.0], [200, 300]], [[300, 200], [100, 400]]], dtype=torch.float64) / 1900
+    found = [float(nk.fairness_frontier(joint + rare, global_limit=x, local_limit=x)) for x in (0.05, 1.0)]
+    assert found == pytest.approx([0.06975315, 0.0], abs=1e-6)
+
+
 def test_pgfed_serves_clients_in_any_order():
     w, gradient, risk, count = numbers(5, 3), numbers(5, 3, seed=1), numbers(5, seed=2), COUNT
     alpha, order = numbers(5, 5, seed=3).abs(), torch.tensor([3, 0, 4, 1, 2])

@@ -66,8 +66,12 @@ def newton(function: Callable[[Tensor], Taylor | None], start: Tensor) -> Tensor
     for _ in range(STEPS):
         if now is None or not x.numel():
             break
+        # walls bend by 1 / cell^2: scaled to ones on its diagonal, the Hessian keeps its small directions beside those
+        bent = now.hessian.diagonal()
+        scale = torch.where(bent > 0, bent, 1).rsqrt()
         # the pseudo-inverse leaves alone what nothing depends on
-        step = -torch.linalg.pinv(now.hessian, hermitian=True) @ now.gradient
+        inverse = torch.linalg.pinv(scale * now.hessian * scale.unsqueeze(1), hermitian=True)
+        step = -scale * (inverse @ (scale * now.gradient))
         slope = float(now.gradient @ step)
         if not slope < -SMALL:
             break
