@@ -388,6 +388,22 @@ def test_a_core_that_counts_positions_itself_takes_no_cache():
     assert model.generate(TOKENS, 1, cached=False).shape == (2, 10)
 
 
+@pytest.mark.parametrize(
+    "core, options", [("rnope", {"window": 3}), ("liger-attention", {}), ("qkv-norm", {"rope_base": 1e4})]
+)
+def test_queries_are_not_turned_again_before_a_core_that_turns_them(core, options):
+    model = decoder("pre-norm", core=core, core_options=options)
+    plain = decoder("pre-norm", core=core, core_options=options, positions=None)
+    plain.load_state_dict(model.state_dict())
+    torch.testing.assert_close(model(TOKENS), plain(TOKENS), rtol=0, atol=0)
+
+
+def test_a_full_layer_of_rnope_has_no_positions():
+    model = decoder("pre-norm", depth=1, core="rnope", core_options={"period": 1})
+    other = TOKENS.flip(1).roll(-1, 1)  # the same tokens before the last
+    torch.testing.assert_close(model(other)[:, -1], model(TOKENS)[:, -1])
+
+
 @pytest.mark.parametrize("core", [core for core in CAUSAL if goes_on(cores()[core])])
 def test_the_cache_goes_with_the_cores_that_can(core):
     model = decoder("pre-norm", core=core, core_options=NEEDS.get(core), kv_heads=2)

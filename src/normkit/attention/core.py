@@ -63,6 +63,11 @@ class AttentionCore(Mixer):
         self.heads = check.size(self, "heads", heads)
         self.causal = self._form(bool(causal))
 
+    @property
+    def turns(self) -> bool:
+        """Whether it turns queries and keys by their positions itself, as those with a ``rope_base`` do."""
+        return getattr(self, "rope_base", None) is not None
+
     def no_past(self) -> str | None:
         """Why the keys of a past cannot stand before those of a call, in a user's words, or None if they can."""
         return None

@@ -339,7 +339,9 @@ class Attention(nn.Module):
 
     @property
     def turned(self) -> int:
-        """How many features of a query's head positions turn."""
+        """How many features of a query's head positions turn; none before a core that turns by itself."""
+        if self.core.turns:
+            return 0
         return self.cut["query"] if self.rotary_dim is None else self.rotary_dim
 
     def _build_core(self, kind: Core, options: Mapping[str, Any], place: Mapping[str, int] | None) -> AttentionCore:
@@ -372,6 +374,7 @@ class Attention(nn.Module):
         is a cache. ``lent`` holds the keys and values that layers share: with ``keys_of`` they are read from it, else
         written to it.
         """
+        angles = angles if self.turned else None
         gates = {name: self._heads(name, x) for name in type(self.core).further}
         if memory is not None:
             return self._read(self._heads("query", x), memory, mask, cast("KeysValues | None", cache), gates)

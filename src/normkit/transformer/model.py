@@ -42,7 +42,8 @@ class Transformer(nn.Module):
         dim, depth, heads: features of the stream, layers, heads of a layer.
         hidden: features inside the feedforward, 4 * dim by default.
         placement, norm: where norms stand, by name; which norm, by name or as a function of the width.
-        positions: ``"rope"``, ``"learned"`` or None.
+        positions: ``"rope"``, ``"learned"`` or None. Cores that turn queries and keys by themselves, as ``rnope`` does,
+            are not fed turned ones.
         length: the most positions; needed for learned ones.
         rotary_base: the base of the rotary angles.
         frequencies: :class:`normkit.ops.rope.Frequencies` in their place, dealt out to the layers in turn.
