@@ -1,5 +1,7 @@
 """The ground of matrices: means that converge, numbers of pyRiemann and spd_learn, parameters for geoopt."""
 
+import math
+
 import pytest
 import torch
 
@@ -141,6 +143,18 @@ def test_the_geometric_mean_is_where_logarithms_cancel_and_turns_with_the_matric
     inverse = nk.manifold.rsqrt(mean)
     close(nk.manifold.log(inverse @ x @ inverse).mean(0), torch.zeros(3, 3, dtype=F64), rtol=0, atol=1e-9)
     close(nk.manifold.mean(turn @ x @ turn.mT), turn @ mean @ turn.mT, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [F64, torch.float32])
+@pytest.mark.parametrize("spread", [1e2, 1e4])
+def test_the_geometric_mean_of_matrices_far_apart_converges(spread, dtype):
+    turns = torch.linalg.qr(torch.randn(20, 4, 4, generator=torch.Generator().manual_seed(0), dtype=F64)).Q
+    x = (turns * torch.logspace(0, -math.log10(spread), 4, dtype=F64)) @ turns.mT
+    x = ((x + x.mT) / 2).to(dtype)
+    inverse = nk.manifold.rsqrt(nk.manifold.mean(x).double())
+    seen = inverse @ x.double() @ inverse
+    slope = nk.manifold.log((seen + seen.mT) / 2).mean(0)
+    close(slope, torch.zeros(4, 4, dtype=F64), rtol=0, atol=1e-9 if dtype == F64 else 2e-3)
 
 
 def test_a_mean_that_does_not_converge_says_how_far_it_came():

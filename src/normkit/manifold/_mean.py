@@ -42,13 +42,13 @@ def mean(
     (tensor([2., 3.]), tensor([2.2500, 4.0000]))
     """
     check.choice("mean", "metric", metric, METRICS)
-    points = definite("mean", "x", square("mean", "x", x, 3))
+    points = definite("mean", "x", square("mean", "x", x, 3)).double()  # in float32 steps of a wide spectrum stop short
     if not len(points):
         raise ValueError("mean: x has no matrices, and so no mean")
     share = _shares(weights, points)
     if metric == "log-euclidean":
         return _symmetric.exp(torch.tensordot(share, _symmetric.log(points), 1)).to(x.dtype)
-    default = 1e-10 if points.dtype == torch.float64 else 1e-5
+    default = 1e-10 if x.dtype == torch.float64 else 1e-5
     least = default if tolerance is None else check.number("mean", "tolerance", tolerance, 0.0, open_low=True)
     step = _karcher if metric == METRICS[0] else _barycenter
     center = torch.tensordot(share, points, 1)
@@ -80,11 +80,20 @@ def _iterate(points: Tensor, share: Tensor, center: Tensor, step: Step, least: f
 
 
 def _karcher(points: Tensor, share: Tensor, center: Tensor) -> tuple[Tensor, Tensor]:
-    """One step of the geometric mean, and its length in the tangent space at the mean, where 1 is a factor e."""
+    """One step of the geometric mean, and the slope's length in the tangent space at the mean, where 1 is a factor e.
+
+    Far from a point the squared distance bends more than 1, and a whole step goes too far. So it is divided by the mean
+    of the least and the largest bend.
+    """
     of = _symmetric.spectrum(center)
     root, inverse = _symmetric.sqrt(of), _symmetric.rsqrt(of)
-    tangent = torch.tensordot(share, _symmetric.log(_symmetric.symmetric(inverse @ points @ inverse)), 1)
-    return _symmetric.symmetric(root @ _symmetric.exp(tangent) @ root), tangent.norm() / len(tangent) ** 0.5
+    seen = _symmetric.spectrum(_symmetric.symmetric(inverse @ points @ inverse))
+    tangent = torch.tensordot(share, _symmetric.log(seen), 1)
+    e = seen.values.clamp(min=_symmetric.finite(seen.values)).log()
+    half = (e[:, -1] - e[:, 0]) / 2
+    most = share @ torch.where(half > 1e-4, half / half.tanh(), 1)
+    moved = _symmetric.exp(2 / (1 + most) * tangent)
+    return _symmetric.symmetric(root @ moved @ root), tangent.norm() / len(tangent) ** 0.5
 
 
 def _barycenter(points: Tensor, share: Tensor, center: Tensor) -> tuple[Tensor, Tensor]:
