@@ -504,6 +504,39 @@ def test_a_cache_of_other_samples_is_refused_by_their_numbers(past):
     torch.testing.assert_close(model(TOKENS[:, 4:], cache=cache), want[:, 4:])
 
 
+OTHERS = {
+    "a layer less": ({"depth": 2}, ValueError, "Decoder: cache must be a list of 3 layers, not one of 2"),
+    "a layer more": ({"depth": 4}, ValueError, "Decoder: cache must be a list of 3 layers, not one of 4"),
+    "fewer heads": ({"kv_heads": 2}, ValueError, "cache has 2 heads of 4 features, but the layer has 4 of 4"),
+    "another core": ({"core": "lightning"}, TypeError, r"Attention: cache must be .* own empty_cache\(\).* of State"),
+    "latent": ({"mixer": "latent", "mixer_options": LATENT}, ValueError, "cache has 1 heads of 5 features"),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@torch.no_grad()
+def test_a_cache_of_another_model_is_named_and_stays_as_it_was(other):
+    changes, kind, words = OTHERS[other]
+    theirs = decoder("pre-norm", **changes)
+    cache = theirs.empty_cache()
+    want = theirs(TOKENS)
+    theirs(TOKENS[:, :4], cache=cache)
+    with pytest.raises(kind, match=words):
+        decoder("pre-norm")(TOKENS[:, 4:], cache=cache)
+    torch.testing.assert_close(theirs(TOKENS[:, 4:], cache=cache), want[:, 4:])
+
+
+@pytest.mark.parametrize("mixer", ["attention", "latent", "delta-net", "compressed"])
+def test_a_cache_of_another_kind_is_named(mixer):
+    model = decoder("pre-norm", **PASTS.get(mixer, {}))
+    with pytest.raises(TypeError, match=r"Decoder: cache must be what its own empty_cache\(\) returns, not of dict"):
+        model(TOKENS, cache={"keys": None})
+    with pytest.raises(ValueError, match="Decoder: cache must be a list of 3 layers, not a LayerCache"):
+        model(TOKENS, cache=model.empty_cache()[0])
+    with pytest.raises(TypeError, match=r"\w+: cache must be what its own empty_cache\(\) returns, not of LayerCache"):
+        model.layers[0].attention(torch.zeros(2, 9, 16, dtype=torch.float64), None, model.layers[0].empty_cache())
+
+
 def test_a_text_without_tokens_is_not_continued():
     with pytest.raises(ValueError, match=r"inputs must have at least one token .* shape is \(2, 0\)"):
         decoder("pre-norm").generate(TOKENS[:, :0], 3)

@@ -37,6 +37,8 @@ def restore_cache(forward: Callable[Arguments, Result]) -> Callable[Arguments, R
         if cache is None:
             return forward(*args, **named)
         layers = cache if isinstance(cache, list | tuple) else (cache,)
+        for layer in layers:
+            check_kind(args[0], layer, Past)
         marks = [layer.mark() for layer in layers]
         try:
             return forward(*args, **named)
@@ -72,6 +74,12 @@ class KeysValues(Past):
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Append new positions; return all."""
         if self.keys is not None and self.values is not None:
+            for kept, new in ((self.keys, keys), (self.values, values)):
+                if kept.shape[1::2] != new.shape[1::2]:
+                    raise ValueError(
+                        f"cache has {kept.shape[1]} heads of {kept.shape[3]} features, but the layer has "
+                        f"{new.shape[1]} of {new.shape[3]}; it must be of this model"
+                    )
             keys, values = torch.cat([self.keys, keys], 2), torch.cat([self.values, values], 2)
         self.keys, self.values = keys, values
         return keys, values
@@ -197,6 +205,14 @@ def key_mask(owner: object, mask: Any, q: Tensor, keys: int, used: int = 0) -> A
             "give mask[:, None] of a mask (B, T, S), or mask[None] of a mask (heads, T, S)"
         )
     return mask
+
+
+def check_kind(owner: object, cache: Any, kind: type | tuple[type, ...]) -> None:
+    """Require a cache as ``empty_cache`` makes it, where there is one."""
+    if cache is not None and not isinstance(cache, kind):
+        raise TypeError(
+            f"{check.whose(owner)}: cache must be what its own empty_cache() returns, not of {type(cache).__name__}"
+        )
 
 
 def check_samples(owner: object, kept: Tensor | None, x: Tensor) -> None:
@@ -378,6 +394,7 @@ class Attention(nn.Module):
         gates = {name: self._heads(name, x) for name in type(self.core).further}
         if memory is not None:
             return self._read(self._heads("query", x), memory, mask, cast("KeysValues | None", cache), gates)
+        check_kind(self, cache, KeysValues if keeps_keys(type(self.core)) else State)
         q = self._heads("query", x, angles)
         if self.keys_of is not None:
             k, v = self._borrowed(lent)

@@ -12,7 +12,15 @@ from normkit import catalog, check, ops
 from normkit.ops.rope import Frequencies, Turns
 from normkit.residual.norms import NormName, make_norm
 from normkit.statistics import accurate
-from normkit.transformer.attention import LinearName, Past, check_samples, key_mask, make_linear, restore_cache
+from normkit.transformer.attention import (
+    LinearName,
+    Past,
+    check_kind,
+    check_samples,
+    key_mask,
+    make_linear,
+    restore_cache,
+)
 
 UNIT = ops.Row(eps=1e-6)
 
@@ -253,6 +261,7 @@ class CompressedAttention(nn.Module):
         """
         if mask is not None and self.rate is not None:
             raise ValueError("CompressedAttention: with a rate there is no mask, since entries are of all tokens")
+        check_kind(self, cache, CompressedCache)
         kept = CompressedCache() if cache is None else cache
         check_samples(self, kept.keys, x)
         at = torch.arange(kept.length, kept.length + x.shape[1], device=x.device)

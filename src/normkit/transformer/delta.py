@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.residual.norms import NormName, make_norm
 from normkit.statistics import accurate, full_precision
-from normkit.transformer.attention import LinearName, State, check_samples, make_linear, restore_cache
+from normkit.transformer.attention import LinearName, State, check_kind, check_samples, make_linear, restore_cache
 
 CHUNK = {"head": 64, "feature": 16}  # decays of features make a cube of each chunk
 DECAYS = tuple(CHUNK)
@@ -171,6 +171,7 @@ class DeltaNet(nn.Module):
 
         Of a mask (B, S), True where a token may be read, the others count as zeros.
         """
+        check_kind(self, cache, State)
         past = 0 if cache is None else cache.length
         if mask is not None:
             check.mask(self, "mask", mask, (x.shape[0], past + x.shape[1]), x)

@@ -13,6 +13,7 @@ from normkit.residual.norms import NormName, make_norm
 from normkit.transformer.attention import (
     KeysValues,
     LinearName,
+    check_kind,
     check_samples,
     key_mask,
     make_linear,
@@ -88,6 +89,7 @@ class LatentAttention(nn.Module):
 
         ``mask`` is True where a key is seen, as :class:`~normkit.transformer.attention.Attention` takes it.
         """
+        check_kind(self, cache, KeysValues)
         q = self.query(x) if self.query_rank is None else self.query_up(self.query_norm(self.query_down(x)))
         q = q.unflatten(-1, (self.heads, -1)).transpose(1, 2)
         c, shared = self.down(x).unsqueeze(1).split([self.rank, self.shared_dim], -1)

@@ -236,7 +236,7 @@ class Transformer(nn.Module):
         memory_mask: Tensor | None = None,
     ) -> Tensor:
         """Map tokens (B, T), or features (B, T, dim), to the last hidden state (B, T, dim)."""
-        past = 0 if cache is None else cache[0].length
+        past = 0 if cache is None else self._past(cache)
         positions = self._positions(self._check_inputs(inputs), past)
         x = inputs if self.embedding is None else self.embedding(inputs) * self.embedding_scale
         x = x if self.positions is None else x + self.positions(positions)
@@ -276,6 +276,14 @@ class Transformer(nn.Module):
         else:
             check.index(self, "inputs", inputs, (None, None), self.embedding.num_embeddings, self.embedding.weight)
         return inputs
+
+    def _past(self, cache: Cache) -> int:
+        """How many tokens a cache has; it must be of as many layers as the model."""
+        several = isinstance(cache, list | tuple)
+        if not several or len(cache) != len(self.layers):
+            came = f"one of {len(cache)}" if several else f"a {type(cache).__name__}"
+            raise ValueError(f"{type(self).__name__}: cache must be a list of {len(self.layers)} layers, not {came}")
+        return cache[0].length
 
     def _positions(self, inputs: Tensor, past: int) -> Tensor:
         end = past + inputs.shape[1]

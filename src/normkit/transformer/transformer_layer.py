@@ -24,6 +24,7 @@ from normkit.transformer.attention import (
     KeysValues,
     LayerCache,
     LinearName,
+    check_kind,
     find_core,
     require,
     restore_cache,
@@ -319,6 +320,7 @@ class TransformerLayer(Stream):
         holds the keys and values that layers share.
         """
         part = self.form.check(self, x, self.place, (None, None))
+        check_kind(self, cache, LayerCache)
         past, read = (None, None) if cache is None else (cache.past, cache.memory)
         shared = {} if lent is None else {"lent": lent}
         sublayers = {"attention": lambda h: self.attention(h, mask, past, angles, self._sphere(), **shared)}
