@@ -61,6 +61,30 @@ def test_a_single_vector_has_no_batch_statistics_and_the_error_names_methods_tha
         adapter(torch.randn(1, 3))
 
 
+def test_note_takes_batch_norms_of_vectors_and_delta_names_them_before_anything_changes():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).eval()
+    model[1].running_mean.fill_(0.5)
+    x = torch.randn(1, 3)
+    torch.testing.assert_close(made("note", copy.deepcopy(model))(x), model(x))
+    with pytest.raises(ValueError, match=r"DELTA: 1 \(BatchNorm1d\) is not of images .*; renorm=False takes it"):
+        nk.create("delta", model)
+    assert all(p.requires_grad for p in model.parameters())
+    assert nk.create("delta", model, renorm=False)(torch.randn(8, 3)).shape == (8, 2)
+
+
+@pytest.mark.parametrize(
+    "name", ["tent", "eata", "sar:entropy_margin=9", "deyo", "delta", "note", "rotta", "cotta", "memo:batched=True"]
+)
+def test_an_empty_batch_has_no_answers_and_teaches_nothing(name):
+    adapter = nk.create(name, small_network().eval())
+    x = stream("", 4, 1)[0]
+    adapter(x)
+    before = {name: value.clone() for name, value in adapter.named_parameters()}
+    assert adapter(x[:0]).shape == (0, 4)
+    for name, value in adapter.named_parameters():
+        assert torch.equal(value, before[name])
+
+
 @pytest.mark.parametrize(
     ("name", "of"),
     [

@@ -19,8 +19,8 @@ from normkit.statistics import accurate, moments
     "iabn",
     paper="NOTE: Robust Continual Test-time Adaptation Against Temporal Correlation (Gong et al., 2022), arXiv "
     "2208.05117",
-    shape="N C +",
-    over="N +",
+    shape="N C *",
+    over="N *",
     replaces=("batchnorm",),
     aliases=("instance-aware-batchnorm",),
     exempt={"processes": "the moments of a stream at test time are one process's"},
@@ -42,7 +42,7 @@ class IABN(Running, Norm):
         k: how many standard errors an instance may be off.
         eps: added to the variances.
         momentum: share of the new batch in the running moments.
-        skip: instances of so many positions or fewer are not corrected.
+        skip: instances of so many positions or fewer are not corrected; a vector has one.
 
     State: ``weight``, ``bias``, ``running_mean``, ``running_var`` (C,).
 
@@ -64,7 +64,7 @@ class IABN(Running, Norm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x`` (N, C, ...); in training move the running moments."""
-        check.channels_first(self, x, self.num_features, least=3)
+        check.channels_first(self, x, self.num_features)
         wide = accurate(x)
         mean, var = self._shared(wide)
         positions = math.prod(x.shape[2:])
@@ -85,7 +85,7 @@ class IABN(Running, Norm):
     def _correct(self, x: Tensor, mean: Tensor, var: Tensor, positions: int) -> tuple[Tensor, Tensor]:
         own = moments(x, range(2, x.dim()))
         room = self.k * ((var + self.eps) / positions).sqrt()
-        spread = self.k * (var + self.eps) * math.sqrt(2 / (positions - 1))
+        spread = self.k * (var + self.eps) * (var.new_full((), 2.0) / (positions - 1)).sqrt()
         mean = mean + _shrunk(own.mean - mean, room)
         var = (var + _shrunk(own.unbiased() - var, spread)).clamp(min=0)
         ones = (1,) * (x.dim() - 2)

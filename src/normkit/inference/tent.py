@@ -78,5 +78,6 @@ class Tent(Adapter):
             self.forget()
         for _ in range(self.steps):
             logits = self.logits(self.model, x)
-            self.step(self.gradients(entropies(accurate(logits)).mean()))
+            if len(logits):  # Adam and a momentum move by a gradient of 0 too
+                self.step(self.gradients(entropies(accurate(logits)).mean()))
         return logits
