@@ -201,3 +201,19 @@ def test_in_parallel_layers_learn_on_the_inputs_of_the_float_model(monkeypatch):
     expected = torch.cat(float_rows).detach().sort(0).values
     torch.testing.assert_close(rows[True], expected)
     assert not torch.allclose(rows[False], expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_weights_of_half_precision_go_to_the_nearest_point_of_the_grid_that_is_kept(bits, dtype):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64, bias=False)).to(dtype)
+    with torch.no_grad():
+        model[0].weight[:8] *= 1e-6  # rows whose scale a float16 hardly holds
+        model[0].weight[8] = 0
+    w = model[0].weight.detach().double()
+    few = nk.quantize(model, bits=bits).model[0].weight
+    scale, zero, half = few.scale.double(), few.zero_point.double(), 2 ** (bits - 1)
+    best = (((w / scale).round() + zero).clamp(-half, half - 1) - zero) * scale
+    off = ((few.qdata.double() - zero) * scale - w).abs()
+    assert (off <= (best - w).abs() + 1e-6 * scale).all()

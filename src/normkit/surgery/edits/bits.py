@@ -47,6 +47,7 @@ def nearest(weight: Tensor, bits: int, width: int) -> LearnedRounding:
     """Return the grid of a weight, and rounding to the nearest of its numbers."""
     with weight.device:
         rounding = LearnedRounding((weight.numel() // width, width), bits=bits)
+    rounding.scale = rounding.scale.to(weight.dtype)  # codes are of the scale that is kept
     rounding.fit(weight.reshape(-1, width))
     return rounding
 

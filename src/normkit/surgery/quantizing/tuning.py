@@ -40,8 +40,9 @@ def tune(rounding: LearnedRounding, layer: nn.Linear, x: Tensor, steps: int, gen
     layer.weight.data.copy_(tuned.weight)
     if tuned.bias is not None:
         layer.bias.data.copy_(tuned.bias)
+    stored = torch.finfo(rounding.scale.dtype)
     scale = tuned.weight_range.clamp(min=torch.finfo(torch.float32).tiny) / rounding.most
-    rounding.scale.copy_(scale)
+    scale = rounding.scale.copy_(scale.clamp(min=stored.tiny * stored.eps)).float()
     rounding.zero_point.copy_((-tuned.weight_zero_point / scale).round().clamp(0, rounding.most))
     steps_up = layer.weight.float() / scale.unsqueeze(1)
     rounding.alpha.data.copy_(steps_up - steps_up.floor() - 0.5)  # whose sign says which point is nearer
