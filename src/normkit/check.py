@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 STRIDED = torch.strided
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 LARGEST = sys.float_info.max  # of what must be finite
 
 
@@ -108,8 +109,9 @@ def floating(owner: object, x: Any, name: str = "x") -> None:
     """Require a floating-point tensor."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{whose(owner)}: {name} must be a tensor, not {type(x).__name__}")
-    if not x.dtype.is_floating_point:
-        raise TypeError(f"{whose(owner)}: {name} must be a floating-point tensor, not {x.dtype}")
+    if x.dtype not in FLOATS:
+        wide = " of 16 bits or more" if x.dtype.is_floating_point else ""
+        raise TypeError(f"{whose(owner)}: {name} must be a floating-point tensor{wide}, not {x.dtype}")
     if not x.is_cpu or x.layout is not STRIDED:
         _usable(owner, x, name)
 

@@ -433,6 +433,7 @@ def test_any_module_may_normalize_before_the_turn():
     [
         (lambda x, a: rotate(x, a, "thirds"), ValueError, "rotate: pairing must be one of 'halves', 'pairs'"),
         (lambda x, a: rotate(x.long(), a), TypeError, "rotate: x must be a floating-point tensor, not torch.int64"),
+        (lambda x, a: rotate(x.to(torch.float8_e4m3fn), a), TypeError, "x must be .* of 16 bits or more, not .*float8"),
         (lambda x, a: rotate(x[..., :5], a), ValueError, "x must end in an even number of features"),
         (lambda x, a: rotate(x[..., :4], a), ValueError, r"angles of shape \(7, 3\) do not broadcast to \(2, 7, 2\)"),
         (lambda x, a: rotate(x[:, :5], a), ValueError, r"angles of shape \(7, 3\) do not broadcast to \(2, 5, 3\)"),
