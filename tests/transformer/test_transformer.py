@@ -504,6 +504,25 @@ def test_a_cache_of_other_samples_is_refused_by_their_numbers(past):
     torch.testing.assert_close(model(TOKENS[:, 4:], cache=cache), want[:, 4:])
 
 
+@pytest.mark.parametrize("core", ["softmax", "lightning", "flow-attention", "transnormer"])
+@pytest.mark.parametrize("where", ["rope", "learned"])
+@torch.no_grad()
+def test_padding_before_a_text_is_not_counted_where_positions_say_so(where, core):
+    model = decoder("pre-norm", positions=where, length=16, core=core, query_key_norm="head")
+    mask = torch.ones(2, 14, dtype=torch.bool)
+    mask[0, :5] = False
+    padded, at = torch.cat([torch.zeros(2, 5, dtype=torch.int64), TOKENS], 1), (mask.cumsum(1) - 1).clamp(min=0)
+    want = torch.stack([model(TOKENS)[0, -4:], model(padded)[1, -4:]])
+    torch.testing.assert_close(model(padded, mask, positions=at)[:, -4:], want, rtol=1e-6, atol=1e-6)
+    cache = model.empty_cache()
+    model(padded[:, :10], mask[:, :10], cache, positions=at[:, :10])
+    got = model(padded[:, 10:], mask, cache, positions=at[:, 10:])
+    torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
+    assert (model(padded, mask)[0, -1] - want[0, -1]).abs().max() > 1e-3 or (where, core) == ("rope", "softmax")
+    with pytest.raises(ValueError, match=r"Decoder: positions must lie in 0 \.\. 15, but goes from 9 to 22"):
+        model(padded, positions=torch.arange(9, 23).expand(2, -1))
+
+
 OTHERS = {
     "a layer less": ({"depth": 2}, ValueError, "Decoder: cache must be a list of 3 layers, not one of 2"),
     "a layer more": ({"depth": 4}, ValueError, "Decoder: cache must be a list of 3 layers, not one of 4"),

@@ -234,10 +234,14 @@ class Transformer(nn.Module):
         cache: Cache | None = None,
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
+        positions: Tensor | None = None,
     ) -> Tensor:
-        """Map tokens (B, T), or features (B, T, dim), to the last hidden state (B, T, dim)."""
+        """Map tokens (B, T), or features (B, T, dim), to the last hidden state (B, T, dim).
+
+        ``positions`` (B, T) is where tokens stand, from 0; None: behind those of the cache, one by one.
+        """
         past = 0 if cache is None else self._past(cache)
-        positions = self._positions(self._check_inputs(inputs), past)
+        positions = self._positions(self._check_inputs(inputs), past, positions)
         x = inputs if self.embedding is None else self.embedding(inputs) * self.embedding_scale
         x = x if self.positions is None else x + self.positions(positions)
         x = x if self.embedding_norm is None else self.embedding_norm(x)
@@ -285,7 +289,10 @@ class Transformer(nn.Module):
             raise ValueError(f"{type(self).__name__}: cache must be a list of {len(self.layers)} layers, not {came}")
         return cache[0].length
 
-    def _positions(self, inputs: Tensor, past: int) -> Tensor:
+    def _positions(self, inputs: Tensor, past: int, positions: Tensor | None) -> Tensor:
+        if positions is not None:
+            check.index(self, "positions", positions, inputs.shape[:2], self.length, inputs)
+            return positions
         end = past + inputs.shape[1]
         if self.length is not None and end > self.length:
             raise ValueError(f"{type(self).__name__}: inputs end at position {end}, but length={self.length}")
@@ -295,7 +302,8 @@ class Transformer(nn.Module):
         return turns(positions, self._turned(), self.rotary_base) if self.rope and self._turned() else None
 
     def _angles_in_turn(self, positions: Tensor) -> list[Turns | None]:
-        """The angles that are dealt out to the layers."""
+        """The angles that are dealt out to the layers, for positions (T,), or (B, T), which are of all heads."""
+        positions = positions.unsqueeze(1) if positions.dim() == 2 else positions
         if not self.rope or self.frequencies is None:
             return [self._angles(positions)]
         return [one.turns(positions, self._turned()) for one in self.frequencies]
@@ -394,15 +402,17 @@ class Decoder(Transformer):
         cache: Cache | None = None,
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
+        positions: Tensor | None = None,
     ) -> Tensor:
         """Return the logits of the token after each position.
 
         ``mask`` is True where a position may be read: (B, S), (1, T, S), or four axes that broadcast to
         (B, heads, T, S). With a ``cache`` (:meth:`empty_cache`) the inputs go on where it ends, and are added to it; S
         counts what it has. A decoder with ``cross`` also reads ``memory`` (B, S, dim), the states of an
-        encoder, where ``memory_mask`` (B, S) is True.
+        encoder, where ``memory_mask`` (B, S) is True. ``positions`` (B, T) is where tokens stand, from 0; padding
+        before a text counts unless they leave it out.
         """
-        x = self.encode(inputs, mask, cache, memory, memory_mask)
+        x = self.encode(inputs, mask, cache, memory, memory_mask, positions)
         logits = F.linear(x, self._tables()[-1].to(x.dtype)) if self.head is None else self.head(x)
         if self.logit_scale is not None:
             logits = logits * (self.logit_scale / self.base_scale).to(logits.dtype)
