@@ -46,6 +46,21 @@ def test_the_iteration_goes_on_where_nothing_is_left():
     close(found.weights, torch.tensor([0.0, 0.0, 1.0]).double())
 
 
+@pytest.mark.parametrize("dtype, eps", [(torch.float32, 1e-6), (torch.float64, 1e-6), (torch.float64, 0.0)])
+@pytest.mark.parametrize("window", [10, 100])
+def test_more_steps_than_distinct_eigenvalues_stay_within_the_spectrum(dtype, eps, window):
+    torch.manual_seed(0)
+    x = torch.randn(60, 3, dtype=dtype) @ torch.randn(3, 40, dtype=dtype)
+    for hessian, steps in ((x.mT @ x / 60, 30), (x.mT @ x / 60, 100), (torch.eye(5, dtype=dtype), 100)):
+        start = torch.ones(len(hessian), dtype=dtype)
+        values, weights = nk.hessian_spectrum(hessian, start, steps=steps, window=window, eps=eps)
+        exact = torch.linalg.eigvalsh(hessian)[[0, -1]]
+        close(values[[0, -1]], exact, rtol=1e-5, atol=1e-5 * float(exact[1]))
+        assert len(values) == min(steps, len(hessian))
+        close(weights.sum(), torch.tensor(1.0, dtype=dtype))
+        close((weights * values).sum(), start @ hessian @ start / len(start), rtol=1e-5, atol=0)
+
+
 def test_the_plane_of_a_quadratic_loss_is_that_of_its_matrix():
     point, first, second, hessian, slope, a, b = nk.card("loss-plane").draw(dtype=torch.float64)
     want = nk.loss_plane(point, first, second, hessian, slope, a, b)

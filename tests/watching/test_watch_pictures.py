@@ -63,6 +63,7 @@ def test_a_plane_is_drawn_as_contours(tmp_path):
 
 
 def test_curvature_is_that_of_the_whole_hessian(tmp_path):
+    torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
     chance = torch.Generator().manual_seed(0)
     x, y = torch.randn(20, 3, generator=chance).double(), torch.randint(2, (20,), generator=chance)

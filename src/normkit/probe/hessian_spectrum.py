@@ -54,11 +54,11 @@ def hessian_spectrum(
     Args:
         hessian: a symmetric matrix, (n, n), or a function of a vector: :func:`product` of a loss.
         start: where to begin, (n,); independent signs, of which several are averaged.
-        steps: how many eigenvalues there will be.
+        steps: how many eigenvalues there will be, at most n.
         window: how many vectors before the last are kept; where steps exceed it, the top eigenvalues come in copies of
             small weight.
         eps: added to norms.
-        generator: draws the next vector where nothing is left of w.
+        generator: draws the next vector, apart from the kept ones, where nothing but rounding is left of w; beta is 0.
 
     Returns ``eigenvalues``, ascending, and ``weights``, (steps,) each. No gradient.
 
@@ -112,20 +112,28 @@ def _lanczos(
     eps: float,
     generator: torch.Generator | None,
 ) -> tuple[Tensor, Tensor]:
-    """The diagonal of the tridiagonal matrix, and what stands beside it."""
+    """The diagonal of the tridiagonal matrix, and the entries beside it."""
     kept: list[Tensor] = []
     alphas: list[Tensor] = []
     betas: list[Tensor] = []
-    w = start
-    for step in range(steps):
+    w, rounding = start, torch.finfo(start.dtype).eps ** (2 / 3)  # a step from rounding alone leads out of the spectrum
+    for step in range(min(steps, len(start))):
         if step:
             betas.append(w.norm())
-            w = w if betas[-1] > 0 else torch.randn(w.shape, generator=generator, dtype=w.dtype, device=w.device)
-        for other in kept:
-            w = w - other * torch.dot(w, other)
+            w = _orthogonal(w, kept)
+            if not w.norm() > 10 * eps + rounding * torch.stack(alphas + betas).abs().max():
+                betas[-1] = torch.zeros_like(betas[-1])
+                w = torch.randn(w.shape, generator=generator, dtype=w.dtype, device=w.device)
+                w = torch.nn.functional.normalize(_orthogonal(w, kept), dim=0)
         q = w / (w.norm() + eps)
         along = matvec(q)
         alphas.append(torch.dot(along, q))
         w = along - alphas[-1] * q - (betas[-1] * kept[-1] if step else 0)
         kept = [*kept, q][-window - 1 :]
     return torch.stack(alphas), torch.stack(betas) if betas else start.new_zeros(0)
+
+
+def _orthogonal(w: Tensor, kept: list[Tensor]) -> Tensor:
+    for other in kept:
+        w = w - other * (torch.dot(w, other) / torch.dot(other, other).clamp(min=torch.finfo(w.dtype).tiny))
+    return w
