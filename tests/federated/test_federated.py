@@ -248,6 +248,14 @@ def test_one_sample_that_the_clients_own_model_labels_is_all_that_is_used():
     assert found.trained_share == 1
 
 
+def test_the_share_of_the_clients_own_model_has_the_digits_of_its_logits():
+    received = torch.tensor([[0.0, 1.0]] * 3).double()
+    trained = torch.tensor([[9.0, 0.0], [0.1, 0.0], [0.1, 0.0]]).double()
+    share = nk.fedlabel_select(received, trained, threshold=0.5).trained_share
+    assert share.dtype == torch.float64
+    assert float(share) == pytest.approx(1 / 3, rel=1e-12)
+
+
 def test_a_client_does_not_learn_from_the_model_that_judges():
     logits = {name: torch.randn(6, 3).requires_grad_() for name in ("strong", "plain", "received", "trained")}
     nk.create("fedlabel-loss", threshold=0.1)(**logits).backward()

@@ -72,9 +72,9 @@ def attention_separation(weights: Tensor, values: Tensor, *, top: int) -> Separa
     total = torch.where(selected.unsqueeze(-1), weighted, 0).sum(1, keepdim=True)
     apart = (total - weighted).norm(dim=-1)
     nearest = torch.where(selected, math.inf, apart).amin(1, keepdim=True)
-    within = (selected & (apart <= nearest)).sum(1) / top
+    within = (selected & (apart <= nearest)).sum(1).to(weights.dtype) / top
     bound = _bound(weights, values, index, selected)
-    return Separation(torch.where(selected, 0, apart).sum(1), within.to(weights.dtype), bound)
+    return Separation(torch.where(selected, 0, apart).sum(1), within, bound)
 
 
 def _bound(weights: Tensor, values: Tensor, index: Tensor, selected: Tensor) -> Tensor:

@@ -102,7 +102,7 @@ def _bar(start: Tensor, free: Tensor, barrier: float, x: Tensor) -> Taylor | Non
         return None
     taylor = expanded(torch.where(start > 0, cells, 0))
     flat = torch.where(inside, cells.flatten(), 1)
-    gradient = taylor.gradient - inside * barrier / flat
-    hessian = taylor.hessian + torch.diag(inside * barrier / flat.square())
+    gradient = taylor.gradient - inside * (barrier / flat)
+    hessian = taylor.hessian + torch.diag(inside * (barrier / flat.square()))
     value = taylor.value - barrier * flat.log().sum()
     return Taylor(value, free.mT @ gradient, free.mT @ hessian @ free)

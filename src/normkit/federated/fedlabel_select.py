@@ -66,6 +66,6 @@ def fedlabel_select(
     for name, logits in (("received", received), ("trained", trained)):
         finite(NAME, name, logits)
     label, weight, own, used = judge(received, trained, *options(NAME, threshold, measure, temperature))
-    share = (own & used).sum() / used.sum().clamp(min=1)
+    share = (own & used).sum().to(weight.dtype) / used.sum().clamp(min=1)
     weight = torch.where(used, weight, 0).to(received.dtype)
     return Selected(torch.where(used, label, -1), weight, share.to(received.dtype))

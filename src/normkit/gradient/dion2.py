@@ -99,7 +99,7 @@ class Dion2(Kin):
 
         def work(buffers, updates):
             for buffer, one in zip(buffers, updates, strict=True):
-                buffer.mul_(torch.where(one > 0, group["ef_decay"], 1.0))
+                buffer.copy_(torch.where(one > 0, group["ef_decay"] * buffer, buffer))
 
         entrywise(work, buffers, updates)
         return directions

@@ -85,5 +85,5 @@ class DeltaTBR(Method, Running):
     def _move(self, moves: Tensor, **values: tuple[Tensor, Tensor]) -> None:
         with moving():
             for name, (old, new) in values.items():
-                getattr(self, name).copy_(old + (1 - self.prior) * moves * (new.detach() - old))
+                getattr(self, name).copy_(old + (1 - self.prior) * (moves * (new.detach() - old)))
             self.num_batches_tracked.add_(moves.to(self.num_batches_tracked.dtype))

@@ -51,7 +51,8 @@ def quantile_recalibration(
         return ((_reflect(z, c, sharpness) - low) / (high - low)).to(pit.dtype)
     c = c.sort().values
     if map == "empirical":
-        return (torch.searchsorted(c, z.detach().to(c.dtype), right=True) / len(c)).to(pit.dtype)
+        below = torch.searchsorted(c, z.detach().to(c.dtype), right=True).to(c.dtype)
+        return (below / len(c)).to(pit.dtype)
     return _linear(c, z).to(pit.dtype)
 
 

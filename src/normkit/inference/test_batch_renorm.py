@@ -79,12 +79,12 @@ class TestBatchRenorm(Method, Running):
         return (x - _along(mean)) * _along(r / std) + _along(d)
 
     def _move(self, count: Tensor, fresh: Tensor, mean: Tensor, var: Tensor, old_mean: Tensor, old_var: Tensor) -> None:
-        rate = self.momentum * (count > 0) if self.training else 0.0
+        rate = self.momentum if self.training else 0.0
         moved = (count > 0) if self.training else fresh
         with moving():
             for name, old, new in (("running_mean", old_mean, mean), ("running_var", old_var, var)):
                 buffer = getattr(self, name)
-                buffer.copy_(old + rate * (new - old))
+                buffer.copy_(old + rate * (moved * (new - old)))
             self.num_batches_tracked.add_(moved.to(self.num_batches_tracked.dtype))
 
 

@@ -65,7 +65,7 @@ def regularized_relevance_reward(
         check.mask(owner, "constrained", constrained, relevance.shape, relevance)
     longest = check.size(owner, "max_length", max_length)
     wide = accurate(relevance)
-    different = _different_trigrams(tokens, length).to(wide.dtype) if repetition_penalty else 1.0
+    different = _different_trigrams(tokens, length.to(wide.dtype)) if repetition_penalty else 1.0
     scale = wide if relevance_scaling else torch.ones_like(wide)
     reward = (length.to(wide.dtype) / 100 if length_incentive else 1.0) * scale
     if constrained is not None and relevance_scaling:

@@ -125,7 +125,7 @@ class GyroBN(Running, Norm):
         onwards = _curved.between(running, mean, self.momentum, k)
         now = torch.where(self.num_batches_tracked == 1, mean, onwards)
         track(self.running_mean, self._space.back(now, k), 1.0)
-        track(self.running_var, var, 1 / self.num_batches_tracked)
+        track(self.running_var, var, 1 / self.num_batches_tracked.to(var.dtype))
 
     def _refuse(self, points: Tensor) -> None:
         if self.training and not points.shape[0]:

@@ -166,8 +166,7 @@ class AdaB2N(Channelwise):
     def _step(self, moments: statistics.Moments) -> Tensor:
         """Move the running state; return the distance of the batch's moments from it."""
         self.num_batches_tracked.add_(1)
-        eta = self._rate()
-        eta = torch.where(moments.count > 0, eta, 0)
+        eta = self._rate() * (moments.count > 0).to(moments.mean.dtype)
         return self._move(self.running_mean, moments.mean, eta) + self._move(self.running_var, moments.var, eta)
 
     def _move(self, running: Tensor, value: Tensor, eta: Tensor) -> Tensor:

@@ -121,5 +121,5 @@ class BatchChannelNorm(Channelwise):
         old_mean, old_var = snapshot(self.running_mean), snapshot(self.running_var)
         about_old = moments.var + (moments.mean - old_mean).square()
         self.move(moments.count, running_mean=moments.mean, running_var=about_old)
-        rate = torch.where(moments.count > 0, self.momentum, 0)
+        rate = self.momentum * (moments.count > 0).to(moments.mean.dtype)
         return old_mean + rate * (moments.mean - old_mean), old_var + rate * (about_old - old_var)

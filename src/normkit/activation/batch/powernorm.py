@@ -125,7 +125,7 @@ class PowerNorm(Running, Norm):
             x.square(), range(x.dim() - 1), mask=valid, group=self.process_group, sync=self.sync
         )
         self.iters += 1
-        t, old = self.iters, self.running_phi.clone()
+        t, old = self.iters.to(batch_phi.dtype), self.running_phi.clone()
         warm = torch.where(t < self.warmup_iters, old * ((t - 1) / t) + batch_phi / t, old)
         self.running_phi.copy_(self.alpha_fwd * warm + (1 - self.alpha_fwd) * batch_phi)
         return torch.where(t <= self.warmup_iters, batch_phi, old.to(batch_phi.dtype)), batch_phi
