@@ -90,3 +90,29 @@ def test_fewer_rows_than_classes_leave_the_others_out():
     nearest = nk.NearestMean(4, 5).fit(torch.eye(4)[:2], torch.tensor([3, 1]))
     assert nearest.predict(torch.eye(4)[:2]).tolist() == [3, 1]
     assert (nearest(torch.ones(3, 4)).isinf().sum(1) == 3).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_conformal_rank_that_is_whole_but_for_rounding_is_that_rank(dtype):
+    levels = torch.tensor([k / 100 for k in range(1, 100)], dtype=dtype)
+    errors = torch.arange(1.0, 100.0, dtype=dtype)
+    quantiles = torch.zeros(99, 99, dtype=dtype)
+
+    def shifts(levels):
+        return nk.conformal_quantiles(errors, quantiles, levels, quantiles[:1])[0].tolist()
+
+    assert shifts(levels) == list(range(1, 100))
+    assert shifts(levels - 1e-4) == list(range(1, 100))
+    assert shifts(levels + 1e-4) == [*range(2, 100), 99]
+
+
+@pytest.mark.parametrize("reduction", [None, "npca"])
+def test_a_gaussian_of_two_samples_or_of_one_kind_of_sample_is_refused(reduction):
+    torch.manual_seed(0)
+    one, two = torch.randn(2, 1, 3)
+    for features in (torch.cat([one, two]), torch.cat([one, one, two, two]), one.expand(5, -1)):
+        with pytest.raises(ValueError, match="GaussianNormality: features must have samples whose covariance has an"):
+            nk.GaussianNormality(3, reduction=reduction).fit(features)
+    fitted = nk.GaussianNormality(3).fit(torch.cat([one, one, two]))
+    assert float(fitted(one)[0]) == pytest.approx(float(fitted(torch.cat([one, two]))[0]))
+    assert nk.GaussianNormality(1).fit(torch.tensor([[0.0], [2.0]]))(torch.tensor([[3.0]])).tolist() == [2.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from normkit import check
@@ -50,7 +51,9 @@ def conformal_quantiles(target: Tensor, quantiles: Tensor, levels: Tensor, new_q
     new = scores(NAME, "new_quantiles", new_quantiles, (None, kinds), target)
     if check.readable(at) and not ((at > 0) & (at < 1)).all():
         raise ValueError(f"{NAME}: levels must lie between 0 and 1, but go from {at.min():.4g} to {at.max():.4g}")
-    place = ((len(y) + 1) * at.detach().double()).ceil().long() - 1
+    rank = (len(y) + 1) * at.detach().double()
+    # a rank that is whole but for the rounding of its level is that rank, and not the next
+    place = (rank - 4 * torch.finfo(at.dtype).eps * rank).ceil().long() - 1
     errors = (y.unsqueeze(1) - predicted).sort(0).values
     shift = errors.gather(0, place.clamp(0, len(y) - 1).unsqueeze(0))
     return (new + shift).to(new_quantiles.dtype)

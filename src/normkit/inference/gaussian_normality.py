@@ -34,9 +34,10 @@ class GaussianNormality(Fitted):
         precision = inverse of (1 - s) S + s m I,    s of Ledoit and Wolf
         distance = sqrt((f - mean)ᵀ precision (f - mean))
 
-    The shrinkage lets N be below D. With c the first component, from 0, at which the share of variance of the larger
-    ones together is above ``variance_threshold``, ``"pca"`` first keeps components 0 .. c, and ``"npca"``, the paper's,
-    c - 1 and all smaller ones, in which anomalies show. At c = 0 that is the last one alone, as in the authors' code.
+    The shrinkage lets N be below D, but not be 2 where D is more than 1. With c the first component, from 0, at which
+    the share of variance of the larger ones together is above ``variance_threshold``, ``"pca"`` first keeps components
+    0 .. c, and ``"npca"``, the paper's, c - 1 and all smaller ones, in which anomalies show. At c = 0 that is the last
+    one alone, as in the authors' code.
 
     Args:
         num_features: D; None: found by ``fit``.
@@ -91,13 +92,13 @@ class GaussianNormality(Fitted):
                 f"(shape=({n}, {d})) while a minimum of 1 is required."
             )
         x = accurate(features).to(accurate(self.mean).dtype)
-        state = {}
+        state, least = {}, (max(n, d) * torch.finfo(x.dtype).eps) ** 2 * (x - x.mean(0)).square().sum() / n
         if self.reduction:
             center, components = self._directions(x)
             state = {"center": center, "components": components}
             x = (x - center) @ components.mT
         mean = x.mean(0)
-        state |= {"mean": mean, "precision": torch.linalg.inv(_shrunk(x - mean))}
+        state |= {"mean": mean, "precision": torch.linalg.inv(_shrunk(x - mean, least))}
         for name, value in state.items():
             setattr(self, name, value.to(self.mean.dtype).contiguous())
         return self
@@ -133,8 +134,11 @@ class GaussianNormality(Fitted):
         return -self(features)
 
 
-def _shrunk(x: Tensor) -> Tensor:
-    """The covariance of centered samples (N, D), moved towards equal variances as Ledoit and Wolf have it."""
+def _shrunk(x: Tensor, least: Tensor) -> Tensor:
+    """The covariance of centered samples (N, D), moved towards equal variances as Ledoit and Wolf have it.
+
+    A variance of ``least`` is rounding.
+    """
     n, d = x.shape
     covariance = x.mT @ x / n
     mean = covariance.trace() / d
@@ -144,4 +148,10 @@ def _shrunk(x: Tensor) -> Tensor:
     total = spread.square().sum() / d
     noise = torch.minimum(noise.clamp(min=0), total)
     shrinkage = torch.where(noise > 0, noise / torch.where(noise > 0, total, 1), 0)
+    singular = shrinkage <= 8 * torch.finfo(x.dtype).eps and torch.linalg.matrix_rank(covariance, hermitian=True) < d
+    if singular or covariance.trace() <= least:
+        raise ValueError(
+            f"GaussianNormality: features must have samples whose covariance has an inverse, but these {n} are alike, "
+            f"at two ends of a line, or without variance along the {d} components that are kept"
+        )
     return covariance - shrinkage * spread
