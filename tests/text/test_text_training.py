@@ -187,3 +187,34 @@ def test_what_cannot_be_trained_on_is_named(tmp_path, given, said):
     with pytest.raises(ValueError, match="a form for each word"):
         lexical.train_lexical([["a"]], [[]], tmp_path / "v")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+@pytest.mark.parametrize("name", ["rank-calibration-loss", "unlikelihood-calibration-loss"])
+def test_padded_words_reach_no_gradient(name, bad):
+    torch.manual_seed(0)
+    logits, labels = torch.randn(1, 4, 6, 9), torch.randint(9, (1, 4, 6))
+    labels[0, 1, 3:] = labels[0, 2, 4:] = -100
+
+    def gradient(x):
+        loss = nk.create(name)(x.requires_grad_(), labels)
+        return torch.autograd.grad(sum(loss) if isinstance(loss, tuple) else loss, x)[0]
+
+    padded = (labels == -100).unsqueeze(-1)
+    torch.testing.assert_close(gradient(torch.where(padded, bad, logits)), gradient(logits.clone()))
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+def test_tokens_of_no_span_reach_neither_logits_nor_gradient(bad):
+    torch.manual_seed(0)
+    module = nk.create("span-subtype-classifier", 5, 3, {"a": 4}, dropout=0.0)
+    masks = torch.zeros(1, 2, 6, dtype=torch.bool)
+    masks[0, 0, 1:3] = masks[0, 1, 3] = True
+
+    def numbers(h):
+        logits = module(h.requires_grad_(), masks, masks.sum(-1))
+        return *logits, torch.autograd.grad(sum(each.sum() for each in logits), h)[0]
+
+    h = torch.randn(1, 6, 5)
+    beside = torch.cat([h[:, :4], torch.full((1, 2, 5), bad)], 1)
+    torch.testing.assert_close(numbers(beside), numbers(h))

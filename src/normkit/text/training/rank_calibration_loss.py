@@ -72,7 +72,8 @@ class RankCalibrationLoss(Loss):
 
     def _score(self, name: str, logits: Tensor, labels: Tensor, power: float) -> Tensor:
         known, mask = _padded.words(self, name, labels, logits, logits.shape[-1])
-        likely = torch.log_softmax(accurate(logits), -1).gather(-1, known.unsqueeze(-1)).squeeze(-1)
+        wide = torch.where(mask.unsqueeze(-1), accurate(logits), 0)
+        likely = torch.log_softmax(wide, -1).gather(-1, known.unsqueeze(-1)).squeeze(-1)
         count = mask.sum(-1).clamp(min=1).to(likely.dtype)
         return self.scale * torch.where(mask, likely, 0).sum(-1) / count**power
 

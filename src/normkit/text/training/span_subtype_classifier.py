@@ -14,7 +14,7 @@ from normkit.kinds import Method
 from normkit.statistics import accurate
 from normkit.text.training._layers import run
 
-HIDDEN = -1e30  # added to tokens outside of a span
+HIDDEN = -1e30  # instead of tokens outside of a span
 INPUTS = ("logits", "none")
 
 
@@ -102,7 +102,7 @@ class SpanSubtypeClassifier(Method):
     def _read(self, h: Tensor, masks: Tensor, sizes: Tensor) -> Tensor:
         """The vectors that spans are classified by."""
         wide = accurate(h)
-        span = (wide.unsqueeze(1) + torch.where(masks, 0.0, HIDDEN).to(wide.dtype).unsqueeze(-1)).amax(2)
+        span = torch.where(masks.unsqueeze(-1), wide.unsqueeze(1), HIDDEN).amax(2)
         device, computed = h.device.type, self.entity.weight.dtype
         if not h.is_meta and torch.is_autocast_enabled(device):
             computed = torch.get_autocast_dtype(device)

@@ -57,7 +57,7 @@ class UnlikelihoodCalibrationLoss(Method):
         check.values(self, "logits", logits, (None, None, None, None), logits)
         known, mask = _padded.words(self, "labels", labels, logits, logits.shape[-1])
         count = _padded.positives(self, self.positives, logits.shape[1], 1)
-        wide = accurate(logits)
+        wide = torch.where(mask.unsqueeze(-1), accurate(logits), 0)
         good = -torch.log_softmax(wide[:, :count], -1)
         bad = -(1 - torch.softmax(wide[:, count:], -1)).clamp(min=LEAST).log()
         first = self._loss(good, known[:, :count], mask[:, :count])
