@@ -287,6 +287,37 @@ def test_an_example_tells_the_width_of_a_norm_without_parameters():
     assert found["1"].kwargs["dim"] == 24
 
 
+class PixelNorm(nn.Module):
+    def forward(self, x):
+        return x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-8)
+
+
+class GroupsOf(nn.Module):
+    def __init__(self, groups):
+        super().__init__()
+        self.groups = groups
+
+    def forward(self, x):
+        return nn.functional.group_norm(x, self.groups, eps=1e-6)
+
+
+@pytest.mark.parametrize(
+    "norm, side, name",
+    [
+        (PixelNorm(), 8, "rmsnorm2d"),
+        (GroupsOf(4), 4, "groupnorm"),
+        (GroupsOf(4), 5, "groupnorm"),
+    ],
+)
+def test_an_image_of_the_example_tells_its_channels_and_not_its_width(norm, side, name):
+    model, x = nn.Sequential(nn.Conv2d(3, 16, 1), norm, nn.Conv2d(16, 3, 1)), torch.randn(2, 3, side, side)
+    match = nk.recognize(model, x)["1"]
+    assert (match.name, match.kwargs["num_features"]) == (name, 16)
+    nk.swap(model, "rmsnorm2d:eps=1e-8", example=x)
+    y = model[0](x)
+    torch.testing.assert_close(model[1](y), PixelNorm()(y))
+
+
 DIALECTS = {
     "llama.modeling_llama.LlamaRMSNorm": ("rmsnorm", {"offset": 0.0, "eps": 1e-6}),
     "gemma.modeling_gemma.GemmaRMSNorm": ("rmsnorm", {"offset": 1.0, "eps": 1e-6}),

@@ -32,14 +32,14 @@ class Key(NamedTuple):
     usual: bool
 
 
-def key(module: nn.Module, width: int | None) -> Key | None:
+def key(module: nn.Module, size: tuple[int, ...] | None) -> Key | None:
     """Return a module's key; None where something that it reads is not known."""
     try:
         source, config = fingerprint(module), configuration(module)
     except Unknown:
         return None
     classes = [f"{type(part).__module__}.{type(part).__qualname__}" for part in module.modules()]
-    about = source, classes, sorted(config.items()), width, str(torch.get_default_dtype())
+    about = source, classes, sorted(config.items()), size, str(torch.get_default_dtype())
     usual = torch.get_default_dtype() is torch.float32
     return Key(hashlib.sha256(repr(about).encode()).hexdigest(), source, config, usual)
 

@@ -74,15 +74,15 @@ def sized_table(
 ) -> Recognized:
     """Return the sites of a model, where the shapes of its modules' inputs are known; only ``where`` asked for.
 
-    The last axis is the width of norms without vectors alone: an image's is none. What is put in the place of norms is
+    A norm without vectors has the width of its input's last axis or of axis 1. What is put in the place of norms is
     asked of norms alone; ``wholes`` are routers and what else is found as a whole.
     """
     open_ = [
         name for name, part in model.named_modules() if all(t.numel() < 2 for t in specimen.tensors(part).values())
     ]
-    return Recognized(
-        _sites(model, {name: inputs[name][-1] for name in open_ if inputs.get(name)}, where, prove, wholes)
-    )
+    # one verdict holds for any number of samples
+    sizes = {name: (min(inputs[name][0], 2), *inputs[name][1:]) for name in open_ if inputs.get(name)}
+    return Recognized(_sites(model, sizes, where, prove, wholes))
 
 
 def _is_own(module: nn.Module) -> bool:
@@ -108,7 +108,9 @@ def _is_layer(part: nn.Module) -> bool:
     return isinstance(part, LAYERS) or hasattr(part, "_packed_params")
 
 
-def _sites(model: nn.Module, widths: Mapping[str, int], where: Where, prove: bool, wholes: bool) -> dict[str, Match]:
+def _sites(
+    model: nn.Module, sizes: Mapping[str, tuple[int, ...]], where: Where, prove: bool, wholes: bool
+) -> dict[str, Match]:
     verdicts: dict[Any, Match] = {}
     findings: dict[str, Match] = {}
     no_wholes = set[Any]()
@@ -130,9 +132,9 @@ def _sites(model: nn.Module, widths: Mapping[str, int], where: Where, prove: boo
             if not has_norms_within(whole):
                 return
         elif selects(where, name, module) and _may_be(module):
-            key = (specimen.same_kind(module), widths.get(name), specimen.refusal(module))
+            key = (specimen.same_kind(module), sizes.get(name), specimen.refusal(module))
             match = verdicts[key] = (
-                again(verdicts[key], module) if key in verdicts else examine(module, widths.get(name), prove)
+                again(verdicts[key], module) if key in verdicts else examine(module, sizes.get(name), prove)
             )
             if match:
                 findings[name] = match

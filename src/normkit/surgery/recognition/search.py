@@ -41,13 +41,16 @@ class Nearest(NamedTuple):
     why: str
 
 
-def examine(module: nn.Module, width: int | None = None, prove: bool = False) -> Match:
-    """Return what a module is, or why it is nothing that the catalogue has; ``prove`` probes what was probed before."""
-    match = _probed(module, width, prove)
+def examine(module: nn.Module, size: tuple[int, ...] | None = None, prove: bool = False) -> Match:
+    """Return what a module is, or why it is nothing that the catalogue has; ``prove`` probes what was probed before.
+
+    size: the shape of an input that the module is given in its model.
+    """
+    match = _probed(module, size, prove)
     return match or (None if is_special(module) else by_class(module)) or match
 
 
-def _probed(module: nn.Module, width: int | None, prove: bool) -> Match:
+def _probed(module: nn.Module, size: tuple[int, ...] | None, prove: bool) -> Match:
     kind, why_not = specimen.kind(module), specimen.refusal(module)
     if why_not is not None:
         return Match(kind, why_not=why_not)
@@ -55,7 +58,7 @@ def _probed(module: nn.Module, width: int | None, prove: bool) -> Match:
         here = specimen.on_processor(module)
     except Exception as error:
         return Match(kind, why_not=f"it cannot be copied: {error}")
-    key = memory.key(here, width)
+    key = memory.key(here, size)
     match = None if prove or key is None else _recall(kind, key)
     if match is not None:
         return again(match, module)
@@ -64,7 +67,7 @@ def _probed(module: nn.Module, width: int | None, prove: bool) -> Match:
             warnings.filterwarnings("error", message=FOREIGN)
             if other := effects.differs_as_copy(module, Specimen(here, torch.float64, drawn=False).module):
                 raise Differs(f"a copy is not the same: {other}")
-            match = _explained_with(here, width)
+            match = _explained_with(here, size or ())
     except Differs as difference:
         match = Match(kind, why_not=str(difference))
     except Exception as error:  # what the user's module raises while it is probed, and may not raise again
@@ -96,37 +99,53 @@ def without(module: nn.Module, layers: Sequence[str]) -> nn.Module:
     return bare
 
 
-def _explained_with(module: nn.Module, width: int | None) -> Match:
+def _explained_with(module: nn.Module, size: tuple[int, ...]) -> Match:
     """Explain a module, first as a norm with layers behind it, where it has such."""
     if layers := behind(module):
         try:
-            if match := _explain(module, width, layers):
+            if match := _explain(module, size, layers):
                 return match
         except Final:
             raise
         except Exception:  # it may not go without them
             pass
-    return _explain(module, width)
+    return _explain(module, size)
 
 
-def _explain(module: nn.Module, width: int | None, behind: Sequence[str] = ()) -> Match:
+def _explain(module: nn.Module, size: tuple[int, ...], behind: Sequence[str] = ()) -> Match:
     if (row := max(map(_in_one_row, specimen.tensors(module).values()), default=0)) > specimen.WIDEST:
         return Match(type(module).__name__, why_not=f"it holds {row} numbers in one row, more than a norm has")
     bare = without(module, behind) if behind else module
     if not specimen.further(module)[0] and _is_linear(bare):
         return Match(type(module).__name__, why_not="it is a linear layer")
     nearest = Nearest(math.inf, "it takes no input of the shapes that were tried")
-    own = list(dict.fromkeys([*([(width,)] if width else []), *specimen.extents(module)]))
+    own = list(dict.fromkeys([*((width,) for width in (*size[-1:], *size[1:2])), *specimen.extents(module)]))
     for extent in [*own, *ANY]:
         known = extent in own
         for further, valid_shapes in _calls(module, bare, extent):
             answer = _try_all(Probe(bare, valid_shapes, further, module, behind, open_=not known))
             if isinstance(answer, Match):
-                return replace(answer, sized=known)
+                if not size or _holds_at(size, answer, module, further):
+                    return replace(answer, sized=known)
+                answer = Nearest(math.inf, f"{answer.name} differs: of an input of shape {size}")
             nearest = min(answer, nearest, key=lambda one: one.far)
         if known and nearest.far < math.inf and specimen.tensors(module):
             break
     return Match(type(module).__name__, why_not=nearest.why)
+
+
+@torch.no_grad()
+def _holds_at(size: tuple[int, ...], match: Any, module: nn.Module, further: int) -> bool:
+    """Whether a match agrees on an input of the shape that the module is given: which axis is its width shows there."""
+    g = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(size, generator=g, dtype=torch.float32, device="cpu") for _ in range(1 + further)]
+    try:
+        theirs, ours = (
+            Specimen(part, torch.float32, drawn=False).train(False)(*inputs) for part in (module, match.module)
+        )
+    except Exception:
+        return False
+    return theirs.shape == ours.shape and torch.allclose(theirs, ours, rtol=1e-2, atol=1e-2)
 
 
 def _calls(module: nn.Module, bare: nn.Module, extent: tuple[int, ...]) -> Iterator[tuple[int, list[Shape]]]:

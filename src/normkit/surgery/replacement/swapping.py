@@ -254,8 +254,8 @@ def _edit(model: nn.Module, name: str, match: Match, text: str, size: tuple[int,
     if not isinstance(width, int):
         raise ValueError(f"swap: {name} normalizes {width!r}, and only norms of one axis are replaced")
     first = _channels_first(card, match.kwargs)
-    if size and not first and not match.carried:
-        width = size[-1]  # without a gain or a shift, what the module holds may be of another size
+    if size and not match.carried:  # without a gain or a shift, what the module holds may be of another size
+        width = size[1 if first and len(size) > 1 else -1]
     choice = _choose(text, match)
     with processor_by_default():
         way = fits.PLAIN
