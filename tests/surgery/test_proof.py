@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import normkit as nk
 from normkit.surgery import proof
 from normkit.surgery.proof import Unequal, _exact, describe_error, difference, prove
 
@@ -160,3 +161,39 @@ def test_models_that_agree_on_the_example_alone_are_apart():
         prove(nn.ReLU(), nn.Identity(), x)
     assert proof.exact(nn.ReLU(), nn.Identity(), x) > 0.01
     assert prove(nn.ReLU(), nn.ReLU(), x) == proof.exact(nn.ReLU(), nn.ReLU(), x) == 0
+
+
+class Drawing(nn.Module):
+    """A convolution, a batch norm and noise, of a generator for random numbers or of a count of the calls."""
+
+    calls = 0
+
+    def __init__(self, noise=torch.randn_like):
+        super().__init__()
+        self.conv, self.bn, self.noise = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), noise
+
+    def forward(self, x):
+        h = self.bn(self.conv(x))
+        return h + self.noise(h)
+
+
+def count(x):
+    Drawing.calls += 1
+    return Drawing.calls * torch.ones_like(x)
+
+
+def test_a_model_that_draws_random_numbers_is_proven_on_the_same_ones():
+    torch.manual_seed(0)
+    model, x, state = Drawing().eval(), torch.randn(2, 3, 6, 6), torch.get_rng_state()
+    with pytest.raises(Unequal, match=r"results differ by 1\.0e-05 of the largest number"):
+        prove(model, Scaled(model, 1e-5), x)
+    (change,) = nk.fold(model, x)
+    assert change.became == "into conv"
+    assert 0 < change.difference < 1e-7
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_model_whose_calls_differ_by_other_means_is_refused_as_such():
+    model = Drawing(count).eval()
+    with pytest.raises(ValueError, match=r"two calls of the model as it was differ by \d\.\de-0\d of the largest"):
+        nk.fold(model, torch.randn(2, 3, 6, 6))
