@@ -145,6 +145,18 @@ def test_the_same_method_gives_the_same_numbers(old, new, shape):
         assert torch.equal(model.bfloat16()(x.bfloat16()), half)
 
 
+@pytest.mark.parametrize(
+    ("cls", "shape"), [(nn.InstanceNorm1d, (4, 4)), (nn.InstanceNorm2d, (4, 4, 6)), (nn.InstanceNorm3d, (4, 4, 5, 5))]
+)
+def test_an_instance_norm_keeps_the_rank_by_which_it_knows_one_sample_alone(cls, shape):
+    model, x = nn.Sequential(cls(4, affine=True)), torch.randn(shape)
+    for norm in (model[0], cls(8), cls(8, affine=True, track_running_stats=True)):
+        assert nk.recognize(norm).kwargs["space"] == len(shape) - 1
+    wanted = model(x)
+    nk.swap(model, "instancenorm")
+    torch.testing.assert_close(model(x), wanted)
+
+
 def gemma():
     transformers = library("transformers")
     config = transformers.Gemma3TextConfig(

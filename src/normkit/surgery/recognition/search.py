@@ -210,7 +210,7 @@ def _screen(probe: Probe) -> Iterator[tuple[Candidate, float, dict[str, str]]]:
     shape = probe.there[0]
     matrices = all(len(shape.sizes) == 2 for shape in probe.there)
     for candidate in candidates.candidates(shape.extent, shape.last, probe.further, numbers, matrices):
-        if _takes_other_ranks(candidate, probe.there):
+        if _takes_other_ranks(candidate, probe):
             continue
         bound = LIKELY if candidate.of_card else NEAR
         for far, carried in probe.screen(candidate, bound):
@@ -317,10 +317,15 @@ def _other_widths(
             verify(probe.whole, norm, names, valid_shapes[:2], probe.further, unit, spread=_spread(probe, arguments))
 
 
-def _takes_other_ranks(candidate: Candidate, shapes: Sequence[Shape]) -> bool:
-    """Whether a module takes inputs of other ranks than a method of so many axes of space does."""
-    space = candidate.arguments.get("space")
-    return space is not None and any(len(shape.sizes) - space not in (1, 2) for shape in shapes)
+def _takes_other_ranks(candidate: Candidate, probe: Probe) -> bool:
+    """Whether a module takes inputs of other ranks than a method of so many axes of space does.
+
+    torch's instance norms know their rank, by which they tell one sample alone from a batch.
+    """
+    space, alone = candidate.arguments.get("space"), getattr(probe.whole, "_get_no_batch_dim", None)
+    if alone is not None and "space" in candidate.arguments:
+        return space != alone() - 1
+    return space is not None and any(len(shape.sizes) - space not in (1, 2) for shape in probe.there)
 
 
 def _of_several(candidate: Candidate, shapes: Sequence[Shape]) -> Sequence[Shape]:
