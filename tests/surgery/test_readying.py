@@ -103,6 +103,27 @@ def test_a_norm_that_knows_no_float64_is_no_obstacle():
     assert all(need.difference <= 1e-9 for need in found)
 
 
+class Denoiser(nn.Module):
+    """A stream that begins with an embedding of the time that is float32 in every type."""
+
+    def __init__(self):
+        super().__init__()
+        self.time, self.up, self.norm, self.head = nn.Linear(6, 6), nn.Linear(4, 6), nn.RMSNorm(6), nn.Linear(6, 4)
+
+    def forward(self, x, t):
+        angles = t[:, None].float() / torch.arange(1, 4, dtype=torch.float32)
+        return self.head(self.norm(self.up(x) + self.time(torch.cat([angles.cos(), angles.sin()], -1))))
+
+
+def test_a_model_that_makes_float32_itself_is_no_obstacle():
+    torch.manual_seed(0)
+    model, example = stirred(Denoiser()), (torch.randn(5, 4), torch.arange(5))
+    needs = nk.ready(model, "rotation", example)
+    assert needs
+    assert needs[1].needs == "a stream rotated in 2 writers and 1 reader"
+    assert all(need.difference <= 1e-9 for need in needs)
+
+
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gpt2 untied"])
 def test_models_of_transformers_are_rotated(transformers, name):
     marks = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))

@@ -190,7 +190,7 @@ def exact(before: nn.Module, after: nn.Module, example: Any) -> float:
     """How far two models are apart where nothing is rounded to float32, on an example and fresh inputs like it."""
     worst = 0.0
     for x in _cast(_examples(example), torch.float64):
-        with quiet(), _Doubled():
+        with quiet(), Doubled():
             worst = max(worst, difference(*(call_model(_in(model, torch.float64), x) for model in (before, after))))
     return worst
 
@@ -259,7 +259,7 @@ def _rounded(model: nn.Module, example: Any, exact: list[Tensor]) -> list[Tensor
     return _exact(wide, example)
 
 
-class _Doubled(TorchDispatchMode):
+class Doubled(TorchDispatchMode):
     """Float64 where a model asks for float32 whatever type it has, as transformers' norms and scans do."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -276,7 +276,7 @@ def _rounds(before: nn.Module, after: nn.Module, example: Any, exact: list[list[
     is held to it too.
     """
     try:
-        with _Doubled():
+        with Doubled():
             true, same = (
                 call_model(_in(model, torch.float64), _cast(example, torch.float64)) for model in (before, after)
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import functools
 import json
@@ -120,8 +121,10 @@ def ready(model: nn.Module, purpose: str, example: Any = None) -> Readiness:
     work, doubles = proof.in_double(model, example)
     case = _Case(work, doubles, model, example)
     case.model = _plainly(case)
+    doubled = contextlib.nullcontext() if _runs(case.model, doubles) else proof.Doubled()
     try:
-        return Readiness(purpose, list(PURPOSES[purpose](case)))
+        with doubled:
+            return Readiness(purpose, list(PURPOSES[purpose](case)))
     except Untraced as error:
         raise ValueError(f"ready: {error}") from error
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from normkit.surgery.recognition import candidates, effects, known, memory, specimen
 from normkit.surgery.recognition.candidates import Candidate
@@ -63,7 +64,7 @@ def _probed(module: nn.Module, size: tuple[int, ...] | None, prove: bool) -> Mat
     if match is not None:
         return again(match, module)
     try:
-        with quiet(), threads(1), processor_by_default(), effects.undone(module):
+        with _disable_current_modes(), quiet(), threads(1), processor_by_default(), effects.undone(module):
             warnings.filterwarnings("error", message=FOREIGN)
             if other := effects.differs_as_copy(module, Specimen(here, torch.float64, drawn=False).module):
                 raise Differs(f"a copy is not the same: {other}")
