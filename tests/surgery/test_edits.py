@@ -220,11 +220,22 @@ def merged(**options):
     return lambda m: nk.average([m, images(1)], IMAGES, layers=["0"], **options)
 
 
-def padded():
+def padded(normalize=copy.copy):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, (3, 5), padding=(1, 2)), nn.ReLU())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        layer = normalize(nn.Conv2d(3, 4, (3, 5), padding=(1, 2)))
+    model = nn.Sequential(nn.BatchNorm2d(3), layer, nn.ReLU())
     model(IMAGES[0] + 1)
     return model.eval()
+
+
+def padded_hooked():
+    return padded(nn.utils.weight_norm)
+
+
+def padded_parametrized():
+    return padded(nn.utils.parametrizations.spectral_norm)
 
 
 def hooked():
@@ -262,6 +273,13 @@ VERBS = {
     "swap": (lambda m: nk.swap(m, "dyt:alpha=0.7", inplace=False), "vectors", {"norm"}, X),
     "fold": (lambda m: nk.fold(m, IMAGES[0], inplace=False), "images", {"behind"}, IMAGES[0]),
     "pad": (lambda m: nk.fold(m, IMAGES[0], inplace=False), "padded", {"behind", "padding"}, IMAGES[0]),
+    "pad hooked": (lambda m: nk.fold(m, IMAGES[0], inplace=False), "padded_hooked", {"behind", "padding"}, IMAGES[0]),
+    "pad parametrized": (
+        lambda m: nk.fold(m, IMAGES[0], inplace=False),
+        "padded_parametrized",
+        {"behind", "padding"},
+        IMAGES[0],
+    ),
     "fold hooked": (lambda m: nk.fold(m, X, inplace=False), "hooked", {"plain"}, X),
     "fold parametrized": (lambda m: nk.fold(m, X, inplace=False), "parametrized", {"plain"}, X),
     "adapt": (lambda m: nk.adapt(m, inplace=False), "images", {"norm"}, IMAGES[0]),

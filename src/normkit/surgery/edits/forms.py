@@ -175,11 +175,18 @@ def _zeros_words(old: nn.Module, new: nn.Module) -> Words | None:
 
 def _padded_words(old: nn.Module, new: nn.Module) -> Words | None:
     """A convolution without padding behind one that pads each channel with a value of its own."""
-    first = next(new.children(), None) if isinstance(new, nn.Sequential) else None
-    return {"padding": first.padding, "channels": len(first.values)} if isinstance(first, ConstantPad) else None
+    parts: list[Any] = list(new.children()) if isinstance(new, nn.Sequential) else []
+    if not parts or not isinstance(parts[0], ConstantPad):
+        return None
+    pad, layer = parts
+    same = type(layer) is type(old) and layer._parameters.keys() == old._parameters.keys()
+    words = {"padding": pad.padding, "channels": len(pad.values)}
+    return words if same else {**words, "layer": _plain_words(old, layer)}
 
 
 def _padded(old: Any, words: Words, state: State) -> nn.Module:
+    if "layer" in words:  # it computed its weight anew at every call
+        old = _plain(old, words["layer"], state)
     old.padding, old._reversed_padding_repeated_twice = (0,) * (old.weight.dim() - 2), [0] * len(words["padding"])
     _sized(old, {}, {key.removeprefix("1."): t for key, t in state.items()})
     return nn.Sequential(_like(ConstantPad(words["padding"], torch.zeros(words["channels"])), old), old)
