@@ -209,6 +209,33 @@ def test_an_image_does_not_tell_the_width_of_a_norm_that_knows_it():
     assert isinstance(model[1], nk.GroupNorm)
 
 
+@pytest.mark.parametrize("space", [1, 2, 3])
+def test_an_example_tells_the_rank_of_the_new_norm(space):
+    conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[space - 1]
+    model, x = nn.Sequential(conv(3, 8, 1), nn.GroupNorm(2, 8), conv(8, 3, 1)), torch.randn(2, 3, *[5] * space)
+    nk.swap(model, "layernorm2d", example=x)
+    assert model[1].space == space
+    y = model[0](x)
+    torch.testing.assert_close(model[1](y), nn.functional.layer_norm(y.movedim(1, -1), [8], eps=1e-6).movedim(-1, 1))
+
+
+def test_a_norm_that_does_not_take_the_shape_of_its_place_is_refused_by_the_name_of_that_place():
+    model = nn.Sequential(nn.Conv3d(3, 8, 1), nn.InstanceNorm3d(8), nn.Conv3d(8, 3, 1))
+    words = r"swap: 1 is given inputs of shape \(2, 8, 5, 5, 5\): SubSpectralNorm: x must have 4 axes"
+    with pytest.raises(ValueError, match=words):
+        nk.swap(model, "subspectralnorm", example=torch.randn(2, 3, 5, 5, 5))
+    assert type(model[1]) is nn.InstanceNorm3d
+
+
+def test_rows_of_features_are_no_images():
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)), torch.randn(6, 4)
+    with pytest.raises(ValueError, match=r"'layernorm2d' does not fit rows of features, \(N, C\)"):
+        nk.swap(model, "layernorm2d", example=x)
+    nk.swap(model, "graph-norm", example=x)
+    y = model[0](x)
+    torch.testing.assert_close(model[1](y), nn.functional.batch_norm(y, None, None, training=True))
+
+
 def test_only_the_sites_that_are_asked_for_change(net):
     nk.swap(net, "dyt", where="two")
     assert isinstance(net.two, nk.DyT)

@@ -19,10 +19,12 @@ from normkit.kinds import NORM
 from normkit.surgery.edits.layers import CHANNELS_LAST, PLAIN, TOKENS, TURNED, Laid
 
 STREAM, IMAGES = "a stream of vectors, (B, T, C)", "images, (N, C, H, W)"
+ROWS = "rows of features, (N, C)"
 MATRICES = "positive definite matrices, (N, n, n)"
 WAYS = {
     STREAM: {"... C": PLAIN, "N T C": PLAIN, "T N C": TURNED, "N C *": TOKENS},
     IMAGES: {"... C": CHANNELS_LAST},  # and all that are laid out as images
+    ROWS: {"... C": CHANNELS_LAST, "N C": PLAIN, "N C *": PLAIN},
     MATRICES: {"N C C : definite": PLAIN},
 }
 
@@ -64,7 +66,7 @@ def way_of(card: Card, inputs: str, names: Collection[str] = ()) -> str | None:
         return None
     if inputs == IMAGES and card.shape.image:
         return PLAIN
-    if inputs == STREAM and card.shape == "N C *" and card.over == "*":  # over space, of which a token has none
+    if inputs in (STREAM, ROWS) and card.shape == "N C *" and card.over == "*":  # over space, of which a token has none
         return None
     return WAYS[inputs].get(card.shape)
 

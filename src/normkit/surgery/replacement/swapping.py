@@ -86,8 +86,8 @@ def swap(
             catalogue or by classes, ``{nn.LayerNorm: nk.RMSNorm}``; one alone replaces all norms.
         where: only sites whose name fits a pattern (``"*.attn.*"``), is in a list, or is let by a function of name
             and module.
-        example: an input of the model, which tells the widths of norms without parameters, and which norms are never
-            called. One that rests in it, as in a branch that another input takes, is replaced all the same.
+        example: an input of the model, which tells widths and ranks that norms do not, and which norms are never called.
+            One that rests in it, as in a branch that another input takes, is replaced all the same.
         match: fit the new norms' parameters to what the old ones make of the example, so that a trained model goes on
             from near where it was; the report's difference is what is left, relative to the old results.
         inplace: change the model; else a copy, which is the report's ``model``.
@@ -114,6 +114,7 @@ def swap(
             "nn.ModuleList or an nn.ModuleDict, or leave the norm out by where"
         )
     new = {edit.site: edit.make(model.get_submodule(edit.site)) for edit in edits}
+    _require_shapes(new, sizes)
     _share(model, edits, new)
     for edit in edits:
         if "running_mean" in edit.words.get("carried", {}):
@@ -152,6 +153,19 @@ def _sources(edit: Exchange) -> list[str]:
 def _learned(match: Match) -> list[str]:
     """What a module calls its gain and its shift."""
     return [source for name, source in match.carried.items() if name in LEARNED]
+
+
+def _require_shapes(new: Mapping[str, nn.Module], sizes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse norms that do not take an input of the shape that their places have in the example."""
+    for name in [name for name in new if name in sizes]:
+        norm = copy.deepcopy(new[name]).eval()
+        own = next(iter(specimen.tensors(norm).values()), torch.zeros(()))
+        try:
+            with specimen.quiet(), torch.no_grad():
+                norm(own.new_zeros(sizes[name]))
+        except Exception as error:
+            why = f"{name} is given inputs of shape {sizes[name]}: {error}"
+            raise ValueError(f"swap: {why}; leave it out by where") from error
 
 
 def _share(model: nn.Module, edits: Collection[Exchange], new: Mapping[str, nn.Module]) -> None:
@@ -256,11 +270,12 @@ def _edit(model: nn.Module, name: str, match: Match, text: str, size: tuple[int,
     first = _channels_first(card, match.kwargs)
     if size and not match.carried:  # without a gain or a shift, what the module holds may be of another size
         width = size[1 if first and len(size) > 1 else -1]
-    choice = _choose(text, match)
+    choice = _choose(text, match, match.kwargs.get("space") or (len(size) - 2 if size and first else None))
     with processor_by_default():
         way = fits.PLAIN
         if not _takes_the_same(choice, match):
-            way = fits.require(choice, fits.Place(fits.IMAGES if first else fits.STREAM))
+            inputs = fits.STREAM if not first else fits.ROWS if size and len(size) == 2 else fits.IMAGES
+            way = fits.require(choice, fits.Place(inputs))
         new: Any = fits.build(choice, way, width)
     spare = specimen.further(old)[1] - specimen.further(new)[1]
     if spare > 0 and not isinstance(model.get_submodule(name.rpartition(".")[0]), fits.Laid):  # which hands in one
@@ -271,8 +286,11 @@ def _edit(model: nn.Module, name: str, match: Match, text: str, size: tuple[int,
     return Exchange(name, "norm", words, added)
 
 
-def _choose(text: str, match: Match) -> catalog.Choice:
-    """What a name stands for, with settings of the old norm that mean the same and were not written with the name."""
+def _choose(text: str, match: Match, space: int | None) -> catalog.Choice:
+    """What a name stands for, with settings of the old norm that mean the same and were not written with the name.
+
+    space: the axes of space of what the old norm is given, where they are known.
+    """
     choice = catalog.find(text)
     takes = choice.card.signature.parameters
     kept: dict[str, Any] = {}
@@ -285,6 +303,8 @@ def _choose(text: str, match: Match) -> catalog.Choice:
         kept = {"eps": match.kwargs["eps"]} if "eps" in match.kwargs else {}
     elif "weight" in match.carried and "offset" in takes and _offset(match.kwargs):
         kept = {"offset": _offset(match.kwargs)}
+    if space is not None and "space" in takes and takes["space"].default is not None:
+        kept.setdefault("space", space)
     if "weight" in match.carried and "affine" in takes and takes["affine"].default is False:
         kept["affine"] = True
     return catalog.Choice(choice.card, {**kept, **choice.arguments})
