@@ -419,7 +419,7 @@ def test_a_norm_without_parameters_is_as_wide_as_its_input_in_the_example_whatev
     weightless = library("transformers.models.falcon_mamba.modeling_falcon_mamba").FalconMambaWeightlessRMSNorm
     model, x = nn.Sequential(nn.Linear(4, 6), weightless(12), nn.Linear(6, 2)), torch.randn(3, 4)
     wanted = model(x)
-    nk.swap(model, "rmsnorm", example=x)
+    nk.swap(model, "rmsnorm:affine=True", example=x)
     assert model[1].weight.numel() == 6
     torch.testing.assert_close(model(x), wanted)
 
@@ -610,6 +610,21 @@ def test_statistics_that_mean_something_else_begin_anew():
     model[1].running_var.fill_(3)
     nk.swap(model, "instancenorm:track_running_stats=True")
     assert torch.equal(model[1].running_var, torch.ones(6))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept"),
+    [
+        (nn.BatchNorm2d(6, affine=False), "batchnorm", ["running_mean", "running_var", "num_batches_tracked"]),
+        (nn.GroupNorm(2, 6, affine=False), "groupnorm", []),
+        (nn.LayerNorm(6, bias=False), "layernorm", ["weight"]),
+        (nn.LayerNorm(6, elementwise_affine=False), "layernorm:affine=True", ["weight", "bias"]),
+    ],
+)
+def test_a_norm_of_the_same_method_has_no_gain_or_shift_that_the_old_one_had_not(old, new, kept):
+    model = nn.Sequential(nn.Identity(), copy.deepcopy(old))
+    nk.swap(model, new)
+    assert list(model[1].state_dict()) == kept
 
 
 def test_a_norm_of_the_same_method_keeps_its_eps_unless_one_is_named():

@@ -86,8 +86,8 @@ def swap(
             catalogue or by classes, ``{nn.LayerNorm: nk.RMSNorm}``; one alone replaces all norms.
         where: only sites whose name fits a pattern (``"*.attn.*"``), is in a list, or is let by a function of name
             and module.
-        example: an input of the model, which tells widths and ranks that norms do not, and which norms are never called.
-            One that rests in it, as in a branch that another input takes, is replaced all the same.
+        example: an input of the model, which tells widths and ranks that norms do not, and which norms are never
+            called. One that rests in it, as in a branch that another input takes, is replaced all the same.
         match: fit the new norms' parameters to what the old ones make of the example, so that a trained model goes on
             from near where it was; the report's difference is what is left, relative to the old results.
         inplace: change the model; else a copy, which is the report's ``model``.
@@ -296,9 +296,7 @@ def _choose(text: str, match: Match, space: int | None) -> catalog.Choice:
     kept: dict[str, Any] = {}
     if choice.card.name == match.name:
         width = choice.card.width
-        # without a gain or a shift, a norm takes those that the name brings
-        bare = [name for name in ("affine", "bias") if match.kwargs.get(name) is False]
-        kept = {name: value for name, value in match.kwargs.items() if name not in (width and width.name, *bare)}
+        kept = {name: value for name, value in match.kwargs.items() if not width or name != width.name}
     elif {choice.card.name, match.name} <= {*BATCH}:
         kept = {"eps": match.kwargs["eps"]} if "eps" in match.kwargs else {}
     elif "weight" in match.carried and "offset" in takes and _offset(match.kwargs):
