@@ -125,6 +125,24 @@ def test_a_model_goes_on_without_its_layer_norms_at_little_cost(trained):
     assert str(report).endswith(f"with the norms kept, {report.kept:.4f} after as many")
 
 
+class Denoiser(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.time, self.norm = nn.Linear(4, DIM), nn.Embedding(9, DIM), nn.LayerNorm(DIM)
+        self.head = nn.Linear(DIM, 4)
+
+    def forward(self, x, t):
+        return self.head(self.norm(self.up(x) + self.time(t)[:, None]))
+
+
+def test_a_batch_of_several_parts_is_the_models_own_to_its_last_argument():
+    data = [(torch.randn(2, 5, 4), torch.randint(9, (2,)), torch.randn(2, 5, 4)) for _ in range(3)]
+    loss = lambda model, batch: functional.mse_loss(model(*batch[:2]), batch[2])  # noqa: E731
+    report = nk.remove(Denoiser(), data, **QUICK, loss=loss)
+    assert [change.became for change in report] == ["into head"]
+    assert report.done[0].difference < 1e-6
+
+
 def test_the_rate_falls_by_half_a_cosine_to_half_of_what_it_was():
     plan = Weaning(steps=12, lr=0.8, weight_decay=0.0, auxiliary=0.0)
     assert [plan.rate(step) for step in (0, 4, 6, 8, 12)] == pytest.approx([0.8, 0.7, 0.6, 0.5, 0.4])

@@ -118,8 +118,8 @@ def remove(
     """
     require_known("remove", where, model)
     plan = Weaning(steps, lr, weight_decay, auxiliary)
-    measured, example = _batches(data, val)
     was = copy.deepcopy(model).eval()
+    measured, example = _batches(was, data, val)
     proof.ready("remove", was, example)
     make_plain("remove", was)
     norms, order = _norms_in_order(was, example, where)
@@ -167,12 +167,27 @@ def _loss_with_all(
     return mean_loss(model, measured, how["loss"])
 
 
-def _batches(data: Iterable[Any], val: Iterable[Any] | None) -> tuple[list[Any], Any]:
-    """The batches that losses are measured on, and the first of ``data`` as the model is called on it."""
+def _batches(model: nn.Module, data: Iterable[Any], val: Iterable[Any] | None) -> tuple[list[Any], Any]:
+    """The batches that losses are measured on, and the first of ``data`` as the model is called on it.
+
+    Of a batch of several parts the model is called on the first, or on as many as it needs.
+    """
     if isinstance(data, Iterator):
         raise TypeError("remove: data must be a list or a loader, which can be gone over again, not an iterator")
-    example = example_of(next(iter(data), None))
+    batch = next(iter(data), None)
+    example = example_of(batch)
+    parts = [batch[: end + 1] for end in range(len(batch))] if isinstance(batch, tuple | list) else []
+    example = next((tuple(some) for some in parts if _is_taken(model, some)), example)
     return list(itertools.islice(data, MEASURED) if val is None else val), example
+
+
+def _is_taken(model: nn.Module, example: Any) -> bool:
+    """Whether a model can be called on an example."""
+    try:
+        proof.call_model(copy.deepcopy(model), example)
+    except Exception:
+        return False
+    return True
 
 
 def example_of(batch: Any) -> Any:
