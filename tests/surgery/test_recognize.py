@@ -516,3 +516,29 @@ class Held(nn.Module):
 @pytest.mark.parametrize("norm", [nn.LayerNorm(2), nn.RMSNorm(2), nn.RMSNorm(1)])
 def test_a_gradient_that_should_cancel_and_does_not_is_seen(norm):
     assert not nk.recognize(Held(norm), prove=True)
+
+
+class NodesOfOneGraph(nn.Module):
+    """torch_geometric's GraphNorm, of one graph."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+        self.mean_scale = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        if x.dim() != 2:
+            raise ValueError("x must be (nodes, features)")
+        graph = x.new_zeros(len(x), dtype=torch.long)
+
+        def mean(v):
+            return v.new_zeros(1, v.shape[1]).index_add_(0, graph, v) / len(v)
+
+        v = x - mean(x).index_select(0, graph) * self.mean_scale
+        return self.weight * v / (mean(v.pow(2)) + 1e-5).sqrt().index_select(0, graph) + self.bias
+
+
+@pytest.mark.parametrize("width", [12, 16])
+def test_a_graph_norm_is_recognized_whatever_its_large_share_of_the_mean_rounds_off(width):
+    match = nk.recognize(NodesOfOneGraph(width), prove=True)
+    assert (match.name, match.kwargs["num_features"]) == ("graph-norm", width)

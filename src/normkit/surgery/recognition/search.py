@@ -244,14 +244,18 @@ def _verify(probe: Probe, candidate: Candidate, carried: dict[str, str], argumen
         unit = CONSTANT if _follows(probe, Candidate(candidate.card, arguments), carried) else UNIT[torch.float32]
     valid_shapes = _of_several(candidate, probe.there)
     explained, names = probe.explanation(Candidate(candidate.card, arguments), carried)
-    verdict = verify(probe.whole, explained, names, valid_shapes, probe.further, unit, spread=_spread(probe, arguments))
+    verdict = verify(
+        probe.whole, explained, names, valid_shapes, probe.further, unit, spread=_spread(probe, arguments, carried)
+    )
     if probe.behind:
         verify(probe.module, candidate.build(**arguments), carried, valid_shapes, probe.further, unit)
     needed, possible = specimen.further(probe.whole)
     with final():
         for fewer in range(needed, probe.further):
             if accepted_shapes(probe.whole, valid_shapes, fewer):
-                verify(probe.whole, explained, names, valid_shapes, fewer, unit, spread=_spread(probe, arguments))
+                verify(
+                    probe.whole, explained, names, valid_shapes, fewer, unit, spread=_spread(probe, arguments, carried)
+                )
         _other_widths(probe, candidate, arguments, carried, unit)
         arguments, halves = choose_rounding(probe, candidate, arguments, carried)
     match = Match(
@@ -292,9 +296,10 @@ def _follows(probe: Probe, candidate: Candidate, carried: Mapping[str, str]) -> 
     return float(apart.median()) < 0.01
 
 
-def _spread(probe: Probe, arguments: Mapping[str, Any]) -> float | None:
-    """How large parameters are tried."""
-    return None if probe.behind else SQUARED if arguments.get("gain_first") else specimen.SPREAD
+def _spread(probe: Probe, arguments: Mapping[str, Any], carried: Mapping[str, str]) -> float | None:
+    """How large parameters are tried: less where they are squared, or where a share of the mean drowns the numbers."""
+    less = arguments.get("gain_first") or "mean_scale" in carried
+    return None if probe.behind else SQUARED if less else specimen.SPREAD
 
 
 def _other_widths(
@@ -315,7 +320,15 @@ def _other_widths(
         except (ValueError, TypeError):  # its groups do not divide it
             continue
         if valid_shapes:
-            verify(probe.whole, norm, names, valid_shapes[:2], probe.further, unit, spread=_spread(probe, arguments))
+            verify(
+                probe.whole,
+                norm,
+                names,
+                valid_shapes[:2],
+                probe.further,
+                unit,
+                spread=_spread(probe, arguments, carried),
+            )
 
 
 def _takes_other_ranks(candidate: Candidate, probe: Probe) -> bool:
