@@ -406,6 +406,28 @@ def mode(model: nn.Module, training: bool | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def buffers_apart(model: nn.Module) -> Iterator[None]:
+    """Have a model compute on copies of its buffers; it has its own, untouched, back in the end.
+
+    A graph that was recorded inside holds the copies, so that its backward pass goes through afterwards.
+
+    >>> layer = nn.BatchNorm1d(2)
+    >>> with buffers_apart(layer):
+    ...     _ = layer(torch.ones(3, 2))
+    >>> layer.running_mean
+    tensor([0., 0.])
+    """
+    held = [(part, name, b) for part in model.modules() for name, b in part._buffers.items() if b is not None]
+    for part, name, b in held:
+        part._buffers[name] = b.clone()
+    try:
+        yield
+    finally:
+        for part, name, b in held:
+            part._buffers[name] = b
+
+
+@contextlib.contextmanager
 def remove_after(hooks: Sequence[Any]) -> Iterator[None]:
     """Remove hooks in the end.
 
@@ -467,7 +489,7 @@ def _parametrized_away(module: nn.Module, name: str, p: nn.Parameter) -> bool:
     own = getattr(module, "parametrizations", {})
     if name not in own or not isinstance(own[name], ParametrizationList):
         return False
-    with torch.no_grad():
+    with torch.no_grad(), buffers_apart(own[name]):
         before, kept = own[name](), p.clone()
         p.mul_(2)
         same = torch.allclose(own[name](), before, rtol=1e-4)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 import normkit as nk
 from normkit.parameters import hidden_matrices, is_norm, roles
@@ -278,3 +279,12 @@ def test_what_is_like_a_vector_is_so_by_its_modules_name_or_a_pattern_in_groups_
     assert [name for name, p in model.named_parameters() if id(p) in matrices] == ["0.weight", "2.weight"]
     if isinstance(vectors, str | tuple):
         assert [rule(torch.eye(4), name)[0] for name in ("0.weight", "1.weight")] == [0.005, 0.02]
+
+
+def test_to_ask_what_parameters_are_moves_no_singular_vectors():
+    model = nn.Sequential(spectral_norm(nn.Linear(8, 6)), nn.Linear(6, 3))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    invariant = {row.name: row.scale_invariant for row in roles(model)}
+    assert invariant["0.parametrizations.weight.original"] is True
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(value, before[name], rtol=0, atol=0)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 from torch.nn import functional as F
+from torch.nn.utils.parametrizations import spectral_norm
 from torch.utils.checkpoint import checkpoint
 from trainings import decoder, language, mlp, pictures, points, train
 
@@ -240,7 +241,17 @@ MODELS = {
     "decoder": lambda: (decoder(norm="rmsnorm", query_key_norm="head"), language),
     "own": lambda: (Net(), points),
     "batchnorm": lambda: (library("timm").create_model("test_resnet", in_chans=1, num_classes=4), pictures_of_timm),
+    "torch's spectral norm": lambda: (each_weight(Net(), spectral_norm), points),
+    "spectral norm of attention": lambda: (each_weight(decoder(tied=False), spectral_norm), language),
+    "sigma-reparam": lambda: (each_weight(Net(), lambda layer: nk.weight.apply(layer, "sigma-reparam")), points),
 }
+
+
+def each_weight(model, change):
+    """Have the weights of all layers computed of others, which goes on a little at each reading."""
+    for layer in [part for part in model.modules() if isinstance(part, nn.Linear | nn.Embedding)]:
+        change(layer)
+    return model
 
 
 def pictures_of_timm(step):

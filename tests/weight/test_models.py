@@ -305,3 +305,10 @@ def trained_when_cut(call, name, options):
 def test_weights_that_fully_shard_has_cut_move_as_those_of_one_process(call, name, options, processes):
     for off in processes.ask(call, name, options):
         assert off < 1e-12
+
+
+def test_to_collect_a_loss_moves_no_singular_vectors():
+    layer = parametrizations.spectral_norm(nn.Linear(8, 6))
+    before = layer.parametrizations.weight[0]._u.clone()
+    nk.weight.regularize(layer, "group-orthogonality", num_groups=2)
+    assert layer.parametrizations.weight[0]._u.tolist() == before.tolist()

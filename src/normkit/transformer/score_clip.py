@@ -14,6 +14,7 @@ from normkit import check
 from normkit.attention.qk_clip import qk_clip
 from normkit.attention.softmax import Softmax
 from normkit.ops.sharded import is_sharded
+from normkit.parameters import own_parameter
 from normkit.statistics import full_precision
 from normkit.transformer.attention import Attention
 
@@ -82,9 +83,9 @@ class ScoreClip:
         if part.core.softcap is not None:
             raise ValueError(f"ScoreClip: {name} caps its scores at {part.core.softcap}; nothing is left to clip")
         for projection in (part.query, part.key):
-            if not isinstance(projection, nn.Linear) or is_sharded(projection.weight):
+            if not isinstance(projection, nn.Linear) or any(map(is_sharded, projection.parameters())):
                 raise ValueError(f"ScoreClip: {name} must project by linear maps that are not sharded")
-            if not isinstance(projection.weight, nn.Parameter):
+            if own_parameter(projection, "weight") is None:  # to read a parametrized one may change it
                 raise ValueError(f"ScoreClip: {name} has parametrized projections, whose weights cannot be set")
 
     @torch.no_grad()

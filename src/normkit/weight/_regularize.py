@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from normkit import catalog, check
 from normkit.kinds import LOSS
 from normkit.ops.sharded import is_sharded, whole
+from normkit.parameters import buffers_apart
 from normkit.weight._apply import check_model
 from normkit.weight._layers import Row, Table, Where, options_for, selects
 from normkit.weight._penalty import Penalty
@@ -41,6 +42,9 @@ def regularize(
 ) -> Regularizer:
     """Collect a loss on weights over a model; call what comes back in every step, and add it to the loss.
 
+    In training each reading of a weight that spectral norm makes moves its singular vectors, so also a call of the
+    loss. ``torch.nn.utils.parametrize.cached()`` around both lets the model and the loss share one reading.
+
     Args:
         model: the model.
         name: ``"group-orthogonality"``, ``"lambda-orthogonality"``, ``"spectral-regularizer"``,
@@ -70,7 +74,8 @@ def regularize(
         if not (selects(where, layer, module) or (where is None and choice.card.entry.everywhere)):
             continue
         for tensor in choice.card.entry.tensors(module):
-            value = getattr(module, tensor)
+            with buffers_apart(module):  # a weight of spectral norm moves its vectors where it is read
+                value = getattr(module, tensor)
             penalty = _make(choice, module, layer, value)
             if isinstance(penalty, Penalty):
                 parts.append((module, tensor, penalty))

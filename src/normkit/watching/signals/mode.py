@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from normkit.parameters import own_parameter
 from normkit.watching.store import LEAST
 
 NUMBERS = {"evaluating": LEAST}
@@ -29,5 +30,5 @@ def differs(part: nn.Module) -> bool:
     """Whether a part drops entries, or normalizes a batch by its own statistics; not if its gains are frozen."""
     if isinstance(part, _DropoutNd):
         return part.p > 0
-    gains = getattr(part, "weight", None)
+    gains = own_parameter(part, "weight")  # not by getattr: to read a parametrized weight may change it
     return isinstance(getattr(part, "running_var", None), Tensor) and (gains is None or gains.requires_grad)

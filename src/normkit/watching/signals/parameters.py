@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from normkit.parameters import own_parameter
 from normkit.watching.store import MEAN
 
 WHOLE = 4096  # entries of a parameter that is compared whole
@@ -84,10 +85,11 @@ def unseen_rows(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Read]
     """Return the share of each embedding's rows that never had a gradient, by the moments that an optimizer keeps."""
     shares = {}
     for name, module in model.named_modules():
-        if isinstance(module, nn.Embedding):
-            states = [optimizer.state.get(module.weight, {}) for optimizer in optimizers]
+        table = own_parameter(module, "weight")  # not by getattr: to read a parametrized weight may change it
+        if isinstance(module, nn.Embedding) and table is not None:
+            states = [optimizer.state.get(table, {}) for optimizer in optimizers]
             kept = [state[key] for state in states for key in MOMENTS if isinstance(state.get(key), Tensor)]
-            if kept and kept[0].shape == module.weight.shape and not hasattr(kept[0], "full_tensor"):
+            if kept and kept[0].shape == table.shape and not hasattr(kept[0], "full_tensor"):
                 shares[f"{name}.weight" if name else "weight"] = (kept[0].abs().amax(1) == 0).float().mean()
     return [(list(shares), "unseen", torch.stack(list(shares.values())))] if shares else []
 
