@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 from torch.nn import functional as F
-from torch.nn.utils.parametrizations import spectral_norm
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
+from torch.nn.utils.parametrize import register_parametrization
 from torch.utils.checkpoint import checkpoint
 from trainings import decoder, language, mlp, pictures, points, train
 
@@ -755,6 +756,25 @@ def test_blocks_of_known_models():
     vit = library("timm").create_model("vit_tiny_patch16_224", img_size=32)
     assert [name for name, _ in blocks(vit)] == [f"blocks.{i}" for i in range(12)]
     assert [name for name, _ in blocks(mlp())] == ["0", "2", "4", "6"]
+
+
+class Mask(nn.Module):
+    def forward(self, weight):
+        return weight * (torch.arange(weight.shape[-1]) < 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [spectral_norm, weight_norm, lambda layer: register_parametrization(layer, "weight", Mask())],
+)
+def test_what_computes_a_weight_is_no_layer(change):
+    """The places, blocks and classes are those of a model without."""
+    plain, changed = mlp(norm="layernorm"), each_weight(mlp(norm="layernorm"), change)
+    assert [name for name, _ in blocks(changed)] == [name for name, _ in blocks(plain)] == ["0", "3", "6", "9"]
+    (_, one), (_, other) = (train(model, points, every=2) for model in (plain, changed))
+    for what in ("kinds", "blocks", "single", "classes"):
+        assert one.facts[what] == other.facts[what]
+    assert one.history().names("rms") == other.history().names("rms")
 
 
 def test_every_number_that_is_read_has_its_name_among_those_that_rules_may_ask_for():

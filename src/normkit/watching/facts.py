@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.utils.parametrize import type_before_parametrizations
 from torch.optim import Optimizer
 
 from normkit.gradient._muon import FACTORS, factor
 from normkit.parameters import roles
 from normkit.watching.signals.norm import eps_of
-from normkit.watching.sites import BLOCK, attends, blocks, has_matrix, is_norm, sites
+from normkit.watching.sites import BLOCK, attends, blocks, is_norm, matrices, sites
 
 EVEN = 1.8  # the kurtosis of an even distribution, as torch draws its layers; no training leaves one
 FEWEST_DRAWN, MOST_DRAWN = 256, 2**16  # entries of which it is taken
@@ -84,9 +85,9 @@ def of(model: nn.Module, optimizers: Sequence[Optimizer], every: int) -> dict[st
         "every": every,
         "parameters": sum(p.numel() for p in model.parameters()),
         "blocks": [plain(name) for name, _ in blocks(model)],
-        "single": [plain(name) for name, m in blocks(model) if sum(map(has_matrix, m.modules())) < 2],
+        "single": [plain(name) for name, m in blocks(model) if matrices(m) < 2],
         "kinds": {plain(site.name): site.what for site in site_list},
-        "classes": {plain(site.name): type(site.module).__name__ for site in site_list},
+        "classes": {plain(site.name): type_before_parametrizations(site.module).__name__ for site in site_list},
         "attends": [plain(name) for name, m in model.named_modules() if attends(m)],
         "resets": [plain(s.name) for s in site_list if hasattr(s.module, "reset_parameters")],
         "clips": can_clip(model),
@@ -145,7 +146,7 @@ def muon_steps(model: nn.Module, groups: Sequence[tuple[Optimizer, dict[str, Any
     """
     held = {id(p): (opt, group) for opt, group in groups if _is_muon(opt, group) for p in group["params"]}
     rows = roles(model) if held else ()
-    inside = tuple(f"{name}." for name, m in blocks(model) if sum(map(has_matrix, m.modules())) > 1)
+    inside = tuple(f"{name}." for name, m in blocks(model) if matrices(m) > 1)
     steps = {}
     for row in rows:
         if id(row.parameter) in held:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.utils.parametrize import is_parametrized
 
 from normkit.families import Family
 from normkit.norm import Norm
@@ -56,22 +58,50 @@ def blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
     layers = list(_blocks("", model))
     if len(layers) > 1:
         return layers
-    return [(name, m) for name, m in model.named_modules() if has_matrix(m)]
+    return [(name, m) for name, m in parts(model) if has_matrix(m)]
+
+
+def parts(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Return a model and all its modules with their names, but for the parametrizations that compute weights.
+
+    >>> [name for name, _ in parts(nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)))]
+    ['']
+    """
+    return model.named_modules(memo={m for part in model.modules() for m in _parametrizations(part)})
+
+
+def children(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return the parts that a module is directly made of, with their names; parametrizations are none."""
+    return [(name, m) for name, m in module.named_children() if m not in _parametrizations(module)]
+
+
+def _parametrizations(module: nn.Module) -> list[nn.Module]:
+    return [m for name, m in module.named_children() if name == "parametrizations" and is_parametrized(module)]
 
 
 def _blocks(prefix: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    children = [(f"{prefix}.{name}" if prefix else name, child) for name, child in module.named_children()]
-    made_of_parts = [list(child.children()) and not isinstance(child, LISTS) for _, child in children]
-    if isinstance(module, LISTS) and children and all(made_of_parts):
-        yield from children
+    named = [(f"{prefix}.{name}" if prefix else name, child) for name, child in children(module)]
+    made_of_parts = [children(child) and not isinstance(child, LISTS) for _, child in named]
+    if isinstance(module, LISTS) and named and all(made_of_parts):
+        yield from named
     else:
-        for name, child in children:
+        for name, child in named:
             yield from _blocks(name, child)
 
 
 def has_matrix(module: nn.Module) -> bool:
-    """Whether a module has a weight matrix of its own."""
-    return any(p.dim() > 1 for p in module.parameters(recurse=False))
+    """Whether a module has a weight matrix of its own, be it one that a parametrization computes."""
+    return any(p.dim() > 1 for p in _own_parameters(module))
+
+
+def matrices(module: nn.Module) -> int:
+    """How many modules with a weight matrix of their own there are in a module, itself included."""
+    return sum(has_matrix(part) for _, part in parts(module))
+
+
+def _own_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
+    below = (m.parameters() for m in _parametrizations(module))
+    return itertools.chain(module.parameters(recurse=False), *below)
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -81,12 +111,12 @@ def is_norm(module: nn.Module) -> bool:
 
 def is_alone(module: nn.Module) -> bool:
     """Whether a module has no parts."""
-    return next(module.children(), None) is None
+    return not children(module)
 
 
 def is_function(module: nn.Module) -> bool:
     """Whether a module is an activation function."""
-    simple = is_alone(module) and next(module.parameters(recurse=False), None) is None
+    simple = is_alone(module) and next(_own_parameters(module), None) is None
     return simple and bool(FUNCTION_NAME.search(type(module).__name__))
 
 
@@ -94,7 +124,7 @@ def sites(model: nn.Module) -> list[Site]:
     """Return the watched modules of a model in the order of their names; those of torch.jit take no hooks."""
     tops = {id(module) for _, module in blocks(model)}
     site_list = []
-    for name, module in model.named_modules():
+    for name, module in parts(model):
         if (hasattr(module, "_orig_mod") and id(module) not in tops) or is_scripted(module):
             continue
         block = id(module) in tops
@@ -117,7 +147,7 @@ def _signals(place: Place) -> tuple[Signal, ...]:
 
 def attentions(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return the innermost modules that are called attention, else the blocks."""
-    named = [(name, m) for name, m in model.named_modules() if attends(m) and not any(attends(p) for p in _parts(m))]
+    named = [(name, m) for name, m in parts(model) if attends(m) and not any(attends(p) for p in _inside(m))]
     return [(name, m) for name, m in named or blocks(model) if not is_scripted(m)]
 
 
@@ -126,10 +156,10 @@ def attends(module: nn.Module) -> bool:
     return bool(ATTENTION_NAME.search(type(module).__name__)) and not isinstance(module, LISTS)
 
 
-def _parts(module: nn.Module) -> Iterator[nn.Module]:
-    parts = module.modules()
-    next(parts)
-    return parts
+def _inside(module: nn.Module) -> Iterator[nn.Module]:
+    inside = module.modules()
+    next(inside)
+    return inside
 
 
 def compiled_modules(model: nn.Module) -> Iterator[nn.Module]:
