@@ -487,6 +487,19 @@ def test_a_copy_of_a_model_that_is_looked_at_is_not_watched(take, optimizer, tmp
     assert seen.notes == []
 
 
+@pytest.mark.parametrize("take", [copied, saved])
+def test_a_copy_of_a_model_that_is_looked_at_can_be_changed(take, tmp_path):
+    """As the best model or an average of weights, which is copied while the training goes on."""
+    model, x = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU()), pictures(0)[0]
+    with nk.watch(model, torch.optim.SGD(model.parameters(), lr=0.1), every=1):
+        model(x)
+        other = take(model, tmp_path / "model.pt")
+        assert any(module._forward_hooks for module in other.modules())
+    assert [match.name for match in nk.recognize(other).values()] == ["batchnorm"]
+    assert "1 of 1 sites changed" in str(nk.swap(copy.deepcopy(other), "groupnorm:num_groups=2"))
+    assert "1 of 1 sites changed" in str(nk.fold(other.eval(), x))
+
+
 @pytest.mark.parametrize(
     "begins, steps, start, reason",
     [

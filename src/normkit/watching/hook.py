@@ -20,6 +20,11 @@ class Hook:
     def __init__(self, act: Callable[..., Any] | None = None):
         self.act = act
 
+    @property
+    def idle(self) -> bool:
+        """Whether it does nothing, so that a copied model counts as one without hooks."""
+        return self.act is None
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Do it."""
         return None if self.act is None else self.act(*args, **kwargs)

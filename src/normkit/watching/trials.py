@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from normkit.surgery.recognition.specimen import HOOKS, quiet
+from normkit.surgery.recognition.specimen import hooks_on, quiet
 from normkit.watching.batch import Batch
 from normkit.watching.diagnosis import RULES, Diagnosis, beside
 from normkit.watching.finding import Finding, Remedy, number
@@ -112,7 +112,7 @@ def is_cheap(watch: Watch) -> bool:
 
 def _foreign_hooks(model: nn.Module) -> Iterator[Any]:
     for module in model.modules():
-        for hook in itertools.chain(*(getattr(module, kind).values() for kind in HOOKS)):
+        for hook in hooks_on(module):
             home = getattr(hook, "__module__", None) or type(hook).__module__
             if not isinstance(hook, Hook) and not home.startswith(OWN):
                 yield hook

@@ -26,6 +26,7 @@ from normkit.surgery.edits.layers import (  # noqa: F401  pickles name them here
     like,
     takes_batch_statistics,
 )
+from normkit.surgery.recognition.specimen import is_hooked
 
 FUNCTIONS: dict[Any, Any] = {  # what a layer calls
     nn.Linear: functional.linear,
@@ -236,7 +237,7 @@ def fold_pair(layer: nn.Module, norm: nn.Module, position: str = "after") -> nn.
 def check_plain(owner: str, layer: nn.Module) -> None:
     """Refuse what is no plain linear or convolution: a subclass, a parametrization, a layer with a hook."""
     known = type(layer) in KINDS or is_conv1d(layer)
-    if not known or layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer):
+    if not known or is_hooked(layer) or "forward" in vars(layer):
         raise ValueError(f"{owner}: {type(layer).__name__} is no plain linear or convolution, or has a hook")
 
 

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import inspect
 import io
+import itertools
 import math
 import random
 import types
@@ -32,7 +33,7 @@ OF_A_PART: Refusals = (
     (lambda part: is_scripted(part), "is scripted: hand in the model as it was before torch.jit"),
     (lambda part: is_lazy(part), "is lazy: call the model once, so that it has its sizes"),
     (
-        lambda part: any(getattr(part, hooks, None) for hooks in HOOKS),
+        lambda part: is_hooked(part),
         "has hooks, which may change what it computes: take them off before, and put them on afterwards",
     ),
     (
@@ -87,6 +88,16 @@ def is_lazy(module: nn.Module) -> bool:
     return any(
         t is not None and nn.parameter.is_lazy(t) for t in (*module._parameters.values(), *module._buffers.values())
     )
+
+
+def hooks_on(module: nn.Module) -> Iterator[Any]:
+    """The hooks that a module has, of all kinds."""
+    return itertools.chain(*((getattr(module, hooks, None) or {}).values() for hooks in HOOKS))
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether a module has hooks that do something; those that a watch has left on a copy do not."""
+    return any(not getattr(hook, "idle", False) for hook in hooks_on(module))
 
 
 def has_own_forward(module: nn.Module) -> bool:
