@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.modules import batchnorm, conv, instancenorm
 from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.parametrize import ParametrizationList
+from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from normkit.columns import aligned
@@ -174,6 +175,21 @@ def _just_built(module: nn.Module) -> nn.Module:
         part._forward_pre_hooks.clear()
         part._forward_hooks.clear()
     return twin
+
+
+def computed_weights(model: nn.Module) -> dict[int, Tensor]:
+    """Return copies of the weights that torch's older norms of weights compute anew at each call, by identity.
+
+    As the memo of ``copy.deepcopy``, which does not take them as they are: they have a history.
+
+    >>> layer = torch.nn.utils.spectral_norm(nn.Linear(2, 2))
+    >>> _ = layer(torch.ones(1, 2))
+    >>> copy.deepcopy(layer, computed_weights(layer)).weight.requires_grad
+    False
+    """
+    hooks = [(part, hook) for part in model.modules() for hook in part._forward_pre_hooks.values()]
+    weights = [getattr(part, hook.name) for part, hook in hooks if isinstance(hook, WeightNorm | SpectralNorm)]
+    return {id(weight): weight.detach().clone() for weight in weights}
 
 
 def holders(model: nn.Module) -> dict[int, list[Owner]]:

@@ -252,3 +252,11 @@ def test_selection_needs_batches_on_every_device():
 
 def test_layers_are_found_in_a_model():
     assert list(batch_norms(nn.Sequential(nn.ReLU(), nn.BatchNorm1d(2)))) == ["1"]
+
+
+def test_networks_whose_weights_have_a_history_are_averaged():
+    models = [nn.Sequential(nn.utils.weight_norm(nn.Linear(3, 2))) for _ in range(2)]
+    for model in models:
+        model(torch.ones(1, 3)).sum().backward()
+    merged = nk.average(models).model
+    torch.testing.assert_close(merged[0].weight_v, (models[0][0].weight_v + models[1][0].weight_v) / 2)

@@ -11,7 +11,7 @@ from torch.func import functional_call, hessian
 from torch.nn import functional as F
 from trainings import decoder, language, mlp, points, train
 
-from normkit.watching import curvature, eigenspectra, landscape, learning
+from normkit.watching import checkup, curvature, eigenspectra, landscape, learning
 from normkit.weight.filter_normalization import random_direction
 
 close = torch.testing.assert_close
@@ -131,3 +131,18 @@ def test_a_watch_is_drawn_for_a_paper(tmp_path):
     _, seen = train(mlp(), points, steps=8, every=2)
     assert seen.plot(tmp_path / "watch.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in seen.plot(tmp_path / "watch.svg").read_text()
+
+
+def test_weights_of_torchs_older_norms_are_copied():
+    """They have a history after a training step, with which ``copy.deepcopy`` does not take them."""
+    model, (x, y) = mlp(depth=1, width=4), points(0)
+    nn.utils.spectral_norm(model[0])
+    F.cross_entropy(model(x), y).backward()
+    weight = model[0].weight
+    loss = F.cross_entropy(copy.deepcopy(model, {id(weight): weight.detach()}).eval()(x), y).item()
+    assert landscape(model, [(x, y)], points=3).at_weights() == pytest.approx(loss)
+    assert curvature(model, [(x, y)], top=1, draws=1, steps=4).top[0] > 0
+    assert checkup(model, [(x, y)], seconds=5).losses[0] == pytest.approx(loss, rel=0.1)
+    assert str(learning({"own": model}, x, steps=1, targets=1)).splitlines()[1].startswith("own")
+    assert model[0].weight is weight
+    assert weight.requires_grad

@@ -138,3 +138,10 @@ def test_what_would_cost_or_show_is_not_tried(reason, monkeypatch):
     assert [remedy.name for remedy in found] == ["batchnorm", "layernorm"]
     assert not any(remedy.tried for remedy in found)
     assert len(heard) == count
+
+
+def test_remedies_are_tried_on_a_model_whose_weights_have_a_history():
+    model = killed()
+    nn.utils.spectral_norm(model[-1])
+    _, seen = train(model, points)
+    assert "falls from 100% to" in remedies(seen, "dead-units")[0].tried

@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from normkit import check
 from normkit.columns import number_of
 from normkit.optional import library
+from normkit.parameters import computed_weights
 from normkit.probe.hessian_density import hessian_density
 from normkit.probe.hessian_spectrum import hessian_spectrum, product
 from normkit.watching.drawn import Drawn, line, picture
@@ -127,7 +128,7 @@ def _forward(model: nn.Module, at: Mapping[str, Tensor], batch: Any) -> Any:
 
 def _copy_model(model: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:
     """A copy in eval mode, in float32 at least, and the parameters that are trained."""
-    own = copy.deepcopy(model).eval()
+    own = copy.deepcopy(model, computed_weights(model)).eval()
     own = own.float() if any(p.dtype in (torch.float16, torch.bfloat16) for p in own.parameters()) else own
     return own, {name: p.detach() for name, p in own.named_parameters() if p.requires_grad}
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check
+from normkit.parameters import computed_weights
 from normkit.surgery.statistics.batch_statistics import batch_norms, feed, recalibrate
 from normkit.watching.drawn import Drawn, grid, line, picture
 from normkit.watching.inspecting import batches_for, loss_of
@@ -90,7 +91,7 @@ def landscape(
     if axes > 2:
         raise ValueError(f"landscape: axes must be 1 or 2, not {axes}")
     batches = batches_for("landscape", batches)
-    chance, own = torch.Generator().manual_seed(seed), copy.deepcopy(model).eval()
+    chance, own = torch.Generator().manual_seed(seed), copy.deepcopy(model, computed_weights(model)).eval()
     directions = [random_direction(own.cpu(), generator=chance) for _ in range(axes)]
     own.to(next(model.parameters()).device)
     anew = recalibrated and bool(batch_norms(own))

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
+from normkit.parameters import computed_weights
 from normkit.surgery.recognition.specimen import hooks_on, quiet
 from normkit.watching.batch import Batch
 from normkit.watching.diagnosis import RULES, Diagnosis, beside
@@ -163,7 +164,8 @@ class Bench:
         """Return what is seen of a copy after a line has run on it; None where anything fails."""
         try:
             with quiet():
-                model, optimizers = copy.deepcopy((unwrap(self.watch.model), self.watch.optimizers))
+                model = unwrap(self.watch.model)
+                model, optimizers = copy.deepcopy((model, self.watch.optimizers), computed_weights(model))
                 scope = _scope(model.train(), optimizers)
                 exec(line, scope)
                 return self._watch(scope["model"], scope["optimizer"], steps)

@@ -17,6 +17,7 @@ from normkit.surgery.edits.changes import Change, Report, take_over
 from normkit.surgery.edits.edit import put
 from normkit.surgery.edits.layers import KINDS
 from normkit.surgery.exact.pairs import fold_pair
+from normkit.surgery.proof import check_model
 from normkit.surgery.statistics.batch_statistics import batch_norms, recalibrate
 
 __all__ = ["average"]
@@ -148,6 +149,8 @@ def average(
     if isinstance(data, Iterator):
         raise TypeError("average: data must be a list or a loader, which can be gone over again, not an iterator")
     weights = _weights("average", models, weights)
+    for model in models:
+        check_model("average", model)
     total = math.fsum(weights)
     if not 0 < total < math.inf:
         raise ValueError(f"average: weights must have a sum above 0, which shares are taken of; it is {total:g}")
