@@ -18,7 +18,7 @@ import normkit as nk
 from normkit import watching
 from normkit.watching.causes import by_cause
 from normkit.watching.finding import Finding
-from normkit.watching.history import LOSS, History
+from normkit.watching.history import DATA, LOSS, History
 from normkit.watching.rules import (
     half_headroom,
     idle_blocks,
@@ -832,6 +832,34 @@ def test_only_a_norm_before_the_first_layer_takes_away_the_scale_of_data():
     _, seen = train(behind, batches, steps=10)
     assert "first layer is drawn for 0 and 1" in found(seen, "data-scale").evidence
     _, seen = train(before, batches, steps=10)
+    assert absent(seen, "data-scale")
+
+
+class Within(nn.Module):
+    """A model that brings its data to size one in its forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = mlp()
+
+    def forward(self, x):
+        return self.inner((x - 500) / 100)
+
+
+class Standardized(nn.Module):
+    def forward(self, x):
+        return (x - 500) / 100
+
+
+@pytest.mark.parametrize("make", [Within, lambda: nn.Sequential(Standardized(), mlp())])
+def test_data_that_the_model_itself_brings_to_size_one_are_no_finding(make):
+    def batches(step):
+        x, y = points(step)
+        return 500 + 100 * x, y
+
+    _, seen = train(make(), batches, steps=10)
+    assert seen.history().series(DATA, "data_mean")[0] == pytest.approx(500, rel=0.05)
+    assert seen.history().series(DATA, "data_fed")[0] == pytest.approx(1, rel=0.1)
     assert absent(seen, "data-scale")
 
 

@@ -19,7 +19,7 @@ from normkit.watching.signals.listener import Listener
 from normkit.watching.signals.noise import Noise
 from normkit.watching.signals.output import NUMBERS, Outputs, loss_in, scores_in
 from normkit.watching.signals.signal import Call, first_tensor
-from normkit.watching.sites import NORMED, Site, attentions, compiled_modules, sites
+from normkit.watching.sites import NORMED, Site, attentions, compiled_modules, has_matrix, sites
 from normkit.watching.store import Column, Ways, join
 
 FAMILIES = ("activations", "attention", "gradients", "updates", "spectra")
@@ -67,6 +67,7 @@ class Sample:
         self.loss: Tensor | None = None
         self.batch: Batch | None = None
         self.widths: dict[str, int] = {}
+        self.fed: dict[int, Tensor] = {}  # the size of what the first layer is fed that takes so many numbers
         self.outputs = Outputs()
         self.output: Tensor | None = None
         self.noise = Noise()
@@ -156,6 +157,8 @@ class Sample:
         self.dtypes[name] = str(known.dtype).removeprefix("torch.")
         self.widths[name] = known.shape[call.axis]
         with torch._C.DisableTorchFunction(), torch.no_grad(), torch.autocast(known.device.type, enabled=False):
+            if x is not None and x.numel() not in self.fed and has_matrix(module):
+                self.fed[x.numel()] = data.size(x)
             for signal in site.signals:
                 try:
                     self._join((name, signal.name), signal.read(call), signal.numbers)
@@ -178,11 +181,13 @@ class Sample:
                 if x is not None:
                     self._join((DATA, "data"), data.read(x), data.NUMBERS)
                     self._join((DATA, "features"), data.features(x), data.FEATURES)
+                    self._join((DATA, "fed"), self.fed.get(x.numel()), data.FED)
                     self._join((DATA, "mode"), mode.read(module, x), mode.NUMBERS)
                 if scores is not None:
                     self.handles.append(self.outputs.listen(scores))
             except Exception as error:
                 self.failed(f"what the model is fed and gives could not be read: {error}")
+            self.fed = {}
 
         return hook
 

@@ -308,7 +308,7 @@ class Watch(Seen):
 def number_names() -> set[str]:
     """Return the names of all numbers that a watch may read, whatever the model."""
     named = [signal.numbers for signal in SIGNALS.values()] + [numbers for _, _, numbers in HEARD.values()]
-    of_batches = (data.NUMBERS, data.FEATURES, mode.NUMBERS, output.NUMBERS, noise.NUMBERS)
+    of_batches = (data.NUMBERS, data.FEATURES, data.FED, mode.NUMBERS, output.NUMBERS, noise.NUMBERS)
     return {LOSS, PEAK, "lr"}.union(*named, *of_batches, parameters.NUMBERS, onset.NUMBERS)
 
 

@@ -17,13 +17,15 @@ EACH = "x = (x - x.mean(0)) / x.std(0).clamp(min=1e-6)  # each feature, by numbe
 
 
 def find(history: History) -> Iterator[Finding]:
-    """Look at the first tensor that the model is called with, unless it is words."""
+    """Look at the first tensor that the model is called with, unless it is words, and at what a layer is fed of it."""
     mean, spread = (late_median(history.series(DATA, what)) for what in ("data_mean", "data_deviation"))
     size = math.hypot(mean, spread)
     kinds, single = history.facts["kinds"], history.facts.get("single", ())
     first = next((kind for name, kind in kinds.items() if kind in ("layer", "norm") or name in single), "")
     if not math.isfinite(size) or SMALL <= size <= LARGE or size == 0 or first == "norm":
         return
+    if SMALL <= late_median(history.series(DATA, "data_fed")) <= LARGE:
+        return  # the model has normalized it by functions, or by a module that is not known as a norm
     uneven, one = _uneven(history), f"x = (x - {number(mean)}) / {number(max(spread, 1e-12))}"
     yield Finding(
         "the data are not normalized",

@@ -1,4 +1,7 @@
-"""What a model is fed: mean and deviation of its first tensor, where that is floating, and how its features differ."""
+"""What a model is fed: mean and deviation of its first tensor, where that is floating, and how its features differ.
+
+``data_fed`` is the size that it has where the first layer that takes as many numbers is fed it.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from normkit.watching.store import BESIDE, LARGEST, MEAN, MISSING
 
 NUMBERS = {"data_mean": MEAN, "data_deviation": MEAN}
 FEATURES = {"data_varies": LARGEST, "data_largest": LARGEST, "data_feature": BESIDE, "data_usual": MEAN}
+FED = {"data_fed": MEAN}
 FEW = 4  # samples, and features: fewer say nothing
 
 
@@ -37,6 +41,11 @@ def features(x: Tensor) -> Tensor | None:
         return vector(varies, *torch.full((3,), MISSING, device=x.device))
     largest, which = (sizes := x.square().mean(0).sqrt()).max(0)
     return vector(varies, largest, which, sizes.median())
+
+
+def size(x: Tensor) -> Tensor:
+    """Return the root mean square."""
+    return some(x).square().mean().sqrt()[None]
 
 
 def first_input(args: Any, kwargs: Any) -> Tensor | None:
