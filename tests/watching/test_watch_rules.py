@@ -333,6 +333,30 @@ def test_long_steps_of_a_language_model_whose_loss_falls_well_are_no_finding(los
     assert bool([*large_updates.find(history)]) is suffers
 
 
+class Gated(nn.Module):
+    """A branch whose gate starts at zero, before a head that does: adaLN-Zero, as diffusion transformers have it."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.gate, self.branch, self.head = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+        for layer in (self.gate, self.head):
+            nn.init.zeros_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x):
+        return self.head(x + self.gate(x) * self.branch(x).tanh())
+
+
+def test_what_starts_at_zero_and_moves_from_the_second_step_on_may_grow():
+    _, seen = train(Gated(), points, lr=1e-3, steps=40)
+    updates = seen.history().series("gate.weight", "update")
+    assert updates[0] == 0
+    assert updates[1] > large_updates.RATIO
+    assert large_updates.ratios(seen.history())["gate.weight"] == 0
+    assert absent(seen, "large-updates")
+
+
 @pytest.mark.parametrize("rate, dtype", [(1e-12, torch.float32), (1e-5, torch.bfloat16)])
 def test_stalled_weights(rate, dtype):
     def given(step):

@@ -77,10 +77,13 @@ def first_step(history: History, name: str) -> int:
 
 
 def _from_zero(history: History, name: str) -> bool:
-    """Whether a weight is its own first step; by entries of what was read before that step, where it was."""
+    """Whether a weight is its own first step; by entries of what was read before that step, where it was.
+
+    Behind a layer of zeros, as in adaLN-Zero, it stays zero at the first step, and its own comes between two samples.
+    """
     first, size = (history.series(name, what)[:1] for what in ("update", "weight"))
-    small = not (size / math.sqrt(math.prod(history.facts["shapes"][name])) > DRAWN).any()
-    return bool((first > FROM_ZERO).any() and small)
+    entry = size / math.sqrt(math.prod(history.facts["shapes"][name]))
+    return bool((((first > FROM_ZERO) & ~(entry > DRAWN)) | ((first == 0) & (entry <= DRAWN))).any())
 
 
 def _often(series: Array, times: int) -> float:
