@@ -70,6 +70,18 @@ def test_every_graph_is_normalized_by_itself(name):
     torch.testing.assert_close(module(x), formula(module, x))
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["pair-norm", "graph-norm", "graph-layernorm"])
+def test_a_graph_with_nan_is_not_zero_but_nan_as_by_the_equation(name, bad):
+    """One bad feature of one node: pair-norm and graph-layernorm divide all of its graph by it, and by no other's."""
+    norm, x = nk.create(name, 3).double() if name != "pair-norm" else nk.create(name), rand(6, 3)
+    x[1, 2] = bad
+    y = norm(x, torch.tensor([0, 0, 0, 1, 1, 1]))
+    spoilt = y[:3, 2] if name == "graph-norm" else y[:3]
+    assert spoilt.isnan().all()
+    assert y[3:].isfinite().all()
+
+
 def test_a_compiled_graph_norm_takes_any_batch():
     module, x = moved(nk.GraphNorm(3, dtype=D)), rand(8, 3)
     compiled = torch.compile(module, backend="eager", fullgraph=True)

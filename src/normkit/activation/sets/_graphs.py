@@ -45,6 +45,6 @@ def mean_by(x: Tensor, index: Tensor, count: int) -> Tensor:
 
 
 def inverse_root(square: Tensor) -> Tensor:
-    """1 / sqrt of what is not negative; 0 at 0, for a graph whose nodes are all equal, without eps."""
-    mask = square > 0
-    return torch.where(mask, torch.where(mask, square, 1).rsqrt(), 0)
+    """1 / sqrt of what is not negative; 0 at 0, for a graph whose nodes are all equal, without eps. NaN stays NaN."""
+    mask = square == 0
+    return torch.where(mask, 0, torch.where(mask, 1, square).rsqrt())
