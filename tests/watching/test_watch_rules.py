@@ -681,6 +681,19 @@ def test_eps_dominates():
     assert late(well) < late(ill)
 
 
+def test_an_eps_comes_before_the_growth_of_the_stream_that_follows_from_it():
+    def measured(eps):
+        model = decoder(depth=4, std=0.05, norm="rmsnorm")
+        for module in model.modules():
+            if hasattr(module, "eps"):
+                module.eps = eps
+        return train(model, language, steps=60)[1].diagnosis()
+
+    eps, growth = measured(10.0)[:2]
+    assert (eps.rule, growth.rule, growth.cause) == ("eps-dominates", "residual-growth", "eps-dominates")
+    assert not measured(1e-6).of("residual-growth")
+
+
 class Mixer(nn.Module):
     """Attention of torch's own, with or without a residual path."""
 

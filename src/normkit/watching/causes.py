@@ -54,7 +54,7 @@ FOLLOWS: Mapping[str, tuple[str, ...]] = {
     "frozen-layers": ("left-out", *LOSS),
     "gradient-spikes": ("loss-spikes", "loss-diverges"),
     "vanishing-gradient": ("stalled-weights", "rate-too-low", "loss-stands", "labels-apart"),
-    "eps-dominates": ("vanishing-gradient", "tokens-alike", "loss-stands"),
+    "eps-dominates": ("residual-growth", "vanishing-gradient", "tokens-alike", "loss-stands"),
     "lost-gains": STOPPED,
     "running-statistics": ("labels-apart", "loss-stands"),
     "left-out": ("stalled-weights", "loss-stands"),
