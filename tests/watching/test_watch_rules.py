@@ -30,6 +30,7 @@ from normkit.watching.rules import (
     small_batch,
     stalled_weights,
 )
+from normkit.watching.signals import parameters
 from normkit.watching.store import MEAN, Store
 
 SGD = torch.optim.SGD
@@ -372,6 +373,40 @@ def test_stalled_weights(rate, dtype):
     else:
         _, helped = train(mlp(), points, lr=rate, make=SGD)
     assert absent(helped, "stalled-weights")
+
+
+def test_steps_that_are_lost_in_rounding():
+    """In bfloat16 most entries stay where they are, and the loss behind that of float32; at a higher rate they move."""
+
+    def run(dtype, lr=3e-4):
+        return train(decoder(std=0.2, norm="rmsnorm").to(dtype), language, lr=lr, steps=60, every=10)
+
+    (ill, seen), (well, helped) = run(torch.bfloat16), run(torch.float32)
+    finding = found(seen, "stalled-weights")
+    assert finding.title == "steps are lost in rounding"
+    assert names(finding) == ["float32 weights"]
+    assert helped.history().names("still") == []
+    assert absent(helped, "stalled-weights")
+    assert late(well) < late(ill)
+    assert absent(run(torch.bfloat16, 3e-3)[1], "stalled-weights")
+
+
+def test_entries_that_a_step_leaves_as_they_are_are_counted_among_those_with_a_gradient():
+    layer = nn.Linear(4, 1, bias=False).bfloat16()
+    layer.weight.data = torch.tensor([[1.0, 1.0, 1e-3, 1.0]], dtype=torch.bfloat16)
+    optimizer = SGD(layer.parameters(), lr=1e-3)
+    with nk.watch(layer, optimizer, every=1) as seen:
+        layer(torch.tensor([[1.0, 1.0, 1.0, 0.0]], dtype=torch.bfloat16)).sum().backward()
+        optimizer.step()
+    assert seen.history().series("weight", "still") == pytest.approx([2 / 3])
+
+
+@pytest.mark.parametrize(
+    "module, rounds", [("torch.optim.adamw", True), ("normkit.gradient", True), ("torchao", False)]
+)
+def test_what_an_optimizer_keeps_beside_weights_is_not_lost(module, rounds):
+    optimizer = type("Own", (SGD,), {"__module__": f"{module}.own"})([nn.Parameter(torch.ones(1))], lr=1.0)
+    assert parameters.rounds(optimizer) is rounds
 
 
 def test_a_weight_that_its_optimizer_no_longer_holds_needs_no_lower_rate():
@@ -739,6 +774,7 @@ def test_what_is_just_enough_is_no_finding(rule, measure, least):
         facts, rates = {"shapes": {"w": [2, 3]}}, np.array([0.1])
         given = {
             "names": lambda _: [],
+            "of": lambda _: {},
             "facts": facts,
             "steps": [1, 2],
             "late": late.get,

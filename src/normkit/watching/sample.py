@@ -250,7 +250,7 @@ class Sample:
         self.output = self.outputs.values(own)
         self.noise.end()
         if "updates" in self.families:
-            self.updates.keep(own)
+            self.updates.keep(own, parameters.rounds(self.optimizers[number]))
 
     def after_step(self, number: int) -> None:
         """Read how far an optimizer has gone: by its first step, where it makes several."""

@@ -15,9 +15,10 @@ WHOLE = 4096  # entries of a parameter that is compared whole
 SHARE = 512  # of a larger one, one entry in so many is kept over the step: 0.2 % of the memory
 TINY = 1e-30
 FEW = 4  # matrices whose momentum is compared with the gradient
+HALVES = (torch.float16, torch.bfloat16)
 MOMENTS = ("exp_avg_sq", "momentum_buffer", "exp_avg")  # of an optimizer, which stay zero where no gradient came
 WAY = MEAN  # in which readings of them become one
-NUMBERS = ("gradient", "weight", "radial", "update", "unseen", "carried", "spectral", "stable_rank")
+NUMBERS = ("gradient", "weight", "radial", "update", "still", "unseen", "carried", "spectral", "stable_rank")
 
 Named = Mapping[str, nn.Parameter]
 Read = tuple[list[str], str, Tensor]  # of which parameters, what, and the numbers
@@ -112,6 +113,14 @@ def carried(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Read]:
     return [(list(shares), "carried", torch.stack(list(shares.values())))] if shares else []
 
 
+def rounds(optimizer: Optimizer) -> bool:
+    """Whether what an optimizer adds to a half-precision weight is rounded to the nearest, and what is lost is lost.
+
+    Others' may round by chance, or keep what was lost or the whole weight beside it.
+    """
+    return type(optimizer).__module__.startswith(("torch.optim.", "normkit."))
+
+
 def _averages(kind: type) -> bool:
     """Whether a class is a Muon, whose momentum is an average; its kin may keep a sum, and are left out."""
     return kind.__name__ == "Muon"
@@ -122,26 +131,40 @@ class Updates:
 
     def __init__(self) -> None:
         self.before: dict[str, Tensor] = {}
+        self.pulled: dict[str, Tensor] = {}  # which entries of a half-precision weight have a gradient
         self.seen: set[str] = set()
 
-    def keep(self, parameters: Named) -> None:
-        """Remember before the first step."""
+    def keep(self, parameters: Named, rounds: bool = False) -> None:
+        """Remember before the first step; ``rounds``: what is lost in rounding is lost."""
         new = {name: p for name, p in parameters.items() if p.requires_grad and name not in self.seen}
         self.before |= {name: entries(p).clone() for name, p in new.items()}
         self.seen.update(new)
+        for name, p in new.items():
+            grad = p.grad if rounds and p.dtype in HALVES else None
+            if grad is not None and not grad.is_sparse and grad.stride() == p.stride():
+                self.pulled[name] = entries(grad) != 0
 
     def read(self, parameters: Named) -> list[Read]:
-        """Return the length of each step over that of the weight, which is 0 of a weight that nothing moves."""
+        """Return the length of each step over that of the weight, which is 0 of a weight that nothing moves.
+
+        Of half-precision weights also the share of entries that have a gradient, and that the step leaves as they are.
+        """
         kept = {name: self.before.pop(name) for name in [*self.before] if name in parameters}
         if not kept:
             return []
         now = [entries(parameters[name]) for name in kept]
+        still = {
+            name: ((here == kept[name]) & pulled).sum() / pulled.sum().clamp(min=1)
+            for name, here in zip(kept, now, strict=True)
+            if (pulled := self.pulled.pop(name, None)) is not None
+        }
         moved = torch.stack([m.float() for m in torch._foreach_norm(torch._foreach_sub(now, list(kept.values())))])
         sizes = torch.stack([n.float() for n in torch._foreach_norm(now)])
         spread = [p for name in kept if hasattr(p := parameters[name], "full_tensor")]
         if spread:
             moved, sizes = _of_all(torch.stack([moved, sizes]), spread[0])
-        return [(list(kept), "update", moved / sizes.clamp(min=TINY))]
+        share: list[Read] = [(list(still), "still", torch.stack([*still.values()]))] if still else []
+        return [(list(kept), "update", moved / sizes.clamp(min=TINY)), *share]
 
 
 def _of_all(lengths: Tensor, spread: nn.Parameter) -> Tensor:
