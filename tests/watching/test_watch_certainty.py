@@ -95,6 +95,22 @@ def test_attention_that_is_not_heard_is_no_healthy_one():
     assert any("attention collapses" in said and "no scores were heard" in said for said in seen.diagnosis().unknown)
 
 
+def test_attention_whose_heads_are_joined_with_samples_is_named_as_not_heard():
+    """Its scores have three axes, (samples * heads, queries, keys), of which nobody says how many are heads."""
+
+    class JoinedAttention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.map = nn.Linear(8, 8)
+
+        def forward(self, x):
+            return (self.map(x) @ x.mT).softmax(-1) @ x
+
+    torch.manual_seed(0)
+    _, seen = train(nn.Sequential(nn.Unflatten(1, (1, 8)), JoinedAttention(), nn.Linear(8, 2)), points)
+    assert any("attention collapses" in said and "have three axes" in said for said in seen.diagnosis().unknown)
+
+
 def test_a_rule_that_fails_is_named_and_hides_no_other():
     def fails(history):
         raise ZeroDivisionError("no steps")

@@ -73,7 +73,8 @@ UNREAD = {
     "update": "no steps were seen; nk.watch(model, optimizer) sees them",
     "gradient": "no gradients were read",
     "dead": "activations were not read, or fewer than 16 values of a channel",
-    "entropy": "no scores were heard, as of kernels that are not torch's own",
+    "entropy": "no scores were heard, as of kernels that are not torch's own, or of heads joined with the samples, "
+    "whose scores have three axes",
 }
 """Why a number is missing, and what helps."""
 
