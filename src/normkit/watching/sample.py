@@ -157,8 +157,11 @@ class Sample:
         self.dtypes[name] = str(known.dtype).removeprefix("torch.")
         self.widths[name] = known.shape[call.axis]
         with torch._C.DisableTorchFunction(), torch.no_grad(), torch.autocast(known.device.type, enabled=False):
-            if x is not None and x.numel() not in self.fed and has_matrix(module):
-                self.fed[x.numel()] = data.size(x)
+            try:
+                if x is not None and x.numel() not in self.fed and has_matrix(module):
+                    self.fed[x.numel()] = data.size(x)
+            except Exception as error:
+                self.failed(f"what {name or 'the model'} is fed could not be read: {error}")
             for signal in site.signals:
                 try:
                     self._join((name, signal.name), signal.read(call), signal.numbers)
