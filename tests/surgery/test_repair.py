@@ -8,6 +8,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.activation.batch.repair import Repair
+from normkit.surgery.statistics import federated
 from normkit.surgery.statistics.repair import average, interpolate, measure
 
 
@@ -89,6 +90,19 @@ def test_interpolation_averages_every_entry():
     close(mid[1].running_var, 0.25 * a[1].running_var + 0.75 * b[1].running_var)
     assert mid[1].num_batches_tracked.dtype == torch.int64
     close(interpolate([a, b])[6].bias, (a[6].bias + b[6].bias) / 2)
+
+
+@pytest.mark.parametrize("mean", [interpolate, lambda models: federated.average([m.state_dict() for m in models])])
+@pytest.mark.parametrize("count", [3, 6, 7])
+def test_an_average_keeps_tables_of_places_and_complex_numbers(mean, count):
+    """Three thirds of 7 are a little less than 7."""
+    model = nn.Linear(1, 1)
+    model.register_buffer("places", torch.arange(200))
+    model.spectrum = nn.Parameter(torch.tensor([1 + 2j]))
+    merged = mean([model] * count)
+    state = merged if isinstance(merged, dict) else merged.state_dict()
+    assert torch.equal(state["places"], model.places)
+    close(state["spectrum"], model.spectrum.detach())
 
 
 def test_interpolation_adds_up_in_double():

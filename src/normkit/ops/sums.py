@@ -46,7 +46,7 @@ def weigh(
 
 def in_type(value: Tensor, like: Tensor) -> Tensor:
     """Cast to the type of ``like``, rounded where that holds whole numbers."""
-    return (value if like.is_floating_point() else value.round()).to(like.dtype)
+    return (value if like.is_floating_point() or like.is_complex() else value.round()).to(like.dtype)
 
 
 def _against(states: Sequence[Tensor], sent: Tensor) -> str | None:

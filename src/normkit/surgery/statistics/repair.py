@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.activation.batch.repair import Repair
+from normkit.ops.sums import in_type
 from normkit.surgery.edits import edits_of, replace_parts
 from normkit.surgery.edits.changes import Change, Report, take_over
 from normkit.surgery.edits.edit import put
@@ -34,7 +35,7 @@ class Goal(NamedTuple):
 
 @torch.no_grad()
 def interpolate(models: Sequence[nn.Module], weights: Sequence[float] | None = None) -> nn.Module:
-    """Average every entry of the state of aligned networks, with their ``weights``, or all alike.
+    """Average every entry of the state of aligned networks, with their ``weights``, or all alike; integers rounded.
 
     >>> a, b = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
     >>> _ = a.weight.data.fill_(1.0), b.weight.data.fill_(5.0)
@@ -46,8 +47,9 @@ def interpolate(models: Sequence[nn.Module], weights: Sequence[float] | None = N
     _check_alike(states)
     merged = copy.deepcopy(models[0])
     for name, entry in merged.state_dict().items():
-        mixed = torch.stack([w * s[name].double() for w, s in zip(weights, states, strict=True)]).sum(0)
-        entry.copy_(mixed)
+        wide = torch.promote_types(entry.dtype, torch.float64)
+        mixed = torch.stack([w * s[name].to(wide) for w, s in zip(weights, states, strict=True)]).sum(0)
+        entry.copy_(in_type(mixed, entry))
     return merged
 
 
