@@ -2,14 +2,15 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 import normkit as nk
-from normkit.federated import _states, servers, strategy
+from normkit.federated import _states, keep_local, servers, strategy
 from normkit.federated.plans import PLANS, learned
-from normkit.federated.rounds import Instructions, Update, accept, average
+from normkit.federated.rounds import Extras, Instructions, Update, accept, average
 from normkit.federated.strategies import fedloge
 from normkit.ops import paths
 from normkit.ops.sums import in_type
@@ -48,6 +49,14 @@ def test_a_client_that_cannot_be_used_is_named_and_the_others_are_taken(bad, why
     assert list(refused) == ["bad"]
     assert why in refused["bad"]
     assert refusals({"bad": bad}, SENT, 1e3).keys() == {"bad"}
+
+
+@pytest.mark.parametrize("number", [3, 3.0, np.int64(3), np.float32(3)])
+def test_a_count_is_a_number_of_any_kind(number):
+    update = Update({"w": torch.ones(2)}, number, numbers={"pseudo-labels": number})
+    taken, refused = accept({"a": update}, {"w": torch.zeros(2)}, 1e3, Extras(numbers=("pseudo-labels",)))
+    assert len(taken) == 1
+    assert not refused
 
 
 def test_what_is_usual_is_taken():
@@ -161,6 +170,7 @@ def test_the_server_learns_to_leave_out_a_client_that_is_wrong():
         ({"method": "fedlaw"}, TypeError, "needs loss, batches, parameters"),
         ({"method": "fedbn"}, ValueError, "needs local entries"),
         ({"local": ["w"]}, ValueError, "takes no local entries"),
+        ({"method": "fedbn", "local": "w"}, TypeError, r"local must be a list of names, \['w'\]"),
         ({"lr": 0.1}, TypeError, "does not take lr"),
         ({"most": 0.5}, ValueError, "most must lie in"),
     ],
@@ -168,6 +178,12 @@ def test_the_server_learns_to_leave_out_a_client_that_is_wrong():
 def test_a_strategy_that_cannot_be_is_refused(arguments, error, word):
     with pytest.raises(error, match=word):
         strategy(**arguments)
+
+
+@pytest.mark.parametrize("name", ["local", "records"])
+def test_a_client_keeps_entries_by_their_names_and_not_by_letters(name):
+    with pytest.raises(TypeError, match=rf"keep_local: {name} must be a list of names, \['norm.weight'\]"):
+        keep_local(**{name: "norm.weight"})
 
 
 def test_every_method_of_the_room_is_a_part_of_a_strategy_or_of_an_audit():

@@ -210,6 +210,23 @@ def test_the_server_learns_with_the_strategys_own_function(tmp_path, monkeypatch
     assert all(before > after for before, after in seen)
 
 
+def tied():
+    model = torch.nn.Sequential(torch.nn.Linear(5, 5), torch.nn.Linear(5, 5), torch.nn.Linear(5, 3))
+    model[1].weight = model[0].weight
+    return model
+
+
+@pytest.mark.parametrize("aggregation", ["fedadam", "fedlaw:epochs=2"])
+def test_a_tied_weight_goes_where_the_server_moves_it(tmp_path, aggregation):
+    """A state has it by two names, and what is loaded last stays."""
+    given, folder = settings(model=f"{__name__}:tied", data=f"{__name__}:own"), Folder(tmp_path)
+    folder.create()
+    training = Federated(run("original", aggregation), given, folder, loop.make_accelerator(given))
+    training._begin()
+    training._train_step()
+    assert torch.equal(training.server["0.weight"], training.server["1.weight"])
+
+
 def spied(seen):
     def combine(updates, sent, *, loss, batches, **rest):
         found = plans.learned(updates, sent, loss=loss, batches=batches, **rest)

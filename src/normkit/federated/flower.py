@@ -13,7 +13,7 @@ from torch import Tensor
 from normkit import check
 from normkit.federated._flwr import load
 from normkit.federated.disparity_decomposition import disparity_decomposition
-from normkit.federated.plans import plan
+from normkit.federated.plans import entries, plan
 
 KEPT = "normkit-local"  # the record of a client's context that holds what never leaves it
 
@@ -62,7 +62,7 @@ def keep_local(local: Collection[str] = (), records: Collection[str] = ()) -> Ca
     with whole ``records`` of arrays, such as APFL's personal model: what a client returns under such a name is among
     the message's records in its next round.
     """
-    local, records = tuple(local), tuple(records)
+    local, records = entries("keep_local", "local", local), entries("keep_local", "records", records)
 
     def mod(message: Any, context: Any, call_next: Callable[..., Any]) -> Any:
         app = load("app")

@@ -15,6 +15,7 @@ PLANS = Family("strategy", "PLAN", "federated/strategies")
 
 def plan(method: str, local: Collection[str], options: Mapping[str, Any]) -> Strategy:
     """Return what a method declares, if it is given what it needs."""
+    entries("strategy", "local", local)
     declaration = declared("strategy", "method", method, options)
     missing = [name for name in declaration.needs if name not in options]
     if missing:
@@ -23,6 +24,13 @@ def plan(method: str, local: Collection[str], options: Mapping[str, Any]) -> Str
         verb = "needs" if declaration.keeps else "takes no"
         raise ValueError(f"strategy: method={method!r} {verb} local entries; it is {list(local)}")
     return declaration
+
+
+def entries(owner: str, name: str, names: Collection[str]) -> tuple[str, ...]:
+    """Return names of entries; one string would be read letter by letter, and nothing would stay with a client."""
+    if isinstance(names, str):
+        raise TypeError(f"{owner}: {name} must be a list of names, [{names!r}], not {names!r}")
+    return tuple(names)
 
 
 def declared(owner: str, name: str, method: str, options: Collection[str]) -> Strategy:

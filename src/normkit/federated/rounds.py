@@ -6,6 +6,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
@@ -139,7 +140,7 @@ def _far_records(updates: Mapping[Any, Update], sent: State, most: float, extras
 
 
 def _unusable(update: Update, sent: State) -> str | None:
-    if not (isinstance(update.samples, int | float) and 0 < update.samples < float("inf")):
+    if not (isinstance(update.samples, Real) and 0 < float(update.samples) < math.inf):
         return f"its number of examples is {update.samples}, not above 0"
     strange = sorted(set(update.state) ^ set(sent))
     if strange:
@@ -179,7 +180,7 @@ def _lacking_numbers(update: Update, extras: Extras) -> Iterator[str]:
         for name in names:
             number = update.numbers.get(name)
             values = number if isinstance(number, list) else [number]
-            if not all(isinstance(value, int | float) and least <= value and math.isfinite(value) for value in values):
+            if not all(isinstance(value, Real) and least <= float(value) and math.isfinite(value) for value in values):
                 yield f"its {name} is {number}, not of {what}"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import torch
@@ -97,7 +98,7 @@ def whole_gradient(update: Update, memory: Memory, *, parameters: Collection[str
         return f"its gradient lacks {', '.join(missing)}"
     if not isinstance(alpha, list) or len(alpha) != expected or any(a < 0 for a in alpha):
         return f"its alpha is {alpha}, not {expected} numbers from 0"
-    return None if isinstance(update.numbers["risk"], int | float) else "its risk is not one number"
+    return None if isinstance(update.numbers["risk"], Real) else "its risk is not one number"
 
 
 def _last(update: Update, memory: Memory) -> list[Any]:

@@ -92,11 +92,12 @@ class Federated(Training):
             self.server |= self.plan.together(accepted, shared, self.memory, {**self._server_data(), **self.options})
 
     def _server_data(self) -> dict[str, Any]:
-        """Return what a method needs of a server that has data of its own."""
+        """Return what a method needs of a server that has data of its own; a tied weight has all its names."""
+        parameters = self.plain.named_parameters(remove_duplicate=False)
         resources = {
             "loss": self._loss_of_state,
             "batches": [self._mine(batch) for batch in self.batches],
-            "parameters": [name for name, _ in self.plain.named_parameters() if name not in self.local],
+            "parameters": [name for name, _ in parameters if name not in self.local],
         }
         return {name: resources[name] for name in self.plan.needs}
 
@@ -225,7 +226,7 @@ class _Called:
         self.model, self.state = model, state
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return torch.func.functional_call(self.model, dict(self.state), args, kwargs)
+        return torch.func.functional_call(self.model, dict(self.state), args, kwargs, tie_weights=False)
 
 
 def _weigh(table: Tensor, classes: Tensor | None) -> tuple[float, float]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, statistics
+from normkit.ops.sums import in_type
 from normkit.surgery.statistics.batch_statistics import batch_norms
 
 State = Mapping[str, Tensor]
@@ -81,6 +82,5 @@ def _shares(owner: str, states: Sequence[State], samples: Sequence[float] | None
 
 
 def _mean(values: list[Tensor], shares: Tensor) -> Tensor:
-    stacked = torch.stack([v.double() for v in values])
-    mean = torch.tensordot(shares.to(stacked.device), stacked, 1)
-    return (mean if values[0].is_floating_point() else mean.round()).to(values[0].dtype)
+    stacked = torch.stack(values).to(torch.promote_types(values[0].dtype, torch.float64))
+    return in_type(torch.tensordot(shares.to(stacked), stacked, 1), values[0])
