@@ -84,3 +84,16 @@ def test_starting_values(kind, low, high, shift):
     assert abs(net[0].weight.std() / 0.02**0.5 - 1) < 0.02
     assert not net[0].bias.any()
     assert (net[3].weight == 1).all()
+
+
+@pytest.mark.parametrize("exceptions", ["2.*", ["2.weight"], ["3.*"]])
+def test_exceptions_are_names_of_tied_parameters_too_and_may_be_one_string(exceptions):
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), *(nn.Linear(2, 2, bias=False) for _ in range(2)))
+    model[3].weight = model[2].weight
+    assert train_only(model, exceptions=exceptions) == ["1.weight", "1.bias", "2.weight"]
+    assert not model[0].weight.requires_grad
+
+
+def test_an_exception_that_fits_nothing_is_named():
+    with pytest.raises(ValueError, match=r"exceptions has '9\.\*', which fits no parameter of 0.weight"):
+        train_only(nn.Sequential(nn.Linear(2, 2)), exceptions=["9.*"])

@@ -23,7 +23,7 @@ STARTS = {
 
 
 def train_only(
-    model: nn.Module, selection: str = "batchnorm", *, output: bool = False, exceptions: Sequence[str] = ()
+    model: nn.Module, selection: str = "batchnorm", *, output: bool = False, exceptions: str | Sequence[str] = ()
 ) -> list[str]:
     """Freeze every parameter but the norms' gain and shift; return the names of those left to train.
 
@@ -35,7 +35,7 @@ def train_only(
         selection: ``"batchnorm"``, the layers with batch statistics, or ``"norm"``, all normalizations of torch and of
             the library.
         output: train the last linear layer too.
-        exceptions: names of further parameters to train, wildcards understood.
+        exceptions: names of further parameters to train, one or several, wildcards understood.
 
     Training BatchNorm and Only BatchNorm: On the Expressive Power of Random Features in CNNs (Frankle, Schwab, Morcos,
     2020), arXiv 2003.00152. That the output stays frozen by default is from memory of the paper.
@@ -50,12 +50,15 @@ def train_only(
     linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
     if output and linears:
         trained |= {id(p) for p in linears[-1].parameters()}
-    names = []
-    for name, parameter in model.named_parameters():
-        trains = id(parameter) in trained or any(fnmatch.fnmatchcase(name, e) for e in exceptions)
-        parameter.requires_grad_(trains)
-        names += [name] if trains else []
-    return names
+    named = dict(model.named_parameters(remove_duplicate=False))
+    for pattern in (exceptions,) if isinstance(exceptions, str) else exceptions:
+        further = {id(p) for name, p in named.items() if fnmatch.fnmatchcase(name, pattern)}
+        if not further:
+            raise ValueError(f"train_only: exceptions has {pattern!r}, which fits no parameter of {', '.join(named)}")
+        trained |= further
+    for parameter in model.parameters():
+        parameter.requires_grad_(id(parameter) in trained)
+    return [name for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
 @torch.no_grad()
