@@ -413,6 +413,23 @@ def test_too_little_is_warned_of_and_unknown_ids_are_named(norm):
         norm.tune(["x"], ["DEU"])
     numbered = text.Normalizer().fit({1: ["Bern"]}).evaluate(["bern", "x"], [1, float("nan")])
     assert numbered["accuracy"] == 1, "as the columns of a data frame have them"
+
+
+@pytest.mark.parametrize("library", [pandas, polars])
+def test_columns_of_a_data_frame_are_measured_and_tuned_on(library):
+    """An empty cell makes floats of whole numbers, and the first row has not always the label 0."""
+    frame = library.DataFrame({"text": ["x", "bern", "geneve", None, "genf"], "id": [None, 1, 2, None, 2]})[1:]
+    norm = text.Normalizer().fit({1: ["Bern"], 2: ["Genf"]}).aliases([(2, "Genève")])
+    assert norm.evaluate(frame["text"], frame["id"])["accuracy"] == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        assert norm.tune(frame["text"], frame["id"], folds=2).mentions == 4
+        assert norm.evaluate(frame["text"], frame["id"]).notes
+
+
+def test_one_text_that_means_nothing_needs_no_list():
+    norm = text.Normalizer().fit({"BE": ["Bern", "B"]}).aliases([], none="Berne")
+    assert [norm(word).id for word in ("Berne", "b")] == [None, "BE"]
     with pytest.raises(ValueError, match="k must be at least 1"):
         norm.evaluate(["x"], [None], k=(0,))
 

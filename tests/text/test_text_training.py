@@ -167,6 +167,10 @@ def test_a_file_of_multilexnorm_is_read(tmp_path):
     (tmp_path / "a.norm").write_text("u\tyou\nr\tare\n\ngonna\tgoing to\nlol\t\n", encoding="utf-8")
     raw, gold = lexical.read_multilexnorm(tmp_path / "a.norm")
     assert (raw, gold) == ([["u", "r"], ["gonna", "lol"]], [["you", "are"], ["going to", ""]])
+    for encoding in ("utf-8-sig", "utf-16"):
+        (tmp_path / "c.norm").write_text("u\u2028\tyou\n", encoding=encoding)
+        assert lexical.read_multilexnorm(tmp_path / "c.norm", encoding) == ([["u\u2028"]], [["you"]])
+    assert lexical.read_multilexnorm(tmp_path / "a.norm") == (raw, gold)
     (tmp_path / "b.norm").write_text("u\tyou\nr\n")
     with pytest.raises(ValueError, match="line 2: a word, a tab"):
         lexical.read_multilexnorm(tmp_path / "b.norm")

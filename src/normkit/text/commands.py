@@ -338,7 +338,7 @@ def _train_lexical(options: argparse.Namespace, how: Mapping[str, Any]) -> Itera
 
     if options.mentions:
         raise ValueError("--mentions are for an encoder; a lexical model learns from FILE")
-    path = train_lexical(*read_multilexnorm(options.file), options.output, **how)
+    path = train_lexical(*read_multilexnorm(options.file, options.encoding), options.output, **how)
     yield f"to use it: normkit.text.LexicalModel({str(path)!r})([['u', 'r', 'late']])"
 
 

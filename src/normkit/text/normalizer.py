@@ -244,20 +244,26 @@ class Normalizer:
         firsts = [None if id is None else names[id][0] for id in ids]
         return {"id": ids, "name": firsts, "score": [match.score for match in matches]}
 
-    def evaluate(self, texts: Sequence[str], gold: Sequence[Gold], k: Sequence[int] = KS) -> Evaluation:
+    def evaluate(self, texts: Iterable[str | None], gold: Sequence[Gold], k: Sequence[int] = KS) -> Evaluation:
         """Measure against what each text means: an id, several of which each is right, or None.
 
         It warns where it was tuned on all of these mentions, which measures it too well.
         """
         from normkit.text import tuning
 
-        notes = tuning.too_well(self, texts, gold)
+        mentions = _texts(texts)
+        notes = tuning.too_well(self, mentions, gold)
         for note in notes:
             warnings.warn(f"Normalizer.evaluate: {note}", UserWarning, stacklevel=2)
-        return evaluate(self.normalize(texts), gold, k, notes=notes)
+        return evaluate(self.normalize(mentions), gold, k, notes=notes)
 
     def tune(
-        self, mentions: Sequence[str], gold: Sequence[Gold], folds: int = 5, seed: int = 0, aim: str = "accuracy"
+        self,
+        mentions: Iterable[str | None],
+        gold: Sequence[Gold],
+        folds: int = 5,
+        seed: int = 0,
+        aim: str = "accuracy",
     ) -> Evaluation:
         """Fit the weights of the parts and the threshold, and measure on mentions that were not fitted on.
 
@@ -268,7 +274,7 @@ class Normalizer:
         """
         from normkit.text import tuning
 
-        return tuning.tune(self, mentions, gold, folds, seed, aim)
+        return tuning.tune(self, _texts(mentions), gold, folds, seed, aim)
 
     def aliases(self, pairs: Iterable[tuple[str, str]], none: Iterable[str] = ()) -> Normalizer:
         """Take further names, (id, name) each, as a review by hand finds them, and texts that mean no entry.
@@ -276,7 +282,7 @@ class Normalizer:
         What was tuned stays.
         """
         names = {key: list(own) for key, own in self._fit().items()}
-        pairs = list(pairs)
+        pairs = [(frames.as_text("Normalizer", id), name) for id, name in pairs]
         for id, name in pairs:
             if id not in names:
                 raise ValueError(f"the alias {name!r} is of {id!r}, which is not in the vocabulary")
@@ -285,7 +291,7 @@ class Normalizer:
         kept, nothing = (self.fusion, self.tuned), self.nothing
         self.fit(names)
         self.fusion, self.tuned = kept
-        self.nothing = nothing.difference(self._plain([name for _, name in pairs])).union(self._plain(list(none)))
+        self.nothing = nothing.difference(self._plain([name for _, name in pairs])).union(self._plain(_texts(none)))
         return self
 
     def doubt(self, match: Answer, margin: float = 0.15, lead: float = 0.05) -> str:

@@ -150,7 +150,7 @@ def _marks(texts: Sequence[str], gold: Sequence[Gold]) -> set[str]:
 
 def _check(norm: Normalizer, texts: Sequence[str], gold: Sequence[Gold]) -> None:
     names = norm._fit()
-    if isinstance(texts, str) or len(texts) != len(gold):
+    if len(texts) != len(gold):
         raise ValueError(f"gold must be as long as mentions, {len(texts)}, not {len(gold)}")
     unknown = sorted({id for one in gold for id in as_ids(one)} - set(names))
     if unknown:

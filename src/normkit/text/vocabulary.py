@@ -53,7 +53,7 @@ def read_vocabulary(source: Any, id: str = "id", name: str = "name", encoding: s
 
 def _read_file(path: Path, id: str, name: str, encoding: str) -> Names:
     if path.suffix == ".json":
-        document = json.loads(_decode(path, encoding))
+        document = json.loads(decode(path, encoding))
         if not isinstance(document, Mapping):
             raise ValueError(f"{path}: a vocabulary in JSON is an object of id: names")
         return read_vocabulary(document)
@@ -75,7 +75,7 @@ def read_rows(path: Path, encoding: str = UTF8) -> tuple[list[list[str]], str]:
     That is what the header has most of, outside of quotes, or what Excel's line ``sep=;`` names. Rows that are empty
     are left out, and cells that are missing at the end are empty.
     """
-    text = _decode(path, encoding).lstrip("\r\n")
+    text = decode(path, encoding).lstrip("\r\n")
     named = SEPARATOR.match(text)
     text = text[named.end() :] if named else text
     first = next(re.finditer(rf"({QUOTED.pattern}|[^\r\n])*", text))[0]
@@ -94,7 +94,8 @@ def read_rows(path: Path, encoding: str = UTF8) -> tuple[list[list[str]], str]:
     return [row + [""] * (width - len(row)) for row in rows], delimiter
 
 
-def _decode(path: Path, encoding: str) -> str:
+def decode(path: Path, encoding: str = UTF8) -> str:
+    """Return the text of a file; what is no text of that encoding is refused, and how to read it said."""
     try:
         content = path.read_bytes()
         text = content.decode(encoding)

@@ -106,13 +106,19 @@ def evaluate(
 
 
 def as_ids(gold: Any) -> tuple[str, ...]:
-    """Return the right ids, numbers as text; of None and what is missing in a data frame, none."""
+    """Return the right ids, numbers as a vocabulary has them; of None and what is missing in a data frame, none."""
     if frames.is_missing(gold):
         return ()
-    several = list(gold) if isinstance(gold, Sequence) and not isinstance(gold, str | bytes) else [gold]
-    if all(isinstance(one, str | int | np.integer) and not isinstance(one, bool) for one in several):
-        return tuple(map(str, several))
+    several = list(gold) if isinstance(gold, Sequence | np.ndarray) and not isinstance(gold, str | bytes) else [gold]
+    if all(map(_is_id, several)):
+        return tuple(frames.as_text("gold", one) for one in several)
     raise TypeError(f"gold must hold ids, several of them, or None, not {gold!r}")
+
+
+def _is_id(value: Any) -> bool:
+    """Whether a value is text or a whole number, which one empty cell in a column makes a float."""
+    whole = isinstance(value, int | np.integer) or (isinstance(value, float) and value.is_integer())
+    return isinstance(value, str) or (whole and not isinstance(value, bool))
 
 
 def _ranks(matches: Sequence[Answer], meant: Sequence[tuple[str, ...]]) -> dict[str, np.ndarray]:

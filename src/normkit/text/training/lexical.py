@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,24 +16,25 @@ from normkit.optional import library, require
 from normkit.text.decide.lexical_decision import LexicalDecision
 from normkit.text.models import loaded, quiet
 from normkit.text.training._trainer import SMALL, Progress, new_model, settings, train
+from normkit.text.vocabulary import UTF8, decode
 
 Sentences = list[list[str]]
 BEFORE, AFTER = "<extra_id_0>", "<extra_id_1>"  # around the word that is asked for
 IGNORED = -100
 
 
-def read_multilexnorm(path: str | Path) -> tuple[Sentences, Sentences]:
+def read_multilexnorm(path: str | Path, encoding: str = UTF8) -> tuple[Sentences, Sentences]:
     """Return the sentences of a file of MultiLexNorm, as they are written and as they are meant.
 
     A line a word: the word, a tab, its normal form, which may have spaces or be empty; an empty line between sentences.
     """
     raw: Sentences = [[]]
     gold: Sentences = [[]]
-    if not Path(path).is_file():
-        raise ValueError(f"{path}: there is no such file")
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+    lines = re.split(r"\r\n?|\n", decode(Path(path), encoding))  # a word may hold what splitlines takes for an end
+    for number, line in enumerate(lines, 1):
         if not line:
-            raw, gold = [*raw, []], [*gold, []]
+            raw.append([])
+            gold.append([])
             continue
         word, tab, normal = line.partition("\t")
         if not tab:
