@@ -4,6 +4,7 @@ import copy
 import io
 import itertools
 import json
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -18,7 +19,8 @@ from normkit.surgery.edits import load_numbers, replay
 from normkit.surgery.flow import Graph
 from normkit.surgery.removal.fading import Fading, Fixed, Tokens
 from normkit.surgery.removal.order import parts
-from normkit.surgery.removal.weaning import Weaning
+from normkit.surgery.removal.weaning import Weaning, next_token
+from normkit.watching.inspecting import known_loss
 
 DIM, WORDS = 8, 11
 
@@ -347,6 +349,41 @@ def test_each_kind_of_position_has_its_deviation_until_that_is_dropped():
     torch.testing.assert_close(norm.left()(x), norm(x))
 
 
+class Takes(nn.Module):
+    def forward(self, **given):
+        return given
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.long])
+@pytest.mark.parametrize(
+    "names", [("input_ids", "attention_mask", "labels"), ("attention_mask", "labels", "input_ids")]
+)
+def test_tokens_are_known_in_whatever_order_they_are_given(names, dtype):
+    given = {"input_ids": torch.tensor([[5, 3, 3, 5]], dtype=dtype), "attention_mask": torch.ones(1, 4).long()}
+    given["labels"] = torch.full((1, 4), -100)
+    model, tokens = Takes(), Tokens(3)
+    tokens.watch(model)
+    model(**{name: given[name] for name in names})
+    assert tokens.kinds(torch.zeros(1, 4, 2)).tolist() == [[2, 1, 1, 0]]
+
+
+def test_tokens_of_32_bits_have_the_loss_of_64():
+    model = Decoder()
+    assert torch.equal(next_token(model, texts(1)[0]), next_token(model, texts(1)[0].int()))
+
+
+class Named(NamedTuple):
+    logits: torch.Tensor
+    loss: torch.Tensor
+
+
+@pytest.mark.parametrize("kind", [dict, Named])
+def test_the_loss_that_a_model_returns_is_read_by_key_and_by_attribute(kind):
+    batch = {"tokens": texts(1)[0]}
+    output = kind(logits=torch.zeros(1), loss=torch.tensor(2.0))
+    assert next_token(Returns(output), batch) == known_loss(output, batch) == 2
+
+
 def test_values_keep_the_true_norm_for_longer():
     norm, layer = fading(), nn.Linear(DIM, 4).double()
     rows = torch.tensor([False, False, True, True])
@@ -367,6 +404,24 @@ def test_values_keep_the_true_norm_for_longer():
     assert norm.gone
 
 
+def learned(model):
+    return {name for name, p in model.named_parameters() if p.requires_grad}
+
+
+def test_what_is_frozen_stays_so():
+    torch.manual_seed(0)
+    model, seen = Decoder(blocks=1), set()
+    for name, p in model.named_parameters():
+        p.requires_grad_(name in ("places.weight", "blocks.0.up.bias"))
+
+    def loss(model, batch):
+        seen.update(learned(model))
+        return next_token(model, batch)
+
+    nk.remove(model, texts(2), loss=loss, **QUICK)
+    assert seen == learned(model) == {"places.weight", "blocks.0.up.bias"}
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_what_is_left_goes_into_a_layer(bias):
     fixed = Fixed(torch.randn(DIM), torch.randn(DIM) if bias else None).double()
@@ -374,6 +429,15 @@ def test_what_is_left_goes_into_a_layer(bias):
     x = torch.randn(4, DIM, dtype=torch.float64)
     torch.testing.assert_close(fixed.into(layer)(x), layer(fixed(x)))
     assert (fixed.into(layer).bias is None) is not bias
+
+
+class Returns(nn.Module):
+    def __init__(self, output):
+        super().__init__()
+        self.output = output
+
+    def forward(self, **_):
+        return self.output
 
 
 class Post(nn.Module):
@@ -393,6 +457,7 @@ class Post(nn.Module):
         (nn.Sequential(nn.Embedding(WORDS, DIM), nk.RMSNorm(DIM)), texts(1), {}, "no layer norm to remove; it has rms"),
         (Decoder(blocks=1), [], {}, "data holds no batch"),
         (Decoder(blocks=1), iter(texts(1)), {}, "not an iterator"),
+        (Decoder(blocks=1), texts(1), {"val": []}, "val holds no batch"),
         (Decoder(blocks=1), texts(1), {"steps": 9}, "the norms are gone after 16 steps, and steps is 9"),
         (Decoder(blocks=1), texts(1), {"where": "nowhere"}, "no layer norm to remove"),
         (Decoder(blocks=1), texts(1), {"lr": 0.0}, "lr must lie in"),

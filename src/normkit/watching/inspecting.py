@@ -15,7 +15,7 @@ from normkit import check
 from normkit.columns import aligned
 from normkit.parameters import mode
 from normkit.surgery.models import import_object
-from normkit.surgery.statistics.batch_statistics import feed
+from normkit.surgery.statistics.batch_statistics import feed, field_of
 from normkit.watching import health
 from normkit.watching.diagnosis import Diagnosis
 from normkit.watching.history import History
@@ -128,7 +128,7 @@ def known_loss(output: Any, batch: Any) -> Tensor | None:
     It is the model's own; the cross entropy of classes; the squared distance to numbers; of tokens alone, the cross
     entropy of the next one.
     """
-    own = output.get("loss") if isinstance(output, Mapping) else None
+    own = field_of(output, "loss")
     if isinstance(own, Tensor):
         return own
     scores = _scores(output)

@@ -21,7 +21,7 @@ from normkit.gradient.groups import ParamGroups
 from normkit.optional import library
 from normkit.parameters import remove_after, roles
 from normkit.surgery import models
-from normkit.surgery.statistics.batch_statistics import feed
+from normkit.surgery.statistics.batch_statistics import feed, field_of
 from normkit.watching.drawn import Drawn, line, picture
 from normkit.watching.inspecting import make_batches
 from normkit.watching.signals.signal import first_tensor
@@ -228,7 +228,7 @@ def _outputs(places: Mapping[str, nn.Module]) -> Iterator[dict[str, Tensor]]:
 
     def keep(name: str) -> Any:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
-            tensor = output.get("logits") if isinstance(output, Mapping) else None
+            tensor = field_of(output, "logits")
             tensor = first_tensor(output) if tensor is None else tensor
             if tensor is not None:
                 activations[name] = tensor.detach().float().clone()
@@ -252,10 +252,10 @@ def _feed(model: nn.Module, batch: Any) -> Any:
 
 def _loss(output: Any) -> Tensor:
     """The model's own loss, else the cross-entropy of classes that are drawn, or the distance to numbers that are."""
-    own = output.get("loss") if isinstance(output, Mapping) else None
+    own = field_of(output, "loss")
     if isinstance(own, Tensor):
         return own
-    scores = output.get("logits") if isinstance(output, Mapping) else None
+    scores = field_of(output, "logits")
     scores = first_tensor(output) if scores is None else scores
     if scores is None:
         raise ValueError(f"coordinate_check: the model gives {type(output).__name__}, which holds no floating tensor")

@@ -38,6 +38,7 @@ from normkit.optional import library
 from normkit.prints import print_of_value
 from normkit.surgery.models import timm_with
 from normkit.surgery.replacement import fits, swapping
+from normkit.surgery.statistics.batch_statistics import field_of
 from normkit.watching.inspecting import classes_last
 
 MASKED = 0.15  # the share of tokens that a masked language model is to tell
@@ -380,18 +381,13 @@ def _pictures(source: str, settings: Settings, size: int | None, channels: int |
 
 def scores(output: Any) -> Tensor:
     """Take the scores from what a model returns: Hugging Face wraps them, and a mapping has them by name."""
-    wrapped = part(output, "logits")
+    wrapped = field_of(output, "logits")
     return output if wrapped is None else wrapped
-
-
-def part(output: Any, name: str) -> Any:
-    """Return a field of what a model returns, by key or attribute; None where there is none."""
-    return output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
 
 
 def own_loss(output: Any) -> Tensor:
     """Return the loss in what a model returns."""
-    value = output if isinstance(output, Tensor) and output.dim() == 0 else part(output, "loss")
+    value = output if isinstance(output, Tensor) and output.dim() == 0 else field_of(output, "loss")
     if value is None:
         raise ValueError(f"a model that is fed mappings must return its loss, as 'loss', not {type(output).__name__}")
     return value

@@ -18,6 +18,11 @@ REST, SEPARATOR, FIRST = KINDS = ("rest", "separator", "first")  # positions wit
 MOMENTUM, UNSEEN = 0.9, -1.0
 
 
+def is_tokens(x: Any) -> bool:
+    """Whether something is the numbers of tokens (B, T)."""
+    return torch.is_tensor(x) and x.dtype in (torch.int32, torch.long) and x.ndim == 2
+
+
 class Tokens:
     """What a model was last called with, to know at which positions the first and the separating tokens are."""
 
@@ -30,8 +35,8 @@ class Tokens:
         return model.register_forward_pre_hook(self._look, with_kwargs=True)
 
     def _look(self, model: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        tokens = [t for t in (*args, *named.values()) if torch.is_tensor(t) and t.dtype == torch.long and t.ndim == 2]
-        self.seen = tokens[0] if tokens else None
+        given = (*args, named.get("input_ids"), *named.values())  # a mask may stand before the tokens, and labels too
+        self.seen = next(filter(is_tokens, given), None)
 
     def kinds(self, x: Tensor) -> Tensor | None:
         """Of each position of (B, T, C) the number of its kind; None where the input has no positions."""
@@ -77,9 +82,9 @@ class Fading(nn.Module):
         new = cls(match.kwargs["dim"], tokens, eps=own.eps, bias=own.bias is not None, splits=splits)
         new = new.to(next(own.parameters(), new.weight))  # its device and type
         if own.weight is not None:
-            new.weight.copy_(own.weight + getattr(own, "offset", 0.0))
+            new.weight.copy_(own.weight + getattr(own, "offset", 0.0)).requires_grad_(own.weight.requires_grad)
         if own.bias is not None:
-            new.bias.copy_(own.bias)  # type: ignore[union-attr]
+            new.bias.copy_(own.bias).requires_grad_(own.bias.requires_grad)  # type: ignore[union-attr]
         return new
 
     def forward(self, x: Tensor) -> Tensor:
@@ -169,7 +174,7 @@ class Fixed(nn.Module):
 
     @torch.no_grad()
     def into(self, layer: nn.Module) -> nn.Module:
-        """A linear layer that does what this map and then ``layer`` do; in float64, rounded once."""
+        """A linear layer that does what this map and then ``layer`` do; in float64, rounded once; frozen as that is."""
         new: Any = as_linear(layer)
         linear = nn.Linear(new.in_features, new.out_features, device="meta").train(layer.training)
         exact = new.weight.double()
@@ -177,6 +182,8 @@ class Fixed(nn.Module):
         weight = weight - weight.mean(1, keepdim=True)
         shift = 0 if self.bias is None else exact @ self.bias.double()
         bias = shift if new.bias is None else new.bias.double() + shift
-        linear.weight = nn.Parameter(weight.to(new.weight.dtype))
-        linear.register_parameter("bias", nn.Parameter(bias.to(new.weight.dtype)) if torch.is_tensor(bias) else None)
+        learned = [p.requires_grad for p in (new.weight, new.bias) if p is not None]  # a new bias is as the weight
+        linear.weight = nn.Parameter(weight.to(new.weight.dtype), learned[0])
+        own = nn.Parameter(bias.to(new.weight.dtype), learned[-1]) if torch.is_tensor(bias) else None
+        linear.register_parameter("bias", own)
         return like(layer, linear)

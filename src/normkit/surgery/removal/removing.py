@@ -178,7 +178,10 @@ def _batches(model: nn.Module, data: Iterable[Any], val: Iterable[Any] | None) -
     example = example_of(batch)
     parts = [batch[: end + 1] for end in range(len(batch))] if isinstance(batch, tuple | list) else []
     example = next((tuple(some) for some in parts if _is_taken(model, some)), example)
-    return list(itertools.islice(data, MEASURED) if val is None else val), example
+    measured = list(itertools.islice(data, MEASURED) if val is None else val)
+    if not measured:
+        raise ValueError("remove: val holds no batch")
+    return measured, example
 
 
 def _is_taken(model: nn.Module, example: Any) -> bool:

@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader
 from normkit import check, files, prints
 from normkit.columns import number_of
 from normkit.surgery.edits import inside
-from normkit.surgery.removal.fading import Fading
+from normkit.surgery.removal.fading import Fading, is_tokens
 from normkit.surgery.removal.order import Step
-from normkit.surgery.statistics.batch_statistics import feed
+from normkit.surgery.statistics.batch_statistics import feed, field_of
 
 Loss = Callable[[nn.Module, Any], Tensor]
 LAST_LR = 0.5  # of the first
@@ -71,14 +71,16 @@ def next_token(model: nn.Module, batch: Any) -> Tensor:
     """The loss that a model returns, or that of predicting each token of (B, T) from those before."""
     output = feed(model, batch)
     if isinstance(batch, Mapping):
-        if getattr(output, "loss", None) is None:
+        own = field_of(output, "loss")
+        if own is None:
             raise ValueError("remove: the model returns no loss of such a batch: give it labels, or pass loss=")
-        return output.loss
+        return own
     tokens = batch[0] if isinstance(batch, tuple | list) else batch
-    scores = getattr(output, "logits", output)
-    if tokens.ndim != 2 or tokens.dtype != torch.long or not torch.is_tensor(scores) or scores.ndim != 3:
+    logits = field_of(output, "logits")
+    scores = output if logits is None else logits
+    if not is_tokens(tokens) or not torch.is_tensor(scores) or scores.ndim != 3:
         raise ValueError("remove: only of tokens (B, T) and scores (B, T, words) the loss is known; pass loss=")
-    return functional.cross_entropy(scores[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+    return functional.cross_entropy(scores[:, :-1].flatten(0, 1), tokens[:, 1:].flatten().long())
 
 
 def mean_loss(model: nn.Module, batches: Sequence[Any], loss: Loss) -> float:

@@ -38,6 +38,11 @@ def feed(model: nn.Module, batch: Any) -> Any:
     return model(batch[0] if isinstance(batch, tuple | list) else batch)
 
 
+def field_of(output: Any, name: str) -> Any:
+    """Return a field of what a model returns, such as its loss, by key or attribute; None where there is none."""
+    return output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+
+
 @torch.no_grad()
 def recalibrate(model: nn.Module, data: Iterable[Any], *, inplace: bool = True) -> Report:
     """Estimate all batch statistics of a model anew, from one pass over ``data``, and leave it in evaluation.
