@@ -107,6 +107,8 @@ def test_edges_are_asked_for_or_refused():
         nk.create("graph-transformer-layer", 4, heads=2, edges=True, dtype=D)(x, edges)
     with pytest.raises(ValueError, match="edge_features is given"):
         nk.create("graph-transformer-layer", 4, heads=2, dtype=D)(x, edges, rand(5, 4))
+    with pytest.raises(ValueError, match=r"edge_features must have shape \(5, 4\), but its shape is \(1, 4\)"):
+        nk.create("graph-transformer-layer", 4, heads=2, edges=True, dtype=D)(x, edges, rand(1, 4))
 
 
 @pytest.mark.parametrize("placement", ["none", "inside", "outside", "both"])

@@ -109,6 +109,10 @@ def test_a_cell_may_be_run_again_but_a_name_is_one_method():
         assert nk.card("again").entry is second
         with pytest.raises(ValueError, match="'rmsnorm' is taken by"):
             entered("rmsnorm")
+        elsewhere = type("Again", (torch.nn.Module,), {"__doc__": "Another.", "__module__": "elsewhere"})
+        elsewhere.__qualname__ = second.__qualname__
+        with pytest.raises(ValueError, match=f"'again' is taken by {__name__}"):
+            nk.method("again")(elsewhere)
     finally:
         catalog._cards.pop("again", None)
 

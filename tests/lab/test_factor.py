@@ -14,7 +14,7 @@ from normkit import cli
 from normkit.lab.plan import factor
 from normkit.lab.plan.factor import FEW, GROWS, SAME, SHRINKS, TURNS
 from normkit.lab.plan.variants import Variant, cross
-from normkit.lab.report import conclusion
+from normkit.lab.report import conclusion, figures
 from normkit.lab.report import factor as factor_words
 from normkit.lab.report import page as report
 from normkit.lab.report.tables import section_text
@@ -190,17 +190,42 @@ def test_a_cell_that_is_missing_is_named():
         factor.require(("optimizer", "norm"), other)
 
 
+def loaded(folder, variants, gains, **given):
+    """A comparison of crossed variants, of logs that were made up."""
+    synthetic_logs.comparison(folder, gains, factor=["optimizer", "norm"], **given)
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["variants"] = [dataclasses.asdict(variant) for variant in variants]
+    (folder / "plan.json").write_text(json.dumps(plan))
+    return report.load(folder)
+
+
 def test_a_cell_whose_runs_have_failed_is_named_and_not_called_too_few_seeds(tmp_path):
     variants = cross(optimizer=OPTIMIZERS, norm=NORMS)
     gains = {variant.name: 0.0 for variant in variants}
     crashed = {("muon+derf", seed): "crashed" for seed in (1, 2, 3, 4)}
-    synthetic_logs.comparison(tmp_path, gains, seeds=4, statuses=crashed, factor=["optimizer", "norm"])
-    plan = json.loads((tmp_path / "plan.json").read_text())
-    plan["variants"] = [dataclasses.asdict(variant) for variant in variants]
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
-    comparison, rows = report.load(tmp_path), report.summary(tmp_path)
+    comparison = loaded(tmp_path, variants, gains, seeds=4, statuses=crashed)
+    rows = report.summary(tmp_path)
     words = " ".join(conclusion.answer(comparison, rows))
     assert "Whether derf's gap to layernorm depends on adamw and muon cannot be seen: muon+derf failed." in words
     assert "Too few seeds" not in words
     assert factor_words.headline(comparison) == ""
     assert "too few" not in section_text(factor_words.section(comparison, rows))
+
+
+def test_the_picture_has_a_line_for_each_second_choice_with_the_means_of_its_cells(tmp_path):
+    variants = cross(optimizer=OPTIMIZERS, norm=NORMS)
+    gains = {variant.name: 0.1 * at for at, variant in enumerate(variants)}
+    synthetic_logs.comparison(tmp_path, gains, seeds=3, factor=["optimizer", "norm"])
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    plan["variants"] = [dataclasses.asdict(variant) for variant in variants]
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    comparison = report.load(tmp_path)
+    cells = factor_words.cells_of(comparison)
+    lines = {
+        trace["name"]: trace for trace in figures.crossed_means(comparison)["data"] if trace.get("fill") != "toself"
+    }
+    assert set(lines) == set(NORMS)
+    for norm, line in lines.items():
+        means = [np.mean([*cells[optimizer, norm].values()]) for optimizer in OPTIMIZERS]
+        assert line["y"] == pytest.approx(means)
+    assert len({value for line in lines.values() for value in line["y"]}) == 4

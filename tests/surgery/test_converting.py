@@ -107,6 +107,15 @@ def test_a_shift_that_was_a_buffer_is_not_trained_afterwards(by):
     assert {name: p.requires_grad for name, p in model[1].named_parameters()} == {"weight": True, "bias": False}
 
 
+def test_layers_that_lose_a_feature_are_named():
+    changes = nk.convert(stirred(Model()), "pre-crmsnorm", TOKENS).changes
+    assert [change.site for change in changes if change.became == "one feature less"] == [
+        "blocks.0.up",
+        "blocks.1.up",
+        "head",
+    ]
+
+
 class Placed(nn.Module):
     """A model whose positions are no parameter."""
 

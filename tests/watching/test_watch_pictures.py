@@ -37,6 +37,15 @@ def test_the_loss_along_a_direction_is_that_of_moved_weights():
     assert not torch.equal(landscape(model, batches, points=3, span=0.5, seed=4).loss, found.loss)
 
 
+def test_a_direction_leaves_out_what_it_is_asked_to():
+    model = normed()
+    moved = [
+        {name for name, d in random_direction(model, ignore=ignore).items() if d.any()} for ignore in ("biasbn", "")
+    ]
+    assert moved[0] == {name for name, p in model.named_parameters() if p.dim() > 1}
+    assert moved[1] == {name for name, _ in model.named_parameters()}
+
+
 def test_batch_statistics_are_taken_anew_and_the_model_is_left_as_it_was():
     model = normed()
     before = copy.deepcopy(model.state_dict())

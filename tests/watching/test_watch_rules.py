@@ -30,7 +30,7 @@ from normkit.watching.rules import (
     small_batch,
     stalled_weights,
 )
-from normkit.watching.signals import parameters
+from normkit.watching.signals import parameters, squash
 from normkit.watching.store import MEAN, Store
 
 SGD = torch.optim.SGD
@@ -200,6 +200,11 @@ def test_saturated_squash():
     assert late(well) < late(ill)
 
 
+def test_a_squash_is_read_with_its_shift():
+    module, x = nk.create("derf", 4, shift=0.25, alpha=0.75), torch.linspace(-2, 2, 4)
+    torch.testing.assert_close(squash.function_of(module)(x), torch.erf(0.75 * x + 0.25))
+
+
 def test_saturated_functions():
     ill, seen = train(mlp(function=nn.Tanh, gain=20.0), points)
     finding = found(seen, "saturated-function")
@@ -220,6 +225,8 @@ def test_entropy_collapse():
     ill, seen = train(sharp(), language)
     finding = found(seen, "entropy-collapse")
     assert finding.evidence.startswith("head ")
+    entropy, largest = (seen.history().late(what)[finding.where[0]] for what in ("entropy", "logit"))
+    assert finding.margin == pytest.approx(min(0.05 / max(entropy, 1e-9), largest / 50))
     bounded = sharp()
     for part in ("query", "key"):
         assert len(nk.weight.apply(bounded, "sigma-reparam", where=f"*{part}*", gamma_init=1.0).done) == 2
