@@ -15,6 +15,7 @@ from normkit.density.conditional_flow_matching import Velocity, conditional_flow
 from normkit.kinds import beside
 
 NAME = "ot-cfm"
+MOST = 2**24  # entries that torch draws from at once
 ROUNDS = 1000  # of Sinkhorn's scaling
 FIRST = 50  # of them with each larger weight of the entropy before
 STILL = 1e-9  # change of its potentials at which it stops
@@ -68,8 +69,12 @@ def ot_cfm(
         raise ValueError(f"{NAME}: i and j must both be given or both be left out")
     if i is None or j is None:
         coupling = plan(x0, x1, method=method, reg=reg, normalize_cost=normalize_cost)
-        i = torch.multinomial(coupling.sum(1), len(x0), replacement=True)
-        j = torch.multinomial(coupling[i], 1).squeeze(1)
+        if coupling.numel() <= MOST:
+            drawn = torch.multinomial(coupling.flatten(), len(x0), replacement=True)
+            i, j = drawn // len(x1), drawn % len(x1)
+        else:
+            i = torch.multinomial(coupling.sum(1), len(x0), replacement=True)
+            j = torch.multinomial(coupling[i], 1).squeeze(1)
     else:
         check.index(NAME, "i", i, (None,), len(x0), x0)
         check.index(NAME, "j", j, i.shape, len(x1), x0)
