@@ -64,7 +64,8 @@ def qk_clip(
 
     Kimi K2: Open Agentic Intelligence (Kimi Team, 2025), arXiv 2507.20534.
     """
-    kv_heads = check.size(NAME, "heads", heads) if kv_heads is None else check.size(NAME, "kv_heads", kv_heads)
+    heads = check.size(NAME, "heads", heads)
+    kv_heads = heads if kv_heads is None else check.size(NAME, "kv_heads", kv_heads)
     check.divides(NAME, "kv_heads", kv_heads, "heads", heads)
     check.floating(NAME, query, "query")
     check.values(NAME, "largest", largest, (heads,), query)
