@@ -21,8 +21,6 @@ STILL = 0.6
 rounded to what it was. Of decoders in bfloat16 that learn as in float32 up to 0.3 are so, of others 0.65 to 0.8; of
 float32 none."""
 SIGN = Sign("update", RATIO, above=False)
-
-
 WIDER = Remedy("float32 weights", "model.float()  # with autocast for the speed")
 
 
