@@ -560,6 +560,31 @@ def test_a_norm_whose_numbers_the_block_reads_is_not_exchanged_without_effect(bl
     assert len(nk.swap(model, "rmsnorm", where="0")) == 1
 
 
+class ByKeyword(nn.Module):
+    def __init__(self, once=False):
+        super().__init__()
+        self.norm, self.once = nn.LayerNorm(6), once
+
+    def forward(self, x):
+        return x + self.norm(input=x)
+
+
+class ByBoth(ByKeyword):
+    """As blocks whose norms take other things by their configuration."""
+
+    def forward(self, x):
+        return x + self.norm(x) if self.once else self.norm(x, scale=1)
+
+
+@pytest.mark.parametrize("example", [None, torch.ones(2, 6)])
+def test_a_norm_that_is_called_by_a_keyword_alone_is_refused_where_the_new_one_lacks_it(example):
+    model = nn.Sequential(nn.LayerNorm(6), ByKeyword())
+    with pytest.raises(ValueError, match=r"swap: 1\.norm is called by keyword, input=, which RMSNorm does not take"):
+        nk.swap(model, "rmsnorm", example=example)
+    assert type(model[0]) is type(model[1].norm) is nn.LayerNorm
+    assert len(nk.swap(nn.Sequential(ByBoth(once=True)), "rmsnorm", example=example)) == 1
+
+
 class RestsInEvaluation(nn.Module):
     def __init__(self):
         super().__init__()
@@ -567,7 +592,7 @@ class RestsInEvaluation(nn.Module):
 
     def forward(self, x):
         x = self.norm.forward(x)
-        return self.auxiliary(input=x) if not self.training else self.loss(x)
+        return self.auxiliary(*[x]) if not self.training else self.loss(x)
 
 
 @pytest.mark.parametrize("example", [None, torch.ones(2, 6)])

@@ -114,6 +114,11 @@ def swap(
             "nn.ModuleList or an nn.ModuleDict, or leave the norm out by where"
         )
     new = {edit.site: edit.make(model.get_submodule(edit.site)) for edit in edits}
+    if named := uncalled.first_named(model, new):
+        raise ValueError(
+            f"swap: {named[0]} is called by keyword, {named[1]}=, which {type(new[named[0]]).__name__} does not take; "
+            "call it by position, or leave it out by where"
+        )
     _require_shapes(new, sizes)
     _share(model, edits, new)
     for edit in edits:

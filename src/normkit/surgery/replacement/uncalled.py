@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import dis
+import inspect
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from normkit.surgery.edits.source import Source
 from normkit.surgery.flow import arguments
 from normkit.surgery.recognition import functional
 from normkit.surgery.recognition.specimen import quiet
@@ -28,6 +31,23 @@ def first_read(model: nn.Module, example: Any, sites: Sequence[str]) -> str | No
     if example is None:
         return next((name for name in left if _reads(owners[name], name.rpartition(".")[2])), None)
     return next(iter(_read_in(model, example, left)), None) if left else None
+
+
+def first_named(model: nn.Module, new: Mapping[str, nn.Module]) -> tuple[str, str] | None:
+    """Return the first of some norms that its block calls by keywords alone, and a keyword that the new one lacks."""
+    for name, norm in new.items():
+        path, _, last = name.rpartition(".")
+        try:
+            source = Source(type(model.get_submodule(path)))
+        except ValueError:
+            continue
+        calls = [n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and source.attribute(n.func) == last]
+        if calls and not any(call.args for call in calls):
+            named, takes = [word.arg for call in calls for word in call.keywords], inspect.signature(norm.forward)
+            strange = [word for word in named if word and word not in takes.parameters]
+            if strange:
+                return name, strange[0]
+    return None
 
 
 def first_aside(model: nn.Module, sites: Sequence[str]) -> tuple[str, str] | None:
