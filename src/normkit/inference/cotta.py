@@ -88,8 +88,8 @@ class CoTTA(Adapter):
             check.shape(self, "draws", draws, (count,), x)
         target = self._target(x, views)
         logs = torch.log_softmax(accurate(self.logits(self.model, x)), 1)
-        loss = -(torch.softmax(accurate(target), 1) * logs).sum(1).mean()
-        if len(logs) and self.step(self.gradients(loss)):
+        moved = self.step(self.gradients(-(torch.softmax(accurate(target), 1) * logs).sum(1).mean()))
+        if moved:
             follow(self.average, self.model, 1 - self.teacher)
             self._restore_some(torch.rand(count, device=x.device) if draws is None else draws)
         return target

@@ -119,9 +119,6 @@ class MEMO(Adapter):
             return self._alone(x, views)
         if views is not None:
             raise ValueError(f"{type(self).__name__}: views are of one sample, which batched=True does not take")
-        if not len(x):
-            with mode(self.model, False):
-                return self.logits(self.model, x)
         return torch.stack([self._alone(sample, None) for sample in x])
 
     def _alone(self, x: Tensor, views: Tensor | None) -> Tensor:

@@ -85,7 +85,7 @@ class SAR(Adapter):
         for _ in range(self.steps):
             logits = self.logits(self.model, x)
             unsure = entropies(accurate(logits))
-            if not (len(unsure) and bool(unsure.isfinite().all())):
+            if not bool(unsure.isfinite().all()):
                 break
             margin = 0.4 * math.log(logits.shape[1]) if self.entropy_margin is None else self.entropy_margin
             sure = unsure.detach() < margin

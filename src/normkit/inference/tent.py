@@ -78,6 +78,5 @@ class Tent(Adapter):
             self.forget()
         for _ in range(self.steps):
             logits = self.logits(self.model, x)
-            if len(logits):  # Adam and a momentum move by a gradient of 0 too
-                self.step(self.gradients(entropies(accurate(logits)).mean()))
+            self.step(self.gradients(entropies(accurate(logits)).mean()))
         return logits

@@ -128,6 +128,10 @@ class Adapter(Method):
             if self.guard is not None and self.guard.stopped:
                 return self._of_reference(*map(_usable, inputs))
             before = [(buffer, buffer.clone()) for buffer in self.buffers()]
+            if inputs and not len(inputs[0]):  # nothing is learned, though momenta would move by gradients of 0
+                answers = self.logits(self.model, _usable(inputs[0])).detach()
+                self._restore(before)
+                return answers
             logits = None
             try:
                 logits = self.observe(*map(_usable, inputs), **named).detach()
