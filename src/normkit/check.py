@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 STRIDED = torch.strided
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)  # the usual first
 LARGEST = sys.float_info.max  # of what must be finite
 
 

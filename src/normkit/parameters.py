@@ -192,6 +192,11 @@ def computed_weights(model: nn.Module) -> dict[int, Tensor]:
     return {id(weight): weight.detach().clone() for weight in weights}
 
 
+def copy_model(model: nn.Module) -> nn.Module:
+    """Copy a model, whatever torch's older norms of weights have computed in it."""
+    return copy.deepcopy(model, computed_weights(model))
+
+
 def holders(model: nn.Module) -> dict[int, list[Owner]]:
     """Return who holds each parameter, by its identity: all where it is tied; of a parametrized weight, the layer."""
     owners: dict[int, list[Owner]] = {}

@@ -15,7 +15,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
 from normkit.kinds.start import own_parts
-from normkit.parameters import computed_weights
+from normkit.parameters import copy_model
 from normkit.statistics import accurate
 
 SGD = functools.partial(torch.optim.SGD, lr=0.05)
@@ -138,7 +138,7 @@ def _network(first: Tensor, second: Tensor, like: Tensor) -> nn.Module:
 
 def _prepare(model: nn.Module) -> nn.Module:
     """A copy in training without dropout, at least in float32."""
-    own = copy.deepcopy(model, computed_weights(model)).train()
+    own = copy_model(model).train()
     for part in own.modules():
         if isinstance(part, _DropoutNd):
             part.eval()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 import time
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.columns import aligned, number_of
-from normkit.parameters import computed_weights
+from normkit.parameters import copy_model
 from normkit.surgery.statistics.batch_statistics import feed
 from normkit.watching import health
 from normkit.watching.causes import by_cause
@@ -127,11 +126,9 @@ def checkup(
     measure = loss or _loss_of
     end = time.monotonic() + check.number("checkup", "seconds", seconds, 0.0, open_low=True)
     with torch.random.fork_rng():
-        limit, highest = _limit(
-            copy.deepcopy(model, computed_weights(model)).train(), looked, measure, end - seconds / 2
-        )
+        limit, highest = _limit(copy_model(model).train(), looked, measure, end - seconds / 2)
         own = rate or min(limit / APART, USUAL)
-        twin = copy.deepcopy(model, computed_weights(model)).train()
+        twin = copy_model(model).train()
         watch, losses, steps = _train(twin, looked, measure, own, end)
         train, evaluation = (_mean_loss(twin.train(mode), looked, measure) for mode in (True, False))
     history = watch.history()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from normkit import check
 from normkit.columns import number_of
 from normkit.optional import library
-from normkit.parameters import computed_weights
+from normkit.parameters import copy_model
 from normkit.probe.hessian_density import hessian_density
 from normkit.probe.hessian_spectrum import hessian_spectrum, product
 from normkit.watching.drawn import Drawn, line, picture
@@ -97,7 +96,7 @@ def curvature(
     top, steps = check.size("curvature", "top", top), check.size("curvature", "steps", steps)
     draws = check.size("curvature", "draws", draws)
     batches = batches_for("curvature", batches)
-    own, parameters = _copy_model(model)
+    own, parameters = _wide_copy(model)
     size = sum(p.numel() for p in parameters.values())
     if not top < size:
         raise ValueError(f"curvature: top must be less than the {size} trained parameters, not {top}")
@@ -126,9 +125,9 @@ def _forward(model: nn.Module, at: Mapping[str, Tensor], batch: Any) -> Any:
     return functional_call(model, dict(at), (batch[0] if isinstance(batch, tuple | list) else batch,))
 
 
-def _copy_model(model: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:
+def _wide_copy(model: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:
     """A copy in eval mode, in float32 at least, and the parameters that are trained."""
-    own = copy.deepcopy(model, computed_weights(model)).eval()
+    own = copy_model(model).eval()
     own = own.float() if any(p.dtype in (torch.float16, torch.bfloat16) for p in own.parameters()) else own
     return own, {name: p.detach() for name, p in own.named_parameters() if p.requires_grad}
 

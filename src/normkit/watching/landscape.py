@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check
-from normkit.parameters import computed_weights
+from normkit.parameters import copy_model
 from normkit.surgery.statistics.batch_statistics import batch_norms, feed, recalibrate
 from normkit.watching.drawn import Drawn, grid, line, picture
 from normkit.watching.inspecting import batches_for, loss_of
@@ -91,7 +90,7 @@ def landscape(
     if axes > 2:
         raise ValueError(f"landscape: axes must be 1 or 2, not {axes}")
     batches = batches_for("landscape", batches)
-    chance, own = torch.Generator().manual_seed(seed), copy.deepcopy(model, computed_weights(model)).eval()
+    chance, own = torch.Generator().manual_seed(seed), copy_model(model).eval()
     directions = [random_direction(own.cpu(), generator=chance) for _ in range(axes)]
     own.to(next(model.parameters()).device)
     anew = recalibrated and bool(batch_norms(own))
