@@ -82,12 +82,16 @@ def test_too_few_samples_leave_questions_open():
     assert found.to_dict()["unknown"] == list(found.unknown)
 
 
-def test_attention_that_is_not_heard_is_no_healthy_one():
-    class Attention(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.map = nn.Linear(8, 8)
+class Mapped(nn.Module):
+    """A block with one linear map."""
 
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(8, 8)
+
+
+def test_attention_that_is_not_heard_is_no_healthy_one():
+    class Attention(Mapped):
         def forward(self, x):
             return torch.exp(-self.map(x).square())
 
@@ -98,11 +102,7 @@ def test_attention_that_is_not_heard_is_no_healthy_one():
 def test_attention_whose_heads_are_joined_with_samples_is_named_as_not_heard():
     """Its scores have three axes, (samples * heads, queries, keys), of which nobody says how many are heads."""
 
-    class JoinedAttention(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.map = nn.Linear(8, 8)
-
+    class JoinedAttention(Mapped):
         def forward(self, x):
             return (self.map(x) @ x.mT).softmax(-1) @ x
 

@@ -244,18 +244,15 @@ def _verify(probe: Probe, candidate: Candidate, carried: dict[str, str], argumen
         unit = CONSTANT if _follows(probe, Candidate(candidate.card, arguments), carried) else UNIT[torch.float32]
     valid_shapes = _of_several(candidate, probe.there)
     explained, names = probe.explanation(Candidate(candidate.card, arguments), carried)
-    verdict = verify(
-        probe.whole, explained, names, valid_shapes, probe.further, unit, spread=_spread(probe, arguments, carried)
-    )
+    spread = _spread(probe, arguments, carried)
+    verdict = verify(probe.whole, explained, names, valid_shapes, probe.further, unit, spread=spread)
     if probe.behind:
         verify(probe.module, candidate.build(**arguments), carried, valid_shapes, probe.further, unit)
     needed, possible = specimen.further(probe.whole)
     with final():
         for fewer in range(needed, probe.further):
             if accepted_shapes(probe.whole, valid_shapes, fewer):
-                verify(
-                    probe.whole, explained, names, valid_shapes, fewer, unit, spread=_spread(probe, arguments, carried)
-                )
+                verify(probe.whole, explained, names, valid_shapes, fewer, unit, spread=spread)
         _other_widths(probe, candidate, arguments, carried, unit)
         arguments, halves = choose_rounding(probe, candidate, arguments, carried)
     match = Match(
