@@ -8,6 +8,7 @@ from torch import nn
 
 import normkit as nk
 from normkit import check
+from normkit.inference._norms import follow
 from normkit.kinds.adapter import small_network
 
 OF_BATCHES = ("tent", "eata", "sar", "deyo", "delta")
@@ -181,3 +182,50 @@ def test_what_does_more_than_a_batch_norm_is_refused_before_anything_changes(nor
             nk.adapt(model, method=name)
     assert [p.requires_grad for p in model.parameters()] == needed
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["note", "rotta", "delta", "memo:prior_strength=4"])
+def test_a_batch_norm_in_two_places_is_exchanged_in_both(name):
+    shared = nn.BatchNorm2d(6)
+    model = nn.Sequential(nn.Conv2d(3, 6, 1), shared, nn.Conv2d(6, 6, 1), shared, nn.Flatten(), nn.Linear(96, 2))
+    nk.adapt(model, method=name)
+    assert model[1] is model[3]
+    assert model[1] is not shared
+
+
+@pytest.mark.parametrize(("name", "teacher"), [("cotta", "average"), ("rotta", "teacher")])
+def test_small_moves_of_a_teacher_in_half_precision_add_up_over_a_saved_stream(name, teacher):
+    def begun():
+        return made(name, small_network().bfloat16().eval())
+
+    adapter, later = begun(), begun()
+    adapter(stream(name, 4)[0].bfloat16())
+    fast, steps = adapter.model.norm.weight, 200
+    with torch.no_grad():
+        fast.fill_(2.0)
+    first = getattr(adapter, teacher).norm.weight.float()
+    for _ in range(steps):
+        adapter.wide = follow(getattr(adapter, teacher), adapter.model, 0.001, adapter.wide)
+    later.load_state_dict(adapter.state_dict())
+    for _ in range(steps):
+        later.wide = follow(getattr(later, teacher), later.model, 0.001, later.wide)
+    want = 2 - (2 - first) * 0.999 ** (2 * steps)
+    torch.testing.assert_close(getattr(later, teacher).norm.weight.float(), want, rtol=0.01, atol=0)
+
+
+def test_what_a_stream_remembers_goes_where_its_model_goes():
+    adapter = made("note", small_network().eval())
+    adapter(stream("note", 2)[0])
+    adapter.double()
+    assert {sample.dtype for held in adapter.held for sample in held} == {torch.float64}
+
+
+def test_the_importance_of_small_gradients_is_kept_in_half_precision():
+    network = small_network().eval()
+    with torch.no_grad():
+        network.head.weight.mul_(0.002)
+    adapters = [made("eata", copy.deepcopy(network).to(dtype)) for dtype in (torch.float32, torch.float16)]
+    for adapter, dtype in zip(adapters, (torch.float32, torch.float16), strict=True):
+        adapter.fisher(stream("eata", 4)[0].to(dtype))
+    for want, got in zip(*(adapter.importance for adapter in adapters), strict=True):
+        torch.testing.assert_close(got, want, rtol=0.2, atol=0)

@@ -12,6 +12,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from normkit import check
 from normkit.catalog import Card
+from normkit.statistics import accurate
 
 TORCHS = (_BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 PARTS = ("weight", "bias")
@@ -72,11 +73,12 @@ def use_batch_statistics(norms: Iterable[nn.Module]) -> None:
 def replace_batch_norms(
     owner: object, model: nn.Module, norms: dict[str, nn.Module], make: Callable[[Any], nn.Module]
 ) -> dict[str, nn.Module]:
-    """Put another norm in the place of each batch norm, with its gain, shift and running moments."""
+    """Put another norm in all places of each batch norm, with its gain, shift and running moments."""
     made = {name: _make(owner, name, norm, make) for name, norm in norms.items()}
-    for name, new in made.items():
-        parent, _, last = name.rpartition(".")
-        setattr(model.get_submodule(parent), last, new)
+    new = {id(norms[name]): norm for name, norm in made.items()}
+    for place, part in list(model.named_modules(remove_duplicate=False)):
+        if id(part) in new:
+            model.set_submodule(place, new[id(part)])
     return made
 
 
@@ -100,10 +102,19 @@ def _make(owner: object, name: str, old: Any, make: Callable[[Any], nn.Module]) 
 
 
 @torch.no_grad()
-def follow(teacher: nn.Module, student: nn.Module, share: float) -> None:
-    """Move the parameters of a teacher towards a student's; what both keep besides stays."""
-    for slow, fast in zip(teacher.parameters(), student.parameters(), strict=True):
-        slow.copy_((1 - share) * slow + share * fast)
+def follow(teacher: nn.Module, student: nn.Module, share: float, wide: dict[int, Tensor]) -> dict[int, Tensor]:
+    """Move the parameters of a teacher towards a student's; what both keep besides stays.
+
+    ``wide`` is what the call before returned: parameters of half precision by their number, in float32, since rounding
+    would swallow each small move.
+    """
+    kept = {}
+    for i, (slow, fast) in enumerate(zip(teacher.parameters(), student.parameters(), strict=True)):
+        new = (1 - share) * accurate(wide.get(i, slow)) + share * accurate(fast)
+        slow.copy_(new)
+        if new.dtype != slow.dtype:
+            kept[i] = new
+    return kept
 
 
 def entropies(logits: Tensor) -> Tensor:

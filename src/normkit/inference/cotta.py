@@ -53,6 +53,8 @@ class CoTTA(Adapter):
     """
 
     wants = "any parameter"
+    remembers = ("wide",)
+    wide: dict[int, Tensor] = {}  # pickles of before have none
 
     def __init__(
         self,
@@ -80,6 +82,7 @@ class CoTTA(Adapter):
         """Teacher and source are the model."""
         self.average.load_state_dict(self.model.state_dict())
         self.anchor.load_state_dict(self.model.state_dict())
+        self.wide = {}
 
     def observe(self, x: Tensor, views: Tensor | None = None, draws: Tensor | None = None) -> Tensor:
         """Predict ``x`` by the teacher, then train the student towards it."""
@@ -90,7 +93,7 @@ class CoTTA(Adapter):
         logs = torch.log_softmax(accurate(self.logits(self.model, x)), 1)
         moved = self.step(self.gradients(-(torch.softmax(accurate(target), 1) * logs).sum(1).mean()))
         if moved:
-            follow(self.average, self.model, 1 - self.teacher)
+            self.wide = follow(self.average, self.model, 1 - self.teacher, self.wide)
             self._restore_some(torch.rand(count, device=x.device) if draws is None else draws)
         return target
 

@@ -91,12 +91,12 @@ class EATA(Adapter):
             raise ValueError(f"{type(self).__name__}: fisher needs at least one batch")
         self.start()
         parameters = self.parameters_trained()
-        sums = [torch.zeros_like(p) for p in parameters]
+        sums = [torch.zeros_like(accurate(p)) for p in parameters]
         with torch.enable_grad():
             for x in batches:
                 logits = accurate(self.logits(self.model, x))
                 for total, grad in zip(sums, self.gradients(F.cross_entropy(logits, logits.argmax(1))), strict=True):
-                    total += grad.square()
+                    total += accurate(grad).square()
         self.importance = [total / len(batches) for total in sums]
         self.anchor = [p.detach().clone() for p in parameters]
 
@@ -126,4 +126,4 @@ class EATA(Adapter):
         if self.importance is None or self.anchor is None:
             return 0.0
         rows = zip(self.importance, self.parameters_trained(), self.anchor, strict=True)
-        return self.fisher_alpha * sum((f * (p - a).square()).sum() for f, p, a in rows)
+        return self.fisher_alpha * sum((f * accurate(p - a).square()).sum() for f, p, a in rows)

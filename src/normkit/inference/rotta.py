@@ -65,9 +65,10 @@ class RoTTA(Adapter):
     """
 
     wants = "weight or bias of a batch norm"
-    remembers = ("held", "waiting")
+    remembers = ("held", "waiting", "wide")
     held: list[list[list[Any]]]
     waiting: int
+    wide: dict[int, Tensor] = {}  # pickles of before have none
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class RoTTA(Adapter):
 
     def begin(self) -> None:
         """The memory is empty, and the teacher is the student."""
-        self.held, self.waiting = [], 0
+        self.held, self.waiting, self.wide = [], 0, {}
         self.teacher.load_state_dict(self.model.state_dict())
 
     def observe(self, x: Tensor) -> Tensor:
@@ -131,4 +132,4 @@ class RoTTA(Adapter):
         with mode(self.model, True):
             logs = torch.log_softmax(accurate(self.logits(self.model, self.augment(x))), 1)
             self.step(self.gradients((-(target * logs).sum(1) * target.new_tensor(trust)).mean()))
-        follow(self.teacher, self.model, self.nu)
+        self.wide = follow(self.teacher, self.model, self.nu, self.wide)

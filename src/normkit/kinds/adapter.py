@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from normkit import check
 from normkit.kinds.guard import OFF, RESET, make_guard
@@ -282,6 +283,8 @@ class Adapter(Method):
     def _apply(self, function, recurse=True):
         super()._apply(function, recurse)
         self.source = {name: function(value) for name, value in self.source.items()}
+        for name in self.remembers if self.begun else ():
+            setattr(self, name, tree_map_only(Tensor, function, getattr(self, name)))
         if self.optimizer is not None:
             saved, self.optimizer, self.copies = self.optimizer.state_dict(), None, {}
             self.optimizer = self.build(self._wide(self.parameters_trained()))
