@@ -196,18 +196,18 @@ def _track(running: Tensor, value: Tensor, rate: float | Tensor) -> None:
     if _averaged is not None and torch.as_tensor(rate).any():
         own = running.to_local() if hasattr(running, "to_local") else running
         at = (own.data_ptr(), tuple(running.shape))
-        _averaged[at] = _averaged.get(at, 0) + 1
-        rate = 1 / _averaged[at]
+        count, old = _averaged.get(at, (0, old))
+        _averaged[at] = count + 1, old
+        rate = 1 / (count + 1)
     if isinstance(rate, Tensor):
         rate = rate.to(old.dtype)
-    value = value.to(old.dtype)
-    if old is running:
-        running.lerp_(value, rate)
-    else:
-        running.copy_(torch.lerp(old, value, rate))
+    old.lerp_(value.to(old.dtype), rate)
+    if old is not running:
+        running.copy_(old)
 
 
-_averaged: dict[tuple[int, tuple[int, ...]], int] | None = None  # how often each estimate moved inside averaging()
+_averaged: dict[tuple[int, tuple[int, ...]], tuple[int, Tensor]] | None = None
+"""How often each estimate moved inside averaging(), and where it is by now, in the accurate type."""
 
 
 @contextlib.contextmanager

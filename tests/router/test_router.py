@@ -197,6 +197,14 @@ def test_balance_evens_the_load():
     assert last.max() < 0.2  # an even load is 1/6
 
 
+def test_small_moves_of_the_selection_bias_add_up_in_a_model_of_half_precision():
+    router = nk.Router(4, 2, top_k=1, score="sigmoid", selection_bias=True).bfloat16()
+    for _ in range(1000):
+        router.balance(torch.zeros(8, 1, dtype=torch.long))
+    assert router.weight.dtype is torch.bfloat16
+    torch.testing.assert_close(router.selection_bias, torch.tensor([-1.0, 1.0]), rtol=1e-4, atol=0)
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

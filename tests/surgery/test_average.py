@@ -146,6 +146,15 @@ def test_recalibrated_statistics_are_plain_averages_from_a_fresh_start(make):
     assert not any(m.training for m in model.modules())
 
 
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d(4), nk.create("batchnorm", 4), nk.create("repair", 4)])
+def test_late_batches_count_as_early_ones_do_in_half_precision(norm):
+    data = [draw(8, 4, 3, seed=n).float() + n / 64 for n in range(256)]
+    recalibrate(nn.Sequential(norm.bfloat16()), [batch.bfloat16() for batch in data])
+    for name, of in (("running_mean", torch.mean), ("running_var", torch.var)):
+        want = torch.stack([of(batch, (0, 2)) for batch in data]).mean(0)
+        torch.testing.assert_close(getattr(norm, name).float(), want, rtol=0.005, atol=0)
+
+
 def test_every_layer_of_the_catalogue_recalibrates_to_what_it_saw():
     """Once more from the same data gives the same statistics, whatever they were."""
     for name in BATCH:

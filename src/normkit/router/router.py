@@ -105,8 +105,8 @@ class Router(Method):
 
     ``weights, experts = router(x)`` for x (..., dim): (..., top_k) each, the best first, equal ones by their number;
     ``experts`` is int64. Scores are worked out in float32 at least, weights have the type of ``x``. State: ``weight``
-    (experts, dim), ``bias`` (experts,), ``selection_bias`` (experts - shared,), zeros, ``gain`` (dim,) and
-    ``expert_scale`` (experts,), ones.
+    (experts, dim), ``bias`` (experts,), ``selection_bias`` (experts - shared,), zeros, in float32 at least, ``gain``
+    (dim,) and ``expert_scale`` (experts,), ones.
 
     Of families, by names such as ``nk.create("deepseek-v3-router", ...)``; ``scale`` and ``groups`` are still to be
     given where a config has them. DeepSeek-V4's first layers only ``weigh`` experts. Not here: ZAYA's router, a network
@@ -172,6 +172,15 @@ class Router(Method):
             raise ValueError("Router: group_score='top2' needs two experts a group; use 'max', or fewer groups")
         most = self.shared + (each * kept_groups if groups > 1 else routed)
         self.top_k = check.size(self, "top_k", top_k, least=self.shared + 1, most=most)
+
+    def _apply(self, fn, recurse=True):
+        """Cast or move; ``selection_bias`` stays in float32 at least, or half precision would swallow its moves."""
+        before = self.selection_bias
+        super()._apply(fn, recurse)
+        after = self.selection_bias
+        if before is not None and after is not None and after.dtype.itemsize < 4:
+            self.selection_bias = before.to(after.device, torch.float32)
+        return self
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return weights and numbers of the experts that each token of ``x`` (..., dim) goes to."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_map_only
 
-from normkit.running import averaging
+from normkit.running import Running, averaging
+from normkit.statistics import accurate
 from normkit.surgery import proof
 from normkit.surgery.edits.changes import Change, Report
 from normkit.surgery.edits.layers import takes_batch_statistics
@@ -131,15 +132,38 @@ def _undone_on_error(model: nn.Module, before: Mapping[nn.Module, dict[str, Tens
 
 @contextmanager
 def _plain_means(layers: Iterable[nn.Module]) -> Iterator[None]:
-    """Let torch's layers take the plain mean over batches, and have their momentum back behind it."""
+    """Let torch's layers take the plain mean over batches, and have their momentum back behind it.
+
+    Those of half precision are made to keep the last batch, and added up: beside a mean so short the share of a late
+    batch is lost.
+    """
     momenta = {layer: layer.momentum for layer in layers if isinstance(layer, _BatchNorm)}
+    hooks = []
     try:
         for layer in momenta:
             layer.momentum = None
+            mean = layer.running_mean
+            if not isinstance(layer, Running) and mean is not None and accurate(mean) is not mean:
+                layer.momentum = 1.0
+                hooks.append(layer.register_forward_hook(_adding_up({})))
         yield
     finally:
+        for hook in hooks:
+            hook.remove()
         for layer, momentum in momenta.items():
             layer.momentum = momentum
+
+
+def _adding_up(sums: dict[str, Tensor]) -> Callable[[Any, Any, Any], None]:
+    """A hook by which what a layer took of a batch becomes the mean over all batches since it was reset."""
+
+    def add(layer: Any, inputs: Any, output: Any) -> None:
+        for name in ("running_mean", "running_var"):
+            taken = getattr(layer, name)
+            sums[name] = taken.double() + (sums[name] if layer.num_batches_tracked > 1 else 0)
+            taken.copy_(sums[name] / layer.num_batches_tracked)
+
+    return add
 
 
 def _start_afresh(layer: nn.Module, before: dict[str, Tensor]) -> None:
