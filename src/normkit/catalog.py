@@ -216,7 +216,7 @@ def method(
     def enter(entry: Entry) -> Entry:
         kind = kind_of(entry)
         entry = kind.entered(entry)
-        at = _home_of(entry.__module__)
+        at = _homes().get(entry.__module__)
         _check_free(name, entry, at)
         _check_lines(name, reasons, kind.lines)
         others = {key.rstrip("?"): Layout(text, key.endswith("?")) for key, text in (inputs or {}).items()}
@@ -288,9 +288,10 @@ def _texts() -> dict[str, str]:
     return {name: plain.__wrapped__(place.path.read_text("utf-8")) for name, place in _files().items()}
 
 
-def _home_of(module: str) -> _Place | None:
-    """Where a module of a room lies; None for one of another package's."""
-    return next((place for place in _files().values() if place.module == module), None)
+@functools.cache
+def _homes() -> dict[str, _Place]:
+    """Every module of a room, by its name."""
+    return {place.module: place for place in _files().values()}
 
 
 def _check_free(name: str, entry: Any, at: _Place | None) -> None:
@@ -305,7 +306,7 @@ def _check_free(name: str, entry: Any, at: _Place | None) -> None:
 
 def others() -> list[Card]:
     """Return the cards of the methods that scripts, notebooks and other packages entered in this process."""
-    return [card for card in _cards.values() if _home_of(card.module) is None]
+    return [card for card in _cards.values() if _homes().get(card.module) is None]
 
 
 def take_in(card: Card) -> None:

@@ -98,8 +98,9 @@ def roles(
 
     With ``inputs`` the model runs once, in the mode that it is in: then the head is what makes its output, and
     scale-invariant weights are those along which gradients of random sums of the output have no share. Without, the
-    head is the last matrix that is not part of a repeated layer. A matrix that a module holds itself, beside layers,
-    counts as an embedding, as positions do, unless it is one of a thin pair; ``override`` can say otherwise.
+    head is the last matrix that is not part of a repeated layer, nor of a list's only one. A matrix that a module holds
+    itself, beside layers, counts as an embedding, as positions do, unless it is one of a thin pair; ``override`` can
+    say otherwise.
 
     Args:
         model: any model.
@@ -331,13 +332,14 @@ def own_parameter(module: nn.Module, name: str) -> nn.Parameter | None:
 
 
 def _is_repeated(model: nn.Module, path: str) -> bool:
-    """Whether a module is inside one of several layers of a list that are built alike."""
+    """Whether a module is inside one of several layers of a list that are built alike, or inside the only one."""
     parts = path.split(".")
     for depth in range(1, len(parts) - 1):
         above, rest = model.get_submodule(".".join(parts[:depth])), ".".join(parts[depth + 1 :])
         if isinstance(above, nn.ModuleList | nn.Sequential):
             layers = [layer for layer in above if type(layer) is type(above[int(parts[depth])])]
-            if sum(1 for layer in layers if any(name == rest for name, _ in layer.named_modules())) > 1:
+            alike = sum(1 for layer in layers if any(name == rest for name, _ in layer.named_modules()))
+            if alike > 1 or (isinstance(above, nn.ModuleList) and len(above) == 1):
                 return True
     return False
 

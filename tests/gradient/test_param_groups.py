@@ -49,6 +49,13 @@ def test_a_tied_head_is_an_embedding_and_no_other_matrix_becomes_the_head():
     assert len(hidden_matrices(nk.Decoder(vocab=16, dim=8, depth=2, heads=2, tied=True))) % 2 == 0
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_stack_without_a_head_has_none_however_few_its_layers(depth):
+    stack = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), depth)
+    assert not roles(nk.Encoder(vocab=9, dim=8, depth=depth, heads=2)).of("head")
+    assert not roles(stack).of("head")
+
+
 def test_inputs_show_the_head_and_what_has_no_length():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(32, 5))

@@ -159,6 +159,9 @@ def wrong(case):
         "embedding.weight is both embedding and head": lambda: nk.param_groups(
             decoder(True, 32), "adamw", base=decoder(True), **mup
         ),
+        "which spectral scales apart": lambda: nk.param_groups(
+            decoder(True, 32), "adamw", parametrization="spectral", base=16
+        ),
         "not for 'soap'": lambda: nk.param_groups(model, "soap", base=base, **mup),
         "not for None": lambda: nk.param_groups(model, base=base, **mup),
         "lr must lie in": lambda: nk.param_groups(model, "adamw", base=base, lr=-1.0, **mup),
@@ -180,6 +183,7 @@ CASES = (
     "base must be",
     r"base is another model .* first.weight of shape \(64, 7\) is not in it",
     "embedding.weight is both embedding and head",
+    "which spectral scales apart",
     "not for 'soap'",
     "not for None",
     "lr must lie in",

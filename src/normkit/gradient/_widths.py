@@ -77,15 +77,25 @@ class Widths:
         self.rows: dict[str, Width] = {}
         if parametrization == "mup":
             self.base_weights = _base_weights(base, rows)
-            for row in rows:
-                kinds = {isinstance(module, TABLES) for module, _ in owners[id(row.parameter)]}
-                makes_scores = len(kinds) == 2 or id(row.parameter) in products
-                if row.role == "embedding" and row.why != "as given" and makes_scores:
-                    _refuse_tied(row, self.base_weights[row.name])
+        elif isinstance(base, nn.Module):
+            raise TypeError('param_groups: base of parametrization="spectral" is a width, not a model')
         else:
-            if isinstance(base, nn.Module):
-                raise TypeError('param_groups: base of parametrization="spectral" is a width, not a model')
             self.base = check.size("param_groups", "base", base)
+        for row in rows:
+            kinds = {isinstance(module, TABLES) for module, _ in owners[id(row.parameter)]}
+            makes_scores = len(kinds) == 2 or id(row.parameter) in products
+            if row.role == "embedding" and row.why != "as given" and makes_scores:
+                self._refuse_tied(row)
+
+    def _refuse_tied(self, row: Row) -> None:
+        """Refuse a table that makes scores as well: an embedding keeps its scale and rate, a head does not."""
+        base = self.base_weights[row.name].shape[-1] if self.parametrization == "mup" else self.base
+        times = row.parameter.shape[-1] / base
+        if times != 1:
+            raise ValueError(
+                f"param_groups: {row.name} is both embedding and head, which {self.parametrization} scales apart; "
+                f'untie them, or divide the scores by {times:g} yourself and say override={{"{row.name}": "embedding"}}'
+            )
 
     def settings(self, row: Row, own: Mapping[str, Any]) -> dict[str, Any]:
         """A group's settings with the rate, the decay and the factor of a parameter; it is kept in :attr:`rows`."""
@@ -178,16 +188,6 @@ def _base_weights(base: Any, rows: Roles) -> dict[str, Tensor]:
                 f"{tuple(row.parameter.shape)} is {description}"
             )
     return weights
-
-
-def _refuse_tied(row: Row, base: Tensor) -> None:
-    """Refuse a table that makes scores as well: an embedding keeps its scale and rate, a head does not."""
-    times = row.parameter.shape[-1] / base.shape[-1]
-    if times != 1:
-        raise ValueError(
-            f"param_groups: {row.name} is both embedding and head, which muP scales apart; untie them, or divide the "
-            f'scores by {times:g} yourself and say override={{"{row.name}": "embedding"}}'
-        )
 
 
 def _stores_columns(owner: Owner) -> bool:
