@@ -138,6 +138,18 @@ def test_the_first_call_of_soap_begins_its_statistics():
     torch.testing.assert_close(state["Q1"].T @ state["Q1"], torch.eye(6, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("name", ["soap", "kl-soap"])
+def test_columns_that_a_batch_does_not_reach_end_no_training(name):
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(16, 300))
+    optimizer = nk.create(name, [weight], lr=1e-3)
+    for _ in range(3):
+        weight.grad = torch.zeros_like(weight)
+        weight.grad[:, torch.randint(300, (64,))] = 0.01 * torch.randn(16, 64)
+        optimizer.step()
+    assert weight.isfinite().all()
+
+
 def test_soap_of_vectors_and_long_axes_is_adam():
     p, q = nn.Parameter(drawn(6)), nn.Parameter(drawn(6))
     mine = nk.SOAP([p], lr=0.1, weight_decay=0.0, eps=0.0)

@@ -5,6 +5,7 @@ import torch
 
 from normkit import ops
 from normkit.kernels import special
+from normkit.ops.spectral import by_lapack
 
 F64 = torch.float64
 SPECTRA = {
@@ -156,3 +157,16 @@ def test_c_holds_a_record_against_itself():
         arrays[at] = values
         with pytest.raises(ValueError, match=f"refuses {word} of 48 bytes"):
             library.product_backward(special.MATRIX.pack(1, 3, 1), 4, *arrays)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_many_rows_of_zeros_end_no_decomposition(dtype):
+    """As of embeddings that a batch does not ask for: LAPACK ends with an error there, or gives NaN."""
+    for seed in range(10):
+        g = torch.Generator().manual_seed(seed)
+        x = torch.zeros(300, 16, dtype=dtype)
+        x[torch.randint(300, (64,), generator=g)] = 0.01 * torch.randn(64, 16, generator=g, dtype=dtype)
+        s = x @ x.mT
+        values, vectors = by_lapack(torch.linalg.eigh, s)
+        torch.testing.assert_close(vectors * values @ vectors.mT, s, rtol=0, atol=1e-6)
+        torch.testing.assert_close(by_lapack(torch.linalg.eigvalsh, s), values, rtol=0, atol=1e-6)

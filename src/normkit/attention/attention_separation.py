@@ -18,6 +18,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
+from normkit.ops.spectral import by_lapack
 from normkit.statistics import accurate
 
 
@@ -124,4 +125,4 @@ def jacobian_norm(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
     temperature = check.number("jacobian_norm", "temperature", temperature, 0, open_low=True)
     p = torch.softmax(accurate(logits) / temperature, -1)
     jacobian = torch.diag_embed(p) - p.unsqueeze(-1) * p.unsqueeze(-2)
-    return torch.linalg.eigvalsh(jacobian).amax(-1) / temperature
+    return by_lapack(torch.linalg.eigvalsh, jacobian).amax(-1) / temperature

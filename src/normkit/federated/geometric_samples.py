@@ -10,6 +10,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.federated._states import finite
+from normkit.ops.spectral import by_lapack
 
 NAME = "geometric-samples"
 LARGEST_JITTER = 1e6  # of the largest entry; a factorization that fails there is not saved by more
@@ -63,7 +64,7 @@ def geometric_samples(
         finite(NAME, name, value)
     jitter = check.number(NAME, "jitter", jitter, 0.0, open_low=True)
     wide = covariance.double()
-    values, vectors = torch.linalg.eigh((wide + wide.mT) / 2)
+    values, vectors = by_lapack(torch.linalg.eigh, (wide + wide.mT) / 2)
     values = (values * _factors(() if scales is None else scales, values, largest)).clamp(min=0)
     factor = _factor((vectors * values) @ vectors.mT, jitter)
     return (features.double().unsqueeze(1) + noise.double() @ factor.mT).to(features.dtype)

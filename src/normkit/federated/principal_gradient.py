@@ -11,6 +11,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.federated._states import by_numbers, finite
+from normkit.ops.spectral import by_lapack
 from normkit.statistics import accurate
 
 NOISE = 1e-12  # eigenvalues below this share of the largest are rounding
@@ -64,7 +65,7 @@ def _join(update: Tensor, share: float) -> Tensor:
     g = update.flatten(1) if update.dim() > 1 else update[:, None]
     if g.shape[1] == 1:
         return update.mean(0)
-    sizes, vectors = (x.flip(-1) for x in torch.linalg.eigh(g @ g.mT / clients))
+    sizes, vectors = (x.flip(-1) for x in by_lapack(torch.linalg.eigh, g @ g.mT / clients))
     kept = (torch.arange(clients, device=g.device) < max(1, math.floor(clients * share))) & (sizes > NOISE * sizes[0])
     ways = vectors.mT @ g
     ways = ways / torch.where(kept, ways.norm(dim=1), 1)[:, None]

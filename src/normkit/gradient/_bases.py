@@ -7,6 +7,7 @@ from torch import Tensor
 
 from normkit.gradient._matrices import cut_as
 from normkit.gradient._optimizer import move_moments
+from normkit.ops.spectral import by_lapack
 
 KEPT = frozenset(f"{name}{axis}" for name in ("GG", "Q") for axis in range(8))  # in a state, exact in half precision
 
@@ -18,7 +19,7 @@ def eigenbasis(statistic: Tensor) -> Tensor:
     tensor([[0., 1.],
             [1., 0.]])
     """
-    return torch.linalg.eigh(statistic).eigenvectors.flip(-1)
+    return by_lapack(torch.linalg.eigh, statistic).eigenvectors.flip(-1)
 
 
 def power_step(statistic: Tensor, basis: Tensor) -> Tensor:

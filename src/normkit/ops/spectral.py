@@ -10,12 +10,14 @@ tensor([1., 3.])
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from normkit import kernels
+from normkit import check, kernels
 from normkit.kernels import special
 from normkit.ops import eager
 
@@ -29,14 +31,30 @@ def eigh(s: Tensor) -> tuple[Tensor, Tensor]:
     """
     decomposition = None if eager.runs_formula("eigh", _against(s), s) else _eigen(s, True)
     if decomposition is None or decomposition[1] is None:
-        return tuple(torch.linalg.eigh(s.detach()))
+        return tuple(by_lapack(torch.linalg.eigh, s.detach()))
     return decomposition[0], decomposition[1]
 
 
 def eigvalsh(s: Tensor) -> Tensor:
     """Return eigenvalues (..., n) alone, without a gradient."""
     decomposition = None if eager.runs_formula("eigvalsh", _against(s), s) else _eigen(s, False)
-    return torch.linalg.eigvalsh(s.detach()) if decomposition is None else decomposition[0]
+    return by_lapack(torch.linalg.eigvalsh, s.detach()) if decomposition is None else decomposition[0]
+
+
+def by_lapack(decompose: Callable[[Tensor], Any], s: Tensor) -> Any:
+    """Decompose symmetric matrices by a function of ``torch.linalg``, those with many rows of zeros too.
+
+    Of such matrices LAPACK may give NaN, or end with an error; with a diagonal far below rounding it does neither.
+    """
+    try:
+        parts = decompose(s)
+        last = parts if isinstance(parts, Tensor) else parts[-1]
+        if not check.readable(last) or bool(last.isfinite().all()):
+            return parts
+    except torch.linalg.LinAlgError:
+        pass
+    room = 1e-3 * torch.finfo(s.dtype).eps * s.abs().amax((-2, -1), keepdim=True)
+    return decompose(s + room * torch.eye(s.shape[-1], dtype=s.dtype, device=s.device))
 
 
 def symmetric(x: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from normkit.catalog import method
 from normkit.norm import Norm
 from normkit.ops.hadamard import hadamard
 from normkit.ops.sharded import Parts, part_of
+from normkit.ops.spectral import by_lapack
 
 METHODS = ("phi-s", "standard", "pca", "zca", "hadamard")
 
@@ -97,7 +98,7 @@ class PHIS(Norm):
         if self.method == "standard":
             deviation = covariance.diagonal().sqrt()
             return torch.diag(1 / deviation), torch.diag(deviation)
-        e, u = torch.linalg.eigh(covariance)
+        e, u = by_lapack(torch.linalg.eigh, covariance)
         largest = u.gather(0, u.abs().argmax(0, keepdim=True))
         u = u * largest.sign()
         # below this an eigenvalue is what rounding leaves of 0, of either sign
