@@ -34,6 +34,7 @@ TRIED = (
 )  # width, eps, momentum, type, mode
 LAST = (1e-5, 0.1, torch.float32, False)
 FEW = 512  # the widest that is probed of forms that are rare
+WIDE = 4096  # of networks of images
 WIDEST, LONG = 8192, ("layernorm", "rmsnorm")  # of large language models
 NO_BIAS = ("LayerNormNoBias", "LayerNorm2dNoBias", "GroupNorm1NoBias")
 EXAM = Path(__file__).parents[1] / "benchmarks" / "results" / "recognition.json"
@@ -69,7 +70,7 @@ class Case(NamedTuple):
 
 def cases() -> list[Case]:
     """What is proven."""
-    of_torch = [Case(f"torch.nn.BatchNorm{n}d", {}, 2048 if n == 2 else FEW) for n in (1, 2, 3)]
+    of_torch = [Case(f"torch.nn.BatchNorm{n}d", {}, WIDE) for n in (1, 2, 3)]
     of_torch += [
         Case(f"torch.nn.BatchNorm{n}d", options)
         for n, options in itertools.product(
@@ -78,15 +79,15 @@ def cases() -> list[Case]:
     ]
     of_torch += [Case("torch.nn.LayerNorm", o, WIDEST) for o in ({}, {"bias": False}, {"elementwise_affine": False})]
     of_torch += [Case("torch.nn.RMSNorm", {"eps": 1e-6, **o}, WIDEST) for o in ({}, {"elementwise_affine": False})]
-    of_torch += [Case("torch.nn.GroupNorm", {"affine": a}, FEW, 2) for a in (True, False)]
+    of_torch += [Case("torch.nn.GroupNorm", {"affine": a}, WIDE, 2) for a in (True, False)]
     of_torch += [
-        Case(f"torch.nn.InstanceNorm{n}d", o)
+        Case(f"torch.nn.InstanceNorm{n}d", o, 2048)
         for n in (1, 2, 3)
         for o in ({}, {"affine": True, "track_running_stats": True})
     ]
     acts = [{"act_layer": "relu"}, {"act_layer": "silu"}, {"apply_act": False}, {"act_layer": "hard_swish"}]
-    of_timm = [Case("timm.layers.BatchNormAct2d", act, 2048) for act in acts]
-    of_timm += [Case(f"timm.layers.{name}", {}, 1024) for name in ("LayerNorm", "LayerNorm2d", "RmsNorm", "RmsNorm2d")]
+    of_timm = [Case("timm.layers.BatchNormAct2d", act, WIDE) for act in acts]
+    of_timm += [Case(f"timm.layers.{name}", {}, WIDE) for name in ("LayerNorm", "LayerNorm2d", "RmsNorm", "RmsNorm2d")]
     of_timm += [Case(f"timm.layers.{name}", o) for name in ("LayerNorm", "RmsNorm") for o in ({"affine": False},)]
     of_timm += [Case(f"timm.layers.{name}") for name in ("GroupNorm1", "FilterResponseNormTlu2d", "EvoNorm2dS0a")]
     of_timm += [Case("timm.layers.grn.GlobalResponseNorm", {"channels_last": last}, 4096) for last in (False, True)]

@@ -14,6 +14,7 @@ from normkit.surgery.recognition.recognize import examine
 
 KNOWN = {
     "batchnorm": lambda: nn.BatchNorm2d(20, eps=1e-3, momentum=0.02),
+    "a momentum of two digits": lambda: nn.BatchNorm2d(8, momentum=0.12),
     "averaging": lambda: nn.BatchNorm1d(9, momentum=None).eval(),
     "no statistics": lambda: nn.BatchNorm2d(12, track_running_stats=False),
     "layernorm": lambda: nn.LayerNorm(33, eps=1e-8, bias=False),
@@ -24,7 +25,7 @@ KNOWN = {
 OTHERWISE = {  # configurations that no row speaks of
     "few channels": lambda: nn.BatchNorm2d(5),
     "more channels than were probed": lambda: nn.LayerNorm(9000),
-    "a momentum of two digits": lambda: nn.BatchNorm2d(8, momentum=0.12),
+    "a momentum of none": lambda: nn.BatchNorm2d(8, momentum=0.0),
     "a large eps": lambda: nn.LayerNorm(12, eps=0.5),
     "an eps of none": lambda: nn.RMSNorm(12, eps=0.0),
     "two axes": lambda: nn.LayerNorm([8, 12]),
@@ -138,6 +139,11 @@ def test_what_is_known_has_its_own_width_whatever_an_input_suggests():
     assert (match.name, match.kwargs["num_features"], match.how) == ("instancenorm", 8, "known")
     match = nk.recognize(model, torch.randn(2, 3, 9, 9), prove=True)["1"]
     assert (match.name, match.kwargs["num_features"], match.sized) == ("instancenorm", 8, True)
+
+
+def test_a_momentum_that_was_worked_out_is_known():
+    """Ports from TensorFlow write 1 - 0.99, which is no number as a person writes one."""
+    assert claimed(nn.BatchNorm2d(8, momentum=1 - 0.99))["kwargs"]["momentum"] == pytest.approx(0.01)
 
 
 def test_under_another_default_type_all_are_probed():

@@ -23,7 +23,7 @@ REAL = re.compile(r"\d+\.\d+|\d+(\.\d+)?e-\d+")
 HALF = re.compile(r"torch\.(bfloat16|float16)")
 MARK = "_is_hf_initialized"  # what transformers puts on every module of its models
 NUMBERS = ("eps", "epsilon", "variance_epsilon", "norm_eps", "momentum")
-EPS = (1e-12, 1e-2)
+EPS, MOMENTUM = (1e-12, 1e-2), (1e-4, 0.999)
 LETTERS = "abcdefgh"
 
 
@@ -82,15 +82,15 @@ def read(row: Mapping[str, Any], shape: Form) -> dict[str, Any] | None:
 
 
 def _within(row: Mapping[str, Any], shape: Form) -> bool:
-    """Whether numbers are such as were probed: sizes between them, groups that divide, numbers as a person writes."""
+    """Whether numbers are such as were probed: sizes between them, groups that divide, eps and momentum in bounds."""
     (low, high), width, groups = row["widths"], shape.sizes[row["width"]], row["groups"]
     if not low <= width <= high or len(shape.sizes) > 1 + (groups is not None):
         return False
     if groups is not None and (width % (number := shape.sizes[groups]) or not 2 <= number <= width // 4):
         return False
     for key, value in shape.numbers.items():
-        written = float(f"{value:.1g}") == value and 0 < value < 1
-        if not (written if key.endswith("momentum") else EPS[0] <= value <= EPS[1]):
+        low, high = MOMENTUM if key.endswith("momentum") else EPS
+        if not low <= value <= high:
             return False
     return True
 
