@@ -212,6 +212,12 @@ def test_the_page_on_processes_names_the_methods_that_fully_shard_does_not_take(
     assert set(re.findall(r"`(.*?)`", named)) == have
 
 
+def test_rows_whose_bits_depend_on_their_batch_are_in_the_table_of_why():
+    table = re.search(r"\| not so \| because \|\n(.*?)\n\n", (DOCS / "parallel.md").read_text(), re.S)[1]
+    depend = {card.name for card in catalog.members() if card.by_row and not card.batch_invariant}
+    assert {name for row in table.splitlines() for name in re.findall("`(.*?)`", row.split("|")[1])} == depend
+
+
 def test_the_table_of_the_readme_is_the_measurement_on_file():
     table = load(ROOT / "benchmarks/table.py")
     readme = table.README.read_text()

@@ -985,3 +985,12 @@ def test_a_placements_own_option_is_told_as_it_was_typed():
     layer = nk.create("transformer-layer", placement="deepnorm", dim=8, heads=2, hidden=16, alpha=2.5)
     assert layer.arguments["alpha"] == 2.5
     assert ", alpha=2.5\n" in repr(layer)
+
+
+def test_a_norm_that_lacks_an_argument_is_no_stranger_to_a_stream():
+    options = {"vocab": 9, "dim": 8, "depth": 1, "heads": 2}
+    with pytest.raises(ValueError, match="norm='grouped-rmsnorm' has no group_size; write 'grouped-rmsnorm:group_siz"):
+        nk.Decoder(**options, norm="grouped-rmsnorm")
+    assert isinstance(nk.Decoder(**options, norm="grouped-rmsnorm:group_size=4").norm, nk.GroupedRMSNorm)
+    with pytest.raises(ValueError, match=r"norm=.groupnorm. does not fit a residual stream; those that do: .*rmsnorm"):
+        nk.Decoder(**options, norm="groupnorm")

@@ -84,8 +84,8 @@ class Muon(Momentum):
         block_repeats: ``"join"``: blocks of one kind are one matrix over all repeats; ``"split"``: each is one.
         block_axis: ``"rows"``, or ``"columns"`` of weights that are stored as (in, out).
         qk_clip: is called after each step; ``nk.ScoreClip(model)`` shrinks heads whose attention scores are too large,
-            which with ``nesterov=False`` and ``adjust_lr="match_rms_adamw"`` is MuonClip. A copy of the optimizer has
-            none.
+            which with ``nesterov=False`` and ``adjust_lr="match_rms_adamw"`` is MuonClip. A copy of the optimizer
+            copies it.
         sync: share the matrices out over processes that hold the same gradients.
         process_group: the processes, default all.
         maximize: go up instead of down.

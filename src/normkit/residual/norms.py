@@ -21,6 +21,10 @@ def make_norm(owner: object, norm: NormName, dim: int) -> nn.Module:
         return norm(dim)
     choice = catalog.find(norm)
     if not fits_a_stream(choice.card, choice.arguments):
+        needed = _needed(choice.card, choice.arguments)
+        if needed and fits_a_stream(choice.card, [*choice.arguments, *needed]):
+            how = ",".join(f"{one}=..." for one in needed)
+            raise ValueError(f"{name}: norm={norm!r} has no {' and '.join(needed)}; write '{choice.card.name}:{how}'")
         usable = [card.name for card in catalog.members(NORM) if fits_a_stream(card)]
         raise ValueError(f"{name}: norm={norm!r} does not fit a residual stream; those that do: {', '.join(usable)}")
     return choice.create(dim)
@@ -30,10 +34,15 @@ def fits_a_stream(card: catalog.Card, names: Collection[str] = ()) -> bool:
     """Whether a method normalizes (..., C) and is built from its width and the arguments ``names`` alone."""
     if card.kind is not NORM or card.shape != "... C":
         return False
-    first, *others = card.signature.parameters.values()
-    required = [p for p in others if p.default is p.empty and p.kind is not p.VAR_KEYWORD and p.name not in names]
-    alone = not required and all(layout.optional for layout in card.inputs.values())
+    first = next(iter(card.signature.parameters.values()))
+    alone = not _needed(card, names) and all(layout.optional for layout in card.inputs.values())
     return first.default is first.empty and alone
+
+
+def _needed(card: catalog.Card, names: Collection[str]) -> list[str]:
+    """The arguments that a method is not built without, besides its width and ``names``."""
+    _, *others = card.signature.parameters.values()
+    return [p.name for p in others if p.default is p.empty and p.kind is not p.VAR_KEYWORD and p.name not in names]
 
 
 def watched(module: nn.Module) -> bool:
