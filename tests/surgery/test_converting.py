@@ -47,7 +47,8 @@ class Model(nn.Module):
 
     def forward(self, tokens):
         x = self.embedding_norm(self.tokens(tokens))
-        x = torch.cat([self.first.expand(len(x), -1, -1), x], 1) + self.positions
+        first = self.first.flatten().expand(len(x), 1, -1)  # as einops repeats a token
+        x = torch.cat([first, x], 1) + self.positions
         return self.head(self.norm(self.blocks(x)))
 
 

@@ -385,7 +385,7 @@ def which(marks: Tensor, count: int) -> Tensor:
 
 def channels(marks: Tensor, axis: int, count: int) -> Tensor:
     """The channel that is behind each place of an axis; :class:`Stays` where there are several."""
-    rows = which(marks.movedim(axis, 0).flatten(1), count)
+    rows = which(marks.movedim(axis, 0).unsqueeze(-1).flatten(1), count)
     if (rows != rows[:, :1]).any():
         raise Stays("the channels are mixed before they are read")
     return rows[:, 0]
