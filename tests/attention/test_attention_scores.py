@@ -361,7 +361,7 @@ def test_softplus_attention_is_its_equations(power, causal, masked):
         a = a / max(a.sum().item(), 1e-12)
         if power is None:
             return a
-        b = (n * a - (0 if i < 2 else 1)).clamp(min=0) ** power
+        b = (n * a - (0 if (n if causal else i + 1) <= 2 else 1)).clamp(min=0) ** power
         return b / max(b.sum().item(), 1e-12)
 
     close(module(q, k, v, mask), loop(each(q, length), each(k, length), v, weigh, mask, causal))

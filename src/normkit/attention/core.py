@@ -56,6 +56,7 @@ class AttentionCore(Mixer):
     splits: ClassVar[int] = 1
     further: ClassVar[tuple[str, ...]] = ()
     place: ClassVar[Mapping[str, str]] = {}
+    ordered = False  # whether a mask keeps the causal rule
 
     def __init__(self, head_dim: int, heads: int, causal: bool = False):
         super().__init__()
@@ -77,7 +78,7 @@ class AttentionCore(Mixer):
         if not self.causal:
             return self
         core = type(self).__new__(type(self))  # torch.compile has no graph of copy.copy
-        core.__dict__.update(self.__dict__, causal=False)
+        core.__dict__.update(self.__dict__, causal=False, ordered=True)
         return core
 
     def _form(self, causal: bool) -> bool:

@@ -45,7 +45,8 @@ class SoftplusAttention(Recurrent):
 
         b_ij = relu(n_i a_ij - 1)^power,    a_i <- b_i / max(sum_j b_ij, eps)
 
-    with nothing subtracted in the first ``free_rows`` rows. Then y = a v.
+    with nothing subtracted in rows that see at most ``free_rows`` keys, or where nothing is causal in the first
+    ``free_rows`` rows. Then y = a v.
 
     Args:
         head_dim: features of a head.
@@ -86,7 +87,7 @@ class SoftplusAttention(Recurrent):
         """Attend."""
         self._check(q, k, v, free_value=True)
         self._check_mask(mask, q, k)
-        return self._attend(q, k, v, visible(mask, self.causal, q.shape[2], k.shape[2], q.device), 0)
+        return self._attend(q, k, v, visible(mask, self.causal, q.shape[2], k.shape[2], q.device))
 
     def prefill(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, state: Past | None = None
@@ -97,10 +98,9 @@ class SoftplusAttention(Recurrent):
         past = extend(state, k, v, self._mask_of_keys(mask, q, k))
         length, keys = q.shape[2], past.keys.shape[2]
         seen = within(keys, length, keys - length, q.device) & past.shown.mT
-        return self._attend(q, past.keys, past.values, seen, keys - length), past
+        return self._attend(q, past.keys, past.values, seen), past
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, first: int) -> Tensor:
-        """Attend; the first query is row number ``first``."""
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
         dtype = q.dtype
         q, k, v = accurate(q, k, v)
         with full_precision(q):
@@ -109,15 +109,16 @@ class SoftplusAttention(Recurrent):
             weights = F.softplus(cosines * (math.log(self.head_dim) * number.log()))
             weights = self._divide(hide(weights, seen), 1.0)
             if self.power is not None and k.shape[2]:
-                weights = self._sharpen(weights, number, self.power, first)
+                weights = self._sharpen(weights, number, self.power)
             return (weights @ v).to(dtype)
 
     def _divide(self, weights: Tensor, floor: Tensor | float) -> Tensor:
         return weights * inverse(weights.sum(-1, keepdim=True).clamp(min=self.eps * floor))
 
-    def _sharpen(self, weights: Tensor, number: Tensor, power: float, first: int) -> Tensor:
-        rows = torch.arange(first, first + weights.shape[-2], device=weights.device).unsqueeze(-1)
-        excess = number * weights - (rows >= self.free_rows).to(weights.dtype)
+    def _sharpen(self, weights: Tensor, number: Tensor, power: float) -> Tensor:
+        rows = torch.arange(1, weights.shape[-2] + 1, device=weights.device).unsqueeze(-1)
+        rows = number if self.causal or self.ordered else rows  # the first queries may be padding, or past
+        excess = number * weights - (rows > self.free_rows).to(weights.dtype)
         above = excess > 0
         # a high power of a large excess would overflow; the division cancels this factor
         largest = torch.where(above, excess, 1).detach().amax(-1, keepdim=True).clamp(min=1)
