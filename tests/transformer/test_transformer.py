@@ -522,6 +522,11 @@ def test_padding_before_a_text_is_not_counted_where_positions_say_so(where, core
     torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
     relative = where == "rope" and core.startswith("soft")
     assert relative or (model(padded, mask)[0, -1] - want[0, -1]).abs().max() > 1e-3
+    for cached in (True, False):
+        tokens = model.generate(padded[:, :12], 2, temperature=0, cached=cached, mask=mask[:, :12])
+        assert torch.equal(tokens[0, -2:], model.generate(TOKENS[:1, :7], 2, temperature=0)[0, -2:])
+    with pytest.raises(ValueError, match="mask must be True at each text's last token"):
+        model.generate(padded, 2, mask=mask.flip(1))
     with pytest.raises(ValueError, match=r"Decoder: positions must lie in 0 \.\. 15, but goes from 9 to 22"):
         model(padded, positions=torch.arange(9, 23).expand(2, -1))
 

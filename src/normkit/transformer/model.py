@@ -467,18 +467,23 @@ class Decoder(Transformer):
         cached: bool = True,
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor:
         """Continue tokens (B, T) by ``count`` drawn ones, the likeliest where ``temperature`` is 0: (B, T + count).
 
-        ``cached=False`` reads everything anew for each token, for cores that cannot go on from a past.
+        ``cached=False`` reads everything anew for each token, for cores that cannot go on from a past. ``mask`` (B, T)
+        is False at padding before shorter texts, which then takes no positions.
         """
         check.number(self, "temperature", temperature, 0.0)
         if not self._check_inputs(inputs).shape[1]:
             shape = tuple(inputs.shape)
             raise ValueError(f"Decoder: inputs must have at least one token to go on from, but their shape is {shape}")
+        self._check_padding(mask, inputs)
         cache, new = self.empty_cache() if cached else None, inputs
         for _ in range(check.size(self, "count", count, least=0)):
-            logits = self(new if cached else inputs, None, cache, memory, memory_mask)[:, -1]
+            new = new if cached else inputs
+            at = None if mask is None else (mask.cumsum(1) - 1).clamp(min=0)[:, -new.shape[1] :]
+            logits = self(new, mask, cache, memory, memory_mask, at)[:, -1]
             if temperature:
                 below = logits.float() - logits.float().amax(-1, keepdim=True)  # the largest is 0, which no T overflows
                 chances = torch.softmax(below / max(temperature, torch.finfo(below.dtype).tiny), -1)
@@ -486,7 +491,16 @@ class Decoder(Transformer):
             else:
                 new = logits.argmax(-1, keepdim=True)
             inputs = torch.cat([inputs, new], 1)
+            mask = None if mask is None else F.pad(mask, (0, 1), value=True)
         return inputs
+
+    def _check_padding(self, mask: Tensor | None, inputs: Tensor) -> None:
+        """Require a mask whose texts end with a token that counts, since that is what they go on from."""
+        if mask is None:
+            return
+        check.mask(self, "mask", mask, inputs.shape, inputs)
+        if not mask[:, -1].all():
+            raise ValueError("Decoder: mask must be True at each text's last token; put padding before texts")
 
 
 class EncoderDecoder(nn.Module):
