@@ -210,3 +210,11 @@ def test_mistakes_are_named(arguments, message):
 def test_a_mask_of_another_size_is_named(mixer):
     with pytest.raises(ValueError, match=r": mask must have shape"):
         decoder(mixer)(TOKENS, torch.ones(2, 20, dtype=torch.bool))
+
+
+def test_the_state_of_another_core_is_named():
+    model, other = decoder("delta-net"), nk.Decoder(vocab=17, dim=16, depth=2, heads=4, core="lightning")
+    cache = other.empty_cache()
+    other(TOKENS, cache=cache)
+    with pytest.raises(TypeError, match=r"DeltaNet: cache must be what its own empty_cache\(\) returns, not of Memory"):
+        model(TOKENS, cache=cache)

@@ -177,6 +177,7 @@ class DeltaNet(nn.Module):
             check.mask(self, "mask", mask, (x.shape[0], past + x.shape[1]), x)
             x = torch.where(mask[:, past:, None], x, 0)
         memory = None if cache is None else cache.state
+        check_kind(self, memory, Memory)  # another core's is a State as well
         check_samples(self, None if memory is None else memory.tail, x)
         q, k, v, tail = self._convolved(x, memory)
         q, k, v, beta, decay = (accurate(z) for z in (q, k, v, self.beta(x), self.decay(x)))
