@@ -920,6 +920,21 @@ def test_a_head_of_its_own_starts_as_small_as_an_embedding():
     assert abs(weight.mean().item()) < 0.001
 
 
+def test_matrices_start_with_std_and_nothing_else_does():
+    torch.manual_seed(0)
+    layer = {"mixer": "latent", "mixer_options": LATENT, "bias": "feedforward", "feedforward": "moe"}
+    layer["router"] = "router:experts=4,top_k=2"
+    model = nk.Decoder(**TINY | {"dim": 64}, positions=None, tied=False, std=0.5, scale_outputs=True, **layer)
+    for name, parameter in model.named_parameters():
+        small = name.endswith(("attention.output.weight", "feedforward.down.weight"))
+        want = 0.0 if name.endswith("bias") else 0.5 / 6**0.5 if small else 0.5
+        assert "norm" in name or parameter.std().item() == pytest.approx(want, rel=0.2), name
+    core = nk.Encoder(**TINY, core="galerkin", std=0.5).layers[0].attention.core
+    assert (core.key_norm.weight == 1).all()
+    with pytest.raises(ValueError, match=r"Decoder: std must lie in \[0\.0"):
+        decoder("pre-norm", std=-1.0)
+
+
 def test_presets_start_as_told():
     model = nk.preset("gpt2", vocab=50, dim=64, depth=4, heads=4, hidden=256, length=16)
     layer = model.layers[1]

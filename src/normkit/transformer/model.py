@@ -201,12 +201,14 @@ class Transformer(nn.Module):
 
     def _start(self, std: float | None, scale_outputs: bool) -> None:
         """Draw the embeddings, and the matrices if asked to."""
+        if std is not None:
+            check.number(self, "std", std, 0.0)
         own = getattr(self, "layer_inputs", None)
         for table in (self.embedding, self.positions, own and own.embedding):
             if table is not None:
                 nn.init.normal_(table.weight, std=0.02 if std is None else std)
         if std is not None:
-            self._draw_matrices(check.number(self, "std", std, 0.0), scale_outputs)
+            self._draw_matrices(std, scale_outputs)
 
     def _draw_matrices(self, std: float, scale_outputs: bool) -> None:
         """Draw the matrices of the layers from one normal law."""
@@ -218,13 +220,14 @@ class Transformer(nn.Module):
         if hasattr(self, "layer_inputs"):
             nn.init.normal_(self.layer_inputs.projection.weight, std=std)
         for name, parameter in self.layers.named_parameters():
-            if name.split(".")[1] not in SUBLAYER_NAMES:
-                continue  # what connects a sublayer to the stream starts as the placement wants
-            if parameter.dim() > 1:
-                last = scale_outputs and name.endswith(("output.weight", "down.weight"))
-                nn.init.normal_(parameter, std=std / math.sqrt(2 * len(self.layers)) if last else std)
-            elif name.endswith("bias") and "norm" not in name:
+            parts = name.split(".")
+            if parts[1] not in SUBLAYER_NAMES or any(part == "core" or part.endswith("norm") for part in parts):
+                continue  # cores, norms and what connects a sublayer to the stream start as they want
+            if name.endswith("bias"):
                 nn.init.zeros_(parameter)
+            elif parameter.dim() > 1:
+                last = scale_outputs and parts[-2] == ("down" if parts[1] == "feedforward" else "output")
+                nn.init.normal_(parameter, std=std / math.sqrt(2 * len(self.layers)) if last else std)
 
     @restore_cache
     def encode(
@@ -381,7 +384,8 @@ class Decoder(Transformer):
         super().__init__(vocab=check.size(self, "vocab", vocab), dim=dim, depth=depth, heads=heads, **arguments)
         self.head = None if tied else Linear(dim, vocab, bias=False)
         if self.head is not None:
-            nn.init.normal_(self.head.weight, std=0.02)
+            std = arguments.get("std")
+            nn.init.normal_(self.head.weight, std=0.02 if std is None else std)
         cap = logit_softcap
         self.logit_softcap = None if cap is None else check.number(self, "logit_softcap", cap, 0.0, open_low=True)
         self.base_scale = self.layer(0).base_scale
