@@ -181,6 +181,7 @@ def test_muon_with_a_clip_holds_scores_that_it_lets_grow_without():
 def test_what_cannot_be_clipped_is_refused():
     for arguments, message in [
         ({"query_key_norm": "head"}, "layers.0.attention normalizes queries and keys"),
+        ({"placement": "ngpt"}, "layers.0 gives queries and keys one length"),
         ({"core_options": {"softcap": 5.0}}, "layers.0.attention caps its scores at 5.0"),
         ({"core": "lightning"}, "model has no attention with the core 'softmax'"),
     ]:

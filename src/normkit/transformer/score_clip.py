@@ -68,6 +68,9 @@ class ScoreClip:
             raise ValueError("ScoreClip: model has no attention with the core 'softmax'")
         for name, part in self.sites.items():
             self._check(name, part)
+        for name, part in model.named_modules():
+            if getattr(part, "on_a_sphere", False):
+                raise ValueError(f"ScoreClip: {name} gives queries and keys one length: that of weights is lost")
         self._seen: dict[str, Tensor] = {}
         self._calls = dict.fromkeys(self.sites, 0)
         self._hooks = [
