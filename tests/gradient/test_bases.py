@@ -185,6 +185,17 @@ def test_a_zero_momentum_leaves_dion_without_a_direction():
     torch.testing.assert_close(optimizer.state[p]["Q"], first_columns(p, 768, "random"))  # as it began
 
 
+def test_dion_steps_each_matrix_of_a_stack_as_alone():
+    stack, *alone = [nn.Parameter(w) for w in (drawn(2, 4, 3), *drawn(2, 4, 3))]
+    together, apart = nk.Dion([stack]), nk.Dion(alone)
+    for step in range(2):
+        stack.grad = drawn(2, 4, 3, seed=step) * torch.tensor([1.0, step]).view(2, 1, 1)  # the second begins with zeros
+        for p, g in zip(alone, stack.grad, strict=True):
+            p.grad = g.clone()
+        together.step(), apart.step()
+    torch.testing.assert_close(stack.detach(), torch.stack(alone).detach())
+
+
 @pytest.mark.parametrize("shape, rank, columns", [((3, 5), 768, (5, 3)), ((5, 3), 768, (3, 3)), ((3, 5), 2, (5, 2))])
 def test_dion_keeps_no_more_columns_than_a_matrix_has_directions(shape, rank, columns):
     first, again = (first_columns(drawn(*shape), rank, "random") for _ in range(2))

@@ -92,13 +92,12 @@ class Dion(Hidden):
         m = full_matrix(momentum)
         if "Q" not in state:
             state["Q"] = first_columns(m, group["rank"], group["start"])
-        if not m.any():
-            return torch.zeros_like(p)
         left = torch.linalg.qr(m @ state["Q"]).Q
         right = m.mT @ left
         momentum.copy_(cut_as(m - (1 - group["momentum"]) * (left @ right.mT), p))
-        state["Q"] = right / (right.norm(dim=-2, keepdim=True) + group["eps"])
-        return cut_as(left @ state["Q"].mT, p)
+        columns = right / (right.norm(dim=-2, keepdim=True) + group["eps"])
+        state["Q"] = torch.where((m != 0).any((-2, -1), keepdim=True), columns, state["Q"])
+        return cut_as(left @ columns.mT, p)
 
 
 def first_columns(m: Tensor, rank: int, start: str) -> Tensor:
