@@ -66,6 +66,14 @@ def test_complex_parameters_and_sparse_gradients_are_named_and_nothing_moves(nam
     assert not optimizer.state[sound]
 
 
+def test_a_first_gradient_of_zero_moves_nothing_along_a_power_below_zero():
+    p = matrix()
+    optimizer = nk.DynMuon([p], p=-0.25, ns_eps=0.0, weight_decay=0.0)
+    p.grad = torch.zeros_like(p)
+    optimizer.step()
+    assert torch.equal(p, matrix())
+
+
 @pytest.mark.parametrize("name", [*OF_MATRICES, *ANY])
 def test_integers_that_cannot_have_a_gradient_stay(name):
     sound, integers = matrix(), nn.Parameter(torch.arange(6).reshape(2, 3), requires_grad=False)

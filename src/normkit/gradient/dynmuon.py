@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from normkit import check
@@ -92,7 +93,7 @@ class DynMuon(Kin):
         o, d = self.polar(x, group), group["p"] / 2
         if not d:
             return o
-        size = x.norm(dim=(-2, -1), keepdim=True) + group["ns_eps"]
+        size = (x.norm(dim=(-2, -1), keepdim=True) + group["ns_eps"]).clamp(min=torch.finfo(x.dtype).tiny)
         tall = x.shape[-2] > x.shape[-1]
         x, o = (x.mT, o.mT) if tall else (x, o)
         e = (x / size) @ (x / size).mT
