@@ -204,6 +204,15 @@ def test_lengths_stand_still_once_lawn_holds_them():
     assert abs(lengths[0] - lengths[1]) > 1e-4
 
 
+def test_lawn_holds_the_length_of_a_weight_in_bfloat16():
+    p = nn.Parameter(drawn(64, 64).bfloat16())
+    optimizer, before = nk.LAWN([p], base="sgd", lr=0.01, free_steps=0), p.detach().double().norm()
+    for step in range(30):
+        p.grad = 10 * drawn(64, 64, seed=step).bfloat16()
+        optimizer.step()
+        torch.testing.assert_close(p.detach().double().norm(), before, rtol=2.5e-3, atol=0)
+
+
 def test_values_of_samples_in_the_order_of_their_visits():
     norms = torch.tensor([0.5, 0.0, 2.0, 0.0, 1.0, 3.0], dtype=torch.float64)
     index = torch.tensor([1, 2, 1, 1, 2, 2])

@@ -12,7 +12,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.gradient._based import Based
 from normkit.gradient._optimizer import Groups
-from normkit.gradient._sharded import whole
+from normkit.gradient._sharded import together, whole
 from normkit.statistics import accurate
 
 
@@ -98,13 +98,13 @@ class LAWN(Based):
         assert p.grad is not None
         if not self.holds_length(p, group):
             return p.grad
-        square = whole(accurate(p * p).sum())
-        along = whole(accurate(p * p.grad).sum())
+        w, g = accurate(p), accurate(p.grad)
+        square, along = whole(w.square().sum()), whole((w * g).sum())
         return p.grad - p * torch.where(square > 0, along / square, 0).to(p.dtype)
 
     def base_step(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
         """Take the base's step, at the rate that warming up leaves; before the first one held, keep the lengths."""
-        self.lengths = {p: length(p) for params, group in work for p in params if self.holds_length(p, group)}
+        self.lengths = {p: together([p]) for params, group in work for p in params if self.holds_length(p, group)}
         rates = [group["lr"] for group in self.param_groups]
         try:
             for group in self.param_groups:
@@ -119,12 +119,7 @@ class LAWN(Based):
         """Give the weights that are held their lengths back, and count the step."""
         for p, before in self.lengths.items():
             norm = self.state[p].setdefault("norm", before)
-            now = length(p)
-            p.mul_(torch.where(now > 0, norm / now, 1).to(p.dtype))
+            now = together([p])
+            p.copy_(accurate(p) * torch.where(now > 0, norm / now, 1))
         for group in self.param_groups:
             group[self.key("steps")] += 1
-
-
-def length(p: Tensor) -> Tensor:
-    """The length of a tensor."""
-    return accurate(whole(torch.linalg.vector_norm(p)))
