@@ -66,6 +66,17 @@ def test_complex_parameters_and_sparse_gradients_are_named_and_nothing_moves(nam
     assert not optimizer.state[sound]
 
 
+@pytest.mark.parametrize("name", ["soap", "kl-soap", "pmuon", "hyperball:base=soap"])
+def test_a_gradient_too_long_for_its_square_is_named_and_nothing_moves(name):
+    params = [matrix(), matrix()]
+    optimizer = nk.create(name, params)
+    for p, size in zip(params, (1.0, 1e20), strict=True):
+        p.grad = torch.full_like(p, size)
+    with pytest.raises(FloatingPointError, match=r"of shape \(2, 3\) is so long .* nothing has moved"):
+        optimizer.step()
+    assert all(torch.equal(p, matrix()) and not optimizer.state[p] for p in params)
+
+
 def test_a_first_gradient_of_zero_moves_nothing_along_a_power_below_zero():
     p = matrix()
     optimizer = nk.DynMuon([p], p=-0.25, ns_eps=0.0, weight_decay=0.0)

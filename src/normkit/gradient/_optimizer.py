@@ -12,7 +12,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import Card
-from normkit.gradient._sharded import is_any, is_sharded, local, placed_as
+from normkit.gradient._sharded import is_any, is_sharded, local, placed_as, together
 from normkit.statistics import accurate
 
 MOMENTS = frozenset({"step", "exp_avg", "exp_avg_sq"})  # what Adam keeps of a parameter
@@ -25,9 +25,10 @@ Groups = Iterable[Any]  # parameters, or groups of them as torch's optimizers ta
 class Optimizer(torch.optim.Optimizer):
     """A real ``torch.optim.Optimizer``; a method says what one group does with its gradients (:meth:`update`).
 
-    Parameters without a gradient are left alone. Complex parameters, sparse gradients, and with :attr:`finite`
-    gradients that hold a NaN or an infinity are refused before anything moves; a loss scaler, which leaves such steps
-    out, comes before. A gradient of another type than its parameter's is cast to that.
+    Parameters without a gradient are left alone. Complex parameters, sparse gradients, with :attr:`finite` gradients
+    that hold a NaN or an infinity, and with :attr:`squares` those that are too long, are refused before anything moves;
+    a loss scaler, which leaves such steps out, comes before. A gradient of another type than its parameter's is cast to
+    that.
 
     A state that is loaded must be of the same optimizer in the same dialect (:meth:`dialect`), and one of another is
     refused before anything changes. Rates, decay and momenta are those of the state. A state that lacks ``maximize`` or
@@ -43,6 +44,7 @@ class Optimizer(torch.optim.Optimizer):
 
     card: ClassVar[Card]
     finite = True  # whether each step looks for NaN and infinities first, which waits for an accelerator
+    squares = 0.0  # the most by which a gradient's length is multiplied before it is squared; 0: overflow does no harm
     state_names: ClassVar[frozenset[str] | None] = None  # what a parameter's state may hold; None: not checked
     exact: frozenset[str] = frozenset()  # of those, what stays in float32 where the parameter is of half precision
     free: ClassVar[frozenset[str]] = frozenset({"foreach", "differentiable", "capturable", "fused"})  # for one result
@@ -230,6 +232,17 @@ class Optimizer(torch.optim.Optimizer):
                 )
         if self.finite and not all_finite([p.grad for p in params if p.grad is not None]):
             raise FloatingPointError(f"{type(self).__name__}: {self._where(work)}; nothing has moved")
+        if self.squares:
+            self._refuse_long([p for p in params if p.grad is not None])
+
+    def _refuse_long(self, params: Sequence[Tensor]) -> None:
+        squares = [(together([p.grad]) * self.squares).square() for p in params]  # type: ignore[list-item]
+        if not all_finite(squares):
+            p = next(p for p, square in zip(params, squares, strict=True) if not square.isfinite())
+            raise FloatingPointError(
+                f"{type(self).__name__}: the gradient of a parameter of shape {tuple(p.shape)} is so long that its "
+                "square is not finite; nothing has moved"
+            )
 
     def _where(self, work: Sequence[tuple[list[Tensor], dict]]) -> str:
         for place, (params, _) in enumerate(work):

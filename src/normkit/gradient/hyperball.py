@@ -82,6 +82,7 @@ class Hyperball(Kin):
     state_names = Kin.state_names | {"second_momentum_buffer", "GG0", "GG1", "Q0", "Q1"}
 
     exact = KEPT
+    squares = 1.0
 
     def __init__(
         self,

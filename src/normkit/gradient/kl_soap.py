@@ -66,6 +66,7 @@ class KLSOAP(Hidden):
     """
 
     exact = KEPT | {"eigenvalues0", "eigenvalues1"}
+    squares = MOST
 
     def __init__(
         self,

@@ -70,6 +70,7 @@ class PMuon(Kin):
     state_names = Kin.state_names | {"left", "right", "left_basis", "right_basis"}
 
     exact = frozenset({"left", "right", "left_basis", "right_basis"})
+    squares = 5.0  # K holds some twenty of them
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ class SOAP(Optimizer):
         eps: added to the root of the second moment, which is not corrected for its start.
         weight_decay: the share of a weight that is taken off after a step, times the learning rate.
         precondition_frequency: steps from one basis to the next.
-        max_precond_dim: the length of an axis from which on it has no basis.
+        max_precond_dim: the length of the longest axis that has a basis.
         precondition_1d: give vectors a basis as well.
         normalize_grads: divide each step by its root mean square.
         correct_bias: correct the moments for their start at 0, in the rate.
@@ -72,6 +72,7 @@ class SOAP(Optimizer):
     """
 
     exact = KEPT
+    squares = 1.0
 
     def __init__(
         self,
