@@ -676,9 +676,11 @@ def test_gains_are_lost_by_decay_only_where_it_accounts_for_half_of_the_fall(opt
     assert alone.cause == ""
 
 
-def test_of_a_warm_up_the_full_rate_is_that_of_decay():
+@pytest.mark.parametrize("name", ["AdamW", "Adam", "RAdam"])
+def test_of_a_warm_up_the_full_rate_is_that_of_decay(name):
     model = nn.Sequential(nn.Linear(8, 32), nn.RMSNorm(32), nn.Linear(32, 4))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.03, weight_decay=1.0)
+    apart = {} if name == "AdamW" else {"decoupled_weight_decay": True}
+    optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.03, weight_decay=1.0, **apart)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1, (step + 1) / 10))
     chance = torch.Generator().manual_seed(0)
     with nk.watch(model, optimizer, every=10) as seen:
@@ -691,7 +693,9 @@ def test_of_a_warm_up_the_full_rate_is_that_of_decay():
     decay = found(seen, "strong-decay")
     assert "a decay of 1 at a rate of 0.03 takes 0.03 of a weight at each step" in decay.evidence
     assert decay.remedies[0].line.endswith('["weight_decay"] = 0.00333')
-    assert found(seen, "lost-gains").remedies[0].line.endswith("weight_decay=1), lr=0.03)")
+    line = found(seen, "lost-gains").remedies[0].line
+    assert line.startswith("make RAdam with" if name == "RAdam" else "optimizer = torch.optim.AdamW(")
+    assert name == "RAdam" or line.endswith("weight_decay=1), lr=0.03)")
 
 
 def test_of_gains_that_are_lost_the_smallest_comes_first():

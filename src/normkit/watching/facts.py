@@ -183,7 +183,8 @@ def _frozen(model: nn.Module) -> Iterator[tuple[str, bool]]:
 
 
 def _group(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, Any]:
-    settings: dict[str, Any] = {"optimizer": type(optimizer).__name__}
+    name, decoupled = type(optimizer).__name__, bool(group.get("decoupled_weight_decay"))
+    settings: dict[str, Any] = {"optimizer": "AdamW" if decoupled and name == "Adam" else name, "decoupled": decoupled}
     for key in ("lr", "momentum", "weight_decay", "eps"):
         value = group.get(key)
         settings[key] = float(value) if isinstance(value, int | float | Tensor) and not isinstance(value, bool) else 0.0

@@ -54,7 +54,7 @@ def _decay(history: History, name: str) -> float:
     groups, group_of = history.facts["groups"], history.facts["group_of"]
     group, rates, steps = groups[group_of[name]] if name in group_of else {}, history.rates(name), history.steps
     decays = rates * group.get("weight_decay", 0.0)
-    if group.get("optimizer") in MOMENTS:
+    if group.get("optimizer") in MOMENTS and not group.get("decoupled"):
         weight, gradient = (history.series(name, what) for what in ("weight", "gradient"))
         entries = math.sqrt(math.prod(history.facts["shapes"][name]))
         decays = decays * entries / np.maximum(np.hypot(gradient, group["weight_decay"] * weight), 1e-30)

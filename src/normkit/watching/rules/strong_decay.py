@@ -49,5 +49,5 @@ def find(history: History) -> Iterator[Finding]:
 
 def _share(group: dict[str, Any], rate: float) -> float:
     """How much of a weight a step takes away; momentum adds up that of SGD."""
-    share = rate * group["weight_decay"] if group["optimizer"] in DECAYS else 0.0
+    share = rate * group["weight_decay"] if group["optimizer"] in DECAYS or group.get("decoupled") else 0.0
     return share / max(1 - group["momentum"], 0.01) if group["optimizer"] == "SGD" else share
