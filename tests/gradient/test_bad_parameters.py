@@ -186,6 +186,18 @@ def test_rates_that_schedules_move_load(name):
         assert other.param_groups[0][word] == value
 
 
+def test_the_largest_scores_of_muonclip_are_finite_and_read_in_float32():
+    p = nn.Parameter(torch.ones(2, 3, dtype=torch.float16))
+    groups = [{"params": [p], "qk_clip": "query_rotary", "largest": [80_000.0, 1.0]}]
+    optimizer = nk.MuonClip(groups, bound=40_000.0, lr=0.0)
+    p.grad = torch.zeros_like(p)
+    optimizer.step()
+    assert p.tolist() == [[0.5] * 3, [1.0] * 3]
+    optimizer.param_groups[0]["largest"] = [torch.inf, 1.0]
+    with pytest.raises(ValueError, match="largest must be a number for each head"):
+        optimizer.step()
+
+
 def test_the_largest_scores_of_muonclip_load():
     p, q = matrix(), matrix()
     one, other = (nk.MuonClip([{"params": [x], "qk_clip": "query"}]) for x in (p, q))

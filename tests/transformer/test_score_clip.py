@@ -51,7 +51,8 @@ def test_scores_within_the_bound_leave_weights_as_they_are(largest):
     [
         ({"query": torch.ones(5, 3)}, "query must have a multiple of 2 rows, but its shape is (5, 3)"),
         ({"largest": torch.ones(3)}, "largest must have shape (2)"),
-        ({"largest": torch.tensor([1.0, torch.nan])}, "largest has NaN"),
+        ({"largest": torch.tensor([1.0, torch.nan])}, "largest has NaN or infinity"),
+        ({"largest": torch.tensor([1.0, torch.inf])}, "largest has NaN or infinity"),
         ({"kv_heads": 3}, "kv_heads=3 does not divide heads=2"),
         ({"bound": 0.0}, "bound must lie in (0.0"),
         ({"balance": 1.5}, "balance must lie in [0.0, 1.0]"),

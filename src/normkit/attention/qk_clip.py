@@ -69,8 +69,8 @@ def qk_clip(
     check.divides(NAME, "kv_heads", kv_heads, "heads", heads)
     check.floating(NAME, query, "query")
     check.values(NAME, "largest", largest, (heads,), query)
-    if check.readable(largest) and largest.isnan().any():
-        raise ValueError(f"{NAME}: largest has NaN")
+    if check.readable(largest) and not (largest < torch.inf).all():
+        raise ValueError(f"{NAME}: largest has NaN or infinity")
     latent = _latent(heads, kv_heads, rope_dim, value_dim)
     bound = check.number(NAME, "bound", bound, 0.0, open_low=True)
     balance = check.number(NAME, "balance", balance, 0.0, 1.0)

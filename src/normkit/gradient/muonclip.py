@@ -13,6 +13,7 @@ from normkit.catalog import method
 from normkit.gradient._muon import Coefficients, Kin
 from normkit.gradient._optimizer import Groups, settings, tensors
 from normkit.gradient._sharded import local, part_of
+from normkit.statistics import accurate
 
 ROLES = ("query", "key", "query_rotary", "key_rotary")
 
@@ -120,8 +121,9 @@ class MuonClip(Kin):
 
     def gammas(self, p: Tensor, group: dict) -> Tensor:
         """What the rows of each head are multiplied by."""
-        largest = torch.as_tensor(group["largest"], dtype=p.dtype, device=p.device).detach()
-        if largest.dim() != 1 or not len(largest) or p.shape[0] % len(largest) or largest.isnan().any():
+        dtype = accurate(p.new_empty(0)).dtype
+        largest = torch.as_tensor(group["largest"], dtype=dtype, device=p.device).detach()
+        if largest.dim() != 1 or not len(largest) or p.shape[0] % len(largest) or not (largest < torch.inf).all():
             raise ValueError(
                 f"{type(self).__name__}: largest must be a number for each head, which divide {p.shape[0]} rows, "
                 f"not {group['largest']}"
