@@ -178,3 +178,17 @@ def test_a_resumed_run_has_the_settings_of_its_file_which_older_ones_leave_to_th
     take_steps([old, *resumed], [before, *after], 3, 3)
     for params in after:
         assert all(map(torch.equal, params, before))
+
+
+def test_a_hook_that_changes_a_state_decides_what_is_kept_in_float32_too():
+    first, second = (torch.nn.Parameter(torch.eye(3, dtype=torch.bfloat16) + i) for i in range(2))
+    one, other = nk.SOAP([first, second]), nk.SOAP([second, first])
+    for p in (first, second):
+        p.grad = p.detach().sin()
+    one.step()
+    other.register_load_state_dict_pre_hook(
+        lambda _, state: {**state, "state": {1 - place: own for place, own in state["state"].items()}}
+    )
+    other.load_state_dict(one.state_dict())
+    for p in (first, second):
+        assert torch.equal(other.state[p]["Q0"], one.state[p]["Q0"])

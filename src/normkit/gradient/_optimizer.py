@@ -143,7 +143,13 @@ class Optimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state as torch's optimizers do; what is kept in float32 stays so, for the same bits as before."""
-        super().load_state_dict(state_dict)
+        adapted: list[dict[str, Any]] = []  # by hooks of users, which come before
+        handle = self.register_load_state_dict_pre_hook(lambda _, state: adapted.append(state))
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            handle.remove()
+        (state_dict,) = adapted
         places = (place for group in state_dict["param_groups"] for place in group["params"])
         own = (p for group in self.param_groups for p in group["params"])
         for place, p in zip(places, own, strict=True):
