@@ -77,6 +77,23 @@ def test_large_tensors_in_any_layout_get_the_step_of_torch():
         torch.testing.assert_close(p.detach(), q.detach())
 
 
+def test_half_precision_decays_and_forgets_by_the_numbers_that_are_asked_for():
+    """Torch's product of lists in place rounds 0.998 to 0.996 on CPU."""
+    p, q = (nn.Parameter(drawn(64, 64).bfloat16()) for _ in range(2))
+    options = {"lr": 0.02, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.1}
+    optimizers = nk.BlockwiseLR([p], **options), torch.optim.AdamW([q], **options, foreach=False)
+    lion = nn.Parameter(torch.full((2, 2), 1.5, dtype=torch.bfloat16))
+    lion.grad = torch.zeros_like(lion)
+    nk.Lion([lion], lr=0.02, weight_decay=0.1).step()
+    assert (lion == 1.5).all()
+    for step in range(20):
+        p.grad, q.grad = (drawn(64, 64, seed=step).bfloat16() for _ in range(2))
+        for optimizer in optimizers:
+            optimizer.step()
+    assert torch.equal(p, q)
+    assert torch.equal(*(o.state[x]["exp_avg_sq"] for o, x in zip(optimizers, (p, q), strict=True)))
+
+
 @pytest.mark.parametrize("method", [nk.AdamP, nk.SGDP, nk.StableSPAM, nk.Grams])
 def test_blocks_and_steps_in_one_pass_are_the_formula(method, monkeypatch):
     def upright(w, g):

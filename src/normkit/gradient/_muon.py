@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.gradient._matrices import Hidden, matrix_shape, newton_schulz
-from normkit.gradient._optimizer import MOMENTS, entrywise, keep, plain_word
+from normkit.gradient._optimizer import MOMENTS, entrywise, keep, multiply, plain_word
 from normkit.gradient._sharded import like, local
 from normkit.ops.polar import Triple
 
@@ -90,7 +90,7 @@ class Kin(Momentum):
         updates = [torch.empty_like(local(p)) for p in params]
 
         def work(updates, grads, buffers):
-            torch._foreach_mul_(buffers, group["momentum"])
+            multiply(buffers, group["momentum"])
             torch._foreach_add_(buffers, grads)
             ahead = (
                 torch._foreach_add(grads, buffers, alpha=group["momentum"]) if group.get("nesterov", True) else buffers
@@ -146,7 +146,7 @@ def shrink(params: Sequence[Tensor], directions: Sequence[Tensor], group: dict) 
     """Decay the parameters: with ``cautious_decay`` only entries that the step makes smaller, or that are not moved."""
     rate = group["lr"] * group["weight_decay"]
     if not group.get("cautious_decay", False):
-        torch._foreach_mul_(list(params), 1 - rate)
+        multiply(params, 1 - rate)
         return
     for w, o in zip(params, directions, strict=True):
         w.sub_(torch.where(o.sign() * w >= 0, w, 0), alpha=rate)

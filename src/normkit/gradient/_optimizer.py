@@ -393,10 +393,24 @@ def count(steps: Sequence[Tensor]) -> list[Any]:
     return [step.double() if torch.compiler.is_compiling() else step.item() for step in steps]
 
 
+def multiply(xs: Sequence[Tensor], factor: Any) -> None:
+    """Multiply tensors in place; on CPU torch's own product of lists rounds a number to half precision first.
+
+    >>> p = torch.tensor([1.5], dtype=torch.bfloat16)
+    >>> multiply([p], 0.998); p
+    tensor([1.5000], dtype=torch.bfloat16)
+    """
+    if any(x.is_cpu for x in xs):
+        for x in xs:
+            x.mul_(factor)
+    else:
+        torch._foreach_mul_(list(xs), factor)
+
+
 def move_moments(grads: Sequence[Tensor], firsts: list[Tensor], seconds: list[Tensor], betas: tuple) -> None:
     """Move both moments of Adam."""
     torch._foreach_lerp_(firsts, list(grads), 1 - betas[0])
-    torch._foreach_mul_(seconds, betas[1])
+    multiply(seconds, betas[1])
     torch._foreach_addcmul_(seconds, list(grads), list(grads), 1 - betas[1])
 
 
@@ -433,7 +447,7 @@ def adam(
             )
             return
         if weight_decay:
-            torch._foreach_mul_(params, 1 - lr * weight_decay)
+            multiply(params, 1 - lr * weight_decay)
         move_moments(grads, firsts, seconds, betas)
         if most:
             torch._foreach_maximum_(most[0], seconds)

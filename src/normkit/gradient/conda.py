@@ -10,7 +10,17 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.gradient._matrices import MatrixOptimizer
-from normkit.gradient._optimizer import MOMENTS, Groups, add_quotients, count, entrywise, keep, move_moments, settings
+from normkit.gradient._optimizer import (
+    MOMENTS,
+    Groups,
+    add_quotients,
+    count,
+    entrywise,
+    keep,
+    move_moments,
+    multiply,
+    settings,
+)
 from normkit.gradient._sharded import place, shared_bases
 from normkit.gradient.grams import corrected_rate
 from normkit.statistics import accurate
@@ -128,7 +138,7 @@ class Conda(MatrixOptimizer):
             torch._foreach_add_(below, group["eps"])
             add_quotients(params, firsts, below, rates)
             if group["weight_decay"]:
-                torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
+                multiply(params, 1 - group["lr"] * group["weight_decay"])
 
         entrywise(work, params, grads, firsts, seconds, rates)
 

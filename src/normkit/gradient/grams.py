@@ -17,6 +17,7 @@ from normkit.gradient._optimizer import (
     entrywise,
     keep,
     move_moments,
+    multiply,
     settings,
 )
 
@@ -78,7 +79,7 @@ class Grams(Optimizer):
 
         def work(params, grads, firsts, seconds, rates):
             if group["weight_decay"]:
-                torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
+                multiply(params, 1 - group["lr"] * group["weight_decay"])
             move_moments(grads, firsts, seconds, group["betas"])
             below = torch._foreach_sqrt(seconds)
             torch._foreach_add_(below, group["eps"])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, entrywise, keep, settings
+from normkit.gradient._optimizer import Groups, Optimizer, entrywise, keep, multiply, settings
 
 
 @method(
@@ -67,7 +67,7 @@ class Lion(Optimizer):
         def work(params, grads, firsts):
             signs = torch._foreach_sign(torch._foreach_lerp(firsts, grads, 1 - beta))
             if group["weight_decay"]:
-                torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
+                multiply(params, 1 - group["lr"] * group["weight_decay"])
             torch._foreach_add_(params, signs, alpha=-group["lr"])
             torch._foreach_lerp_(firsts, grads, 1 - beta_kept)
 

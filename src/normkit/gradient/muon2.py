@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit.catalog import method
 from normkit.gradient._muon import CONVERGING, Coefficients, Kin
-from normkit.gradient._optimizer import Groups, below_one, entrywise, keep, settings
+from normkit.gradient._optimizer import Groups, below_one, entrywise, keep, multiply, settings
 
 
 @method(
@@ -91,7 +91,7 @@ class Muon2(Kin):
         (seconds,) = keep(params, states, "second_moment")
 
         def work(us, grads, seconds):
-            torch._foreach_mul_(seconds, group["beta2"])
+            multiply(seconds, group["beta2"])
             torch._foreach_addcmul_(seconds, grads, grads, 1 - group["beta2"])
             below = torch._foreach_sqrt(seconds)
             torch._foreach_add_(below, group["eps"])

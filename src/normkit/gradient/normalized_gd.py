@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, entrywise, keep, settings
+from normkit.gradient._optimizer import Groups, Optimizer, entrywise, keep, multiply, settings
 from normkit.gradient._sharded import whole
 from normkit.statistics import accurate
 
@@ -90,10 +90,10 @@ class NormalizedGD(Optimizer):
         def work(params, grads, scales, buffers=None):
             steps = torch._foreach_mul(grads, scales)
             if buffers is not None:
-                torch._foreach_mul_(buffers, group["momentum"])
+                multiply(buffers, group["momentum"])
                 torch._foreach_add_(buffers, steps)
             if group["weight_decay"]:
-                torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
+                multiply(params, 1 - group["lr"] * group["weight_decay"])
             torch._foreach_add_(params, steps if buffers is None else buffers, alpha=-group["lr"])
 
         entrywise(work, params, grads, scales, *buffers)

@@ -10,7 +10,7 @@ from torch import Tensor
 from normkit.catalog import method
 from normkit.gradient._matrices import MatrixOptimizer
 from normkit.gradient._muon import factor, step
-from normkit.gradient._optimizer import MOMENTS, Groups, entrywise, keep, settings
+from normkit.gradient._optimizer import MOMENTS, Groups, entrywise, keep, multiply, settings
 from normkit.gradient._sharded import reduce
 
 FLOOR = 1e-12
@@ -80,7 +80,7 @@ class RMNP(MatrixOptimizer):
         (buffers,) = keep(params, states, "momentum_buffer")
 
         def work(buffers, grads):
-            torch._foreach_mul_(buffers, group["momentum"])
+            multiply(buffers, group["momentum"])
             torch._foreach_add_(buffers, grads)
 
         entrywise(work, buffers, grads)

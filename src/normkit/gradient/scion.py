@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, entrywise, keep, settings, tensors
+from normkit.gradient._optimizer import Groups, Optimizer, entrywise, keep, multiply, settings, tensors
 from normkit.gradient._sharded import is_sharded, like, part_of, shared_out, whole
 from normkit.gradient.lmo import AXES, NORMS, lmo
 
@@ -114,7 +114,7 @@ class Scion(Optimizer):
 
         def work(params, directions):
             if not group["unconstrained"]:
-                torch._foreach_mul_(params, 1 - group["lr"])
+                multiply(params, 1 - group["lr"])
             torch._foreach_add_(params, directions, alpha=-group["lr"] * group["scale"])
 
         entrywise(work, params, directions)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, entrywise, keep, settings
+from normkit.gradient._optimizer import Groups, Optimizer, entrywise, keep, multiply, settings
 from normkit.gradient._projection import projection
 
 
@@ -85,7 +85,7 @@ class SGDP(Optimizer):
         (buffers,) = keep(params, states, "momentum")
 
         def move(buffers, grads):
-            torch._foreach_mul_(buffers, momentum)
+            multiply(buffers, momentum)
             torch._foreach_add_(buffers, grads, alpha=1 - group["dampening"])
 
         entrywise(move, buffers, grads)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, entrywise, keep, settings
+from normkit.gradient._optimizer import Groups, Optimizer, entrywise, keep, multiply, settings
 
 
 @method(
@@ -75,7 +75,7 @@ class Signum(Optimizer):
             torch._foreach_lerp_(firsts, grads, share)
             ahead = torch._foreach_lerp(firsts, grads, share) if group["nesterov"] else firsts
             if group["weight_decay"]:
-                torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
+                multiply(params, 1 - group["lr"] * group["weight_decay"])
             torch._foreach_add_(params, torch._foreach_mul(torch._foreach_sign(ahead), rates))
 
         entrywise(work, params, grads, firsts, rates)

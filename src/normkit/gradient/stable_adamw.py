@@ -80,6 +80,6 @@ class StableAdamW(Optimizer):
         for p, g, m, v in zip(params, grads, firsts, seconds, strict=True):
             least = max(eps**2, torch.finfo(v.dtype).tiny)
             size = together([g / v.clamp(min=least).sqrt()]) / max(1, p.numel()) ** 0.5
-            rate = (group["lr"] / size.clamp(min=1.0)).to(p.dtype)
+            rate = group["lr"] / size.clamp(min=1.0)
             p.mul_(1 - rate * group["weight_decay"])
             p.sub_(m / (v.sqrt() + eps) * rate)
