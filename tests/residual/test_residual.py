@@ -85,6 +85,10 @@ def test_a_placement_starts_a_sublayer():
         assert 0.9 * bound < weight.abs().max() <= bound
     matrix = nk.Placement("deepnorm", 64, depth=8).initialize(nn.Linear(64, 64)).weight
     torch.testing.assert_close(matrix.std().item(), 64**-0.5 * 64**-0.25, rtol=0.05, atol=0)
+    inner = nn.ModuleDict({"query": nn.Linear(64, 64), "value": nn.Linear(64, 64)})
+    nk.Placement("deepnorm", 64, depth=8).initialize(nn.ModuleDict({"attention": inner}))
+    torch.testing.assert_close(inner["query"].weight.std().item(), 64**-0.5, rtol=0.05, atol=0)
+    torch.testing.assert_close(inner["value"].weight.std().item(), 64**-0.5 * 64**-0.25, rtol=0.05, atol=0)
 
 
 def test_a_placement_that_reaches_inside_is_refused_alone():

@@ -53,7 +53,8 @@ def _alpha(at: At) -> float:
 def _init(matrices: Matrices, at: At) -> None:
     _, beta = constants(at)
     for name, matrix in matrices.items():
-        nn.init.xavier_normal_(matrix, 1.0 if name.startswith(("query", "key")) else beta)
+        spared = any(part.startswith(("query", "key")) for part in name.split("."))
+        nn.init.xavier_normal_(matrix, 1.0 if spared else beta)
 
 
 @method(
