@@ -53,7 +53,7 @@ class Transformer(nn.Module):
         layer_inputs: each layer has an input of so many features of each token by itself, made of its embedding, and
             of a table with ``layer_vocab`` rows (default: vocab), row 0 for tokens beyond (Gemma 3n).
         each: arguments of layers, dealt out to them in turn in the place of the shared ones.
-        std: all matrices start normal with it, biases zero; None leaves the linears as torch starts them.
+        std: all matrices but those of cores start normal with it, biases zero; None: linears start as torch has them.
         scale_outputs: with ``std``, the last matrix of each sublayer starts smaller, by sqrt(2 depth).
         **layer: further arguments of :class:`TransformerLayer`, the placement's options among them.
 
