@@ -553,6 +553,16 @@ def test_a_cache_of_another_model_is_named_and_stays_as_it_was(other):
     torch.testing.assert_close(theirs(TOKENS[:, 4:], cache=cache), want[:, 4:])
 
 
+@pytest.mark.parametrize("past", ["lightning", "rnope", "delta-net"])
+@torch.no_grad()
+def test_a_state_of_other_heads_is_named(past):
+    theirs, own = (decoder("pre-norm", **PASTS[past], heads=heads) for heads in (2, 4))
+    cache = theirs.empty_cache()
+    theirs(TOKENS, cache=cache)
+    with pytest.raises(ValueError, match=r"(state|cache) is of 2 heads, but the \w+ has 4"):
+        own(TOKENS, cache=cache)
+
+
 @pytest.mark.parametrize("mixer", ["attention", "latent", "delta-net", "compressed"])
 def test_a_cache_of_another_kind_is_named(mixer):
     model = decoder("pre-norm", **PASTS.get(mixer, {}))

@@ -193,6 +193,8 @@ class Recurrent(AttentionCore):
             raise TypeError(f"{name}: state must be what step or prefill returned, not {type(state).__name__}")
         if state[0].shape[0] != q.shape[0]:
             raise ValueError(f"{name}: state is of {state[0].shape[0]} samples, but q has {q.shape[0]}")
+        if state[0].shape[1] != self.heads:
+            raise ValueError(f"{name}: state is of {state[0].shape[1]} heads, but the core has {self.heads}")
         if state[0].device != q.device:
             raise ValueError(f"{name}: state is on {state[0].device}, but q is on {q.device}")
 

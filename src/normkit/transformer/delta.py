@@ -179,6 +179,8 @@ class DeltaNet(nn.Module):
         memory = None if cache is None else cache.state
         check_kind(self, memory, Memory)  # another core's is a State as well
         check_samples(self, None if memory is None else memory.tail, x)
+        if memory is not None and memory.state.shape[1] != self.heads:
+            raise ValueError(f"DeltaNet: cache is of {memory.state.shape[1]} heads, but the layer has {self.heads}")
         q, k, v, tail = self._convolved(x, memory)
         q, k, v, beta, decay = (accurate(z) for z in (q, k, v, self.beta(x), self.decay(x)))
         with full_precision(q):
