@@ -320,6 +320,13 @@ def test_reparametrized_weights_become_plain_and_then_take_the_norm():
     assert type(model[0]) is nn.Conv2d
 
 
+def test_a_reparametrized_transposed_convolution_keeps_the_padding_of_its_output():
+    layer = nn.ConvTranspose1d(3, 2, 4, stride=3, padding=1, output_padding=1)
+    model = settled(nn.Sequential(parametrizations.weight_norm(layer), nn.Tanh()))
+    assert folded(model, torch.randn(2, 3, 5, dtype=torch.float64)) == {"0": "a plain weight"}
+    assert model[0].output_padding == (1,)
+
+
 def test_an_activation_behind_a_norm_stays_and_a_copy_is_changed_where_asked_for():
     timm = library("timm")
     model = settled(nn.Sequential(nn.Conv2d(3, 4, 3), timm.layers.BatchNormAct2d(4), nn.Conv2d(4, 2, 1)))

@@ -153,7 +153,8 @@ def _plain_words(old: nn.Module, new: Any) -> Words | None:
     """What a plain layer is built from."""
     if type(new) not in KINDS:
         return None
-    names = ("out_features",) if isinstance(new, nn.Linear) else CONVOLUTION
+    names: tuple[str, ...] = ("out_features",) if isinstance(new, nn.Linear) else CONVOLUTION
+    names += ("output_padding",) if getattr(new, "transposed", False) else ()
     wide = new.in_features if isinstance(new, nn.Linear) else new.in_channels
     own = {name: getattr(new, name) for name in names}
     return {"plain": type(new).__name__, "arguments": {"in": wide, **own, "bias": new.bias is not None}}
