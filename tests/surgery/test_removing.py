@@ -19,7 +19,7 @@ from normkit.surgery.edits import load_numbers, replay
 from normkit.surgery.flow import Graph
 from normkit.surgery.removal.fading import Fading, Fixed, Tokens
 from normkit.surgery.removal.order import parts
-from normkit.surgery.removal.weaning import Weaning, next_token
+from normkit.surgery.removal.weaning import Weaning, mean_loss, next_token
 from normkit.watching.inspecting import known_loss
 
 DIM, WORDS = 8, 11
@@ -503,6 +503,22 @@ def test_a_gpt2_of_transformers_loses_its_norms_by_a_command(tmp_path, monkeypat
     assert "0 recognized, 0 not" in capsys.readouterr().out
 
 
+class Doubled(nn.Linear):
+    """A weight that is computed at every call."""
+
+    def forward(self, x):
+        return functional.linear(x, 2 * self.weight, self.bias)
+
+
+def test_the_model_has_the_loss_that_is_reported_whatever_it_calls_its_norms_and_however_it_computes_its_weights():
+    model, data, norm = Decoder(blocks=1), texts(2), nn.LayerNorm(DIM)
+    del model.last
+    model.alias, model.last, model.blocks[0].down = norm, norm, Doubled(16, DIM)
+    report = nk.remove(model, data, **QUICK)
+    assert model.last is model.alias
+    assert mean_loss(report.model, data, next_token) == pytest.approx(report.after, rel=1e-5)
+
+
 @pytest.mark.parametrize("inplace", [True, False])
 def test_our_own_decoder_loses_the_norms_of_its_layers(inplace):
     model, tokens = nk.Decoder(vocab=WORDS, dim=DIM, depth=1, heads=2), texts(1)[0]
@@ -512,6 +528,7 @@ def test_our_own_decoder_loses_the_norms_of_its_layers(inplace):
         "into layers.0.feedforward.up",
     ]
     assert (removal.model is model) is inplace
+    assert all(part.training for part in removal.model.modules())
     again = nk.Decoder(vocab=WORDS, dim=DIM, depth=1, heads=2)
     assert list(nk.recognize(removal.model).found) == ["norm"]
     state = removal.model.state_dict()

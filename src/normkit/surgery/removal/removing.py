@@ -17,7 +17,7 @@ from torch import nn
 from normkit.columns import number_of
 from normkit.safe import say
 from normkit.surgery import proof
-from normkit.surgery.edits import replace_parts
+from normkit.surgery.edits import places, replace_parts
 from normkit.surgery.edits.changes import Change, Report, name_others, norm_words, take_over, ties_of, untie
 from normkit.surgery.edits.edit import put
 from normkit.surgery.exact.folding import make_plain
@@ -135,10 +135,10 @@ def remove(
     costs = mean_loss(was, measured, how["loss"]), mean_loss(after, measured, how["loss"])
     kept = _loss_with_all(was, plan, how, data, measured) if compare else None
     rows = [Change(p.site, norm_words(norms[p.site]), f"into {', '.join(p.readers)}", (), far) for p in order]
-    if inplace:
-        take_over(model, work)
-        after = _put(model, changed)
-    return Removal(after, rows, *costs, kept, losses)
+    target = model if inplace else copy.deepcopy(model)
+    make_plain("remove", target)
+    take_over(target, work)
+    return Removal(_put(target, changed), rows, *costs, kept, losses)
 
 
 def _wean(
@@ -239,7 +239,7 @@ def _fade(
         for reader, rows in part.values.items():
             hooks.append(model.get_submodule(reader).register_forward_hook(one.values_of(rows)))
     for site, one in fading.items():
-        put(model, [site], one)
+        put(model, places(model, model.get_submodule(site)), one)
 
     def release() -> None:
         for hook in hooks:
@@ -250,8 +250,8 @@ def _fade(
 
 def _fold(model: nn.Module, order: Sequence[Part], fading: Mapping[str, Fading]) -> dict[str, nn.Module]:
     """What stands where once the linear maps that norms have become, in the model, are in the layers that read them."""
-    for site, one in fading.items():
-        put(model, [site], one.left())
+    for one in fading.values():
+        put(model, places(model, one), one.left())
     changed: dict[str, nn.Module] = {}
     for part in order:
         fixed: Any = model.get_submodule(part.site)
@@ -264,6 +264,8 @@ def _put(model: nn.Module, changed: Mapping[str, nn.Module]) -> nn.Module:
     """Put modules into their places; a head that was tied to the embedding is not any more."""
     if any(ties_of(model, name) for name in changed):
         untie(model)
+    for name, new in changed.items():
+        new.train(model.get_submodule(name).training)
     return replace_parts("remove", model, changed, True)
 
 
