@@ -287,6 +287,13 @@ def test_an_example_tells_the_width_of_a_norm_without_parameters():
     assert found["1"].kwargs["dim"] == 24
 
 
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+def test_a_model_with_a_weight_that_has_a_history_is_called_on_an_example():
+    model, x = nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 4)), nn.LayerNorm(4)), torch.randn(2, 4)
+    model(x)
+    assert list(nk.recognize(model, x).found) == ["1"]
+
+
 class PixelNorm(nn.Module):
     def forward(self, x):
         return x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-8)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.ops.sharded import is_sharded
-from normkit.parameters import is_scripted
+from normkit.parameters import copy_model, is_scripted
 from normkit.surgery.recognition.effects import plain
 
 HOOKS = (
@@ -254,7 +254,7 @@ def carry_counts(ours: nn.Module, theirs: nn.Module) -> None:
 def inputs_of(model: nn.Module, example: Any) -> dict[str, tuple[int, ...]]:
     """Return the shape of the first input of each module, as a copy of the model passes the example on."""
     shapes: dict[str, tuple[int, ...]] = {}
-    twin = copy.deepcopy(model).eval()
+    twin = copy_model(model).eval()
     for name, part in twin.named_modules():
 
         def note(part: nn.Module, inputs: Any, name: str = name) -> None:
