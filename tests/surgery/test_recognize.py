@@ -545,7 +545,7 @@ class NodesOfOneGraph(nn.Module):
         return self.weight * v / (mean(v.pow(2)) + 1e-5).sqrt().index_select(0, graph) + self.bias
 
 
-@pytest.mark.parametrize("width", [12, 16])
+@pytest.mark.parametrize("width", [12, 160])
 def test_a_graph_norm_is_recognized_whatever_its_large_share_of_the_mean_rounds_off(width):
     match = nk.recognize(NodesOfOneGraph(width), prove=True)
     assert (match.name, match.kwargs["num_features"]) == ("graph-norm", width)

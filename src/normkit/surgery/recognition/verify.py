@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -210,12 +211,21 @@ def _compare_gradients(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit:
         difference(their.reshape(our.shape), our, every, 8 * unit, f"{name}, {where}", slack)
 
 
+@torch.no_grad()
+def _moved(side: Specimen, unit: float, seed: int) -> Specimen:
+    """A copy whose parameters are rounded otherwise."""
+    moved = Specimen.of(copy.deepcopy(side.module))
+    for parameter in moved.module.parameters():
+        parameter.copy_(perturb([parameter], unit, seed)[0])
+    return moved
+
+
 def _moved_gradients(pair: Pair, inputs: Sequence[Tensor], unit: float, learned: Sequence[str]) -> list[list[Any]]:
-    """What the explanation gives where its input is rounded otherwise."""
+    """What the explanation gives where its input and its parameters are rounded otherwise."""
     outputs = []
     for seed in range(PERTURBED):
         pair.restore()
-        outputs.append(_gradients(pair.ours, perturb(inputs, unit, seed), learned))
+        outputs.append(_gradients(_moved(pair.ours, unit, seed), perturb(inputs, unit, seed), learned))
     return outputs
 
 
