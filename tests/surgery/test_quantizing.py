@@ -238,6 +238,13 @@ def test_the_linears_of_gpt2_are_quantized_too(data, held):
     assert model.generate(held[0][:1, :4], max_new_tokens=2, do_sample=False).shape == (1, 6)
 
 
+def test_a_layer_that_a_model_holds_in_two_places_is_quantized_in_both():
+    conv1d = library("transformers").pytorch_utils.Conv1D(8, 8)
+    found = nk.quantize(nn.Sequential(conv1d, nn.ReLU(), conv1d), bits=8)
+    assert found.layers == ["0"]
+    assert found.model[0] is found.model[2]
+
+
 SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 64}
 OTHERS = {
     "Llama": {**SMALL, "intermediate_size": 48, "num_key_value_heads": 1},

@@ -25,7 +25,7 @@ from normkit.quant.norm_tweaking_loss import NormTweakingLoss
 from normkit.quant.reconstruction_loss import ReconstructionLoss
 from normkit.quant.rounding_regularizer import RoundingRegularizer
 from normkit.surgery import proof
-from normkit.surgery.edits import Edit, edits_in, guard
+from normkit.surgery.edits import Edit, edits_in, guard, places
 from normkit.surgery.edits import bits as few
 from normkit.surgery.edits.edit import note, put
 from normkit.surgery.edits.layers import as_linear
@@ -386,7 +386,8 @@ def _turn(model: nn.Module, layers: Sequence[str]) -> list[str]:
     for name in turned:
         weight = linears[name].weight
         linears[name].weight = nn.Parameter(weight.detach().contiguous(), weight.requires_grad)
-        put(model, [name], linears[name].train(model.get_submodule(name).training))
+        old = model.get_submodule(name)
+        put(model, places(model, old), linears[name].train(old.training))
     return turned
 
 
