@@ -245,6 +245,14 @@ def test_a_layer_that_a_model_holds_in_two_places_is_quantized_in_both():
     assert found.model[0] is found.model[2]
 
 
+def test_a_block_that_is_tweaked_sees_each_token_once_whatever_cache_it_is_handed(held):
+    transformers = library("transformers")
+    config = transformers.LlamaConfig(**SMALL, vocab_size=tiny.VOCAB, intermediate_size=48, attn_implementation="eager")
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(config).eval()
+    assert list(nk.quantize(model, held[:1], method="norm-tweaking").tweaked) == ["model.layers.0"]
+
+
 SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 64}
 OTHERS = {
     "Llama": {**SMALL, "intermediate_size": 48, "num_key_value_heads": 1},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -594,13 +594,13 @@ def _tweak(
         parameter.requires_grad_(True)
     for batch in batches:
         with torch.no_grad():
-            target, call = _call(teacher, teacher_block, batch)[1], _call(model, here, batch)[0]
+            target, (args, kwargs) = _returned(teacher, teacher_block, batch), _arguments(model, here, batch)
         optimizer.zero_grad()
         with torch.enable_grad():
-            value = loss(target, _first(here(*call[0], **call[1])))
+            value = loss(target, _first(here(*args, **kwargs)))
             value.backward(inputs=list(free))  # the block's other weights are not learned here
         optimizer.step()
-        losses.append(float(value))
+        losses.append(float(value.detach()))
     for parameter, flag in flags.items():
         parameter.grad = None
         parameter.requires_grad_(flag)
@@ -612,20 +612,29 @@ class _Reached(Exception):
     """A pass came as far as it was wanted to."""
 
 
-def _call(model: nn.Module, part: nn.Module, batch: Any) -> tuple[Any, Tensor]:
-    """What a part of a model is called with in a pass, and what it returns; the pass ends there."""
+def _reach(model: nn.Module, register: Callable[..., Any], batch: Any) -> list[Any]:
+    """What a hook of a part of a model, registered so, is handed first in a pass, which ends there."""
     calls: list[Any] = []
 
-    def keep(_, args, kwargs, returned):
-        calls.append(((args, kwargs), _first(returned)))
+    def keep(_, *given):
+        calls.extend(given)
         raise _Reached
 
-    with remove_after([part.register_forward_hook(keep, with_kwargs=True)]):
+    with remove_after([register(keep, with_kwargs=True)]):
         try:
             feed(model, batch)
         except _Reached:
-            return calls[0]
+            return calls
     raise ValueError("quantize: the data never reach a block of the model")
+
+
+def _arguments(model: nn.Module, part: nn.Module, batch: Any) -> list[Any]:
+    """What a part of a model is called with, before it enters keys and values in a cache that it is handed."""
+    return _reach(model, part.register_forward_pre_hook, batch)
+
+
+def _returned(model: nn.Module, part: nn.Module, batch: Any) -> Tensor:
+    return _first(_reach(model, part.register_forward_hook, batch)[-1])
 
 
 def _first(returned: Any) -> Tensor:
