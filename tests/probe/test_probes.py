@@ -101,6 +101,21 @@ def test_plasticity_leaves_the_model_as_it_was():
     assert all(p.grad is None for p in model.parameters())
 
 
+class Noise(nn.Module):
+    def forward(self, x):
+        return x + torch.randn_like(x)
+
+
+def test_plasticity_is_without_dropout_and_draws_other_random_numbers_apart():
+    inputs = torch.randn(6, 4, 8)
+    model, still = (nn.TransformerEncoderLayer(8, 2, 16, dropout=p, batch_first=True) for p in (0.5, 0.0))
+    still.load_state_dict(model.state_dict())
+    state = torch.get_rng_state()
+    for one, other in ((model, still), (nn.Sequential(still, Noise()), nn.Sequential(model, Noise()))):
+        close(plasticity(one, inputs, steps=2), plasticity(other, inputs, steps=2), rtol=0, atol=0)
+    close(torch.get_rng_state(), state, rtol=0, atol=0)
+
+
 def test_plasticity_names_what_cannot_be_drawn_anew():
     class Scale(nn.Module):
         def __init__(self):

@@ -15,7 +15,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
 from normkit.kinds.start import own_parts
-from normkit.parameters import copy_model
+from normkit.parameters import copy_model, trial
 from normkit.statistics import accurate
 
 SGD = functools.partial(torch.optim.SGD, lr=0.05)
@@ -114,8 +114,9 @@ def plasticity(
     scores = []
     for _ in range(targets):
         subject = _prepare(model)
-        aim = _targets(subject, _fresh(model, generator), inputs, frequency)
-        scores.append(_learn(subject, aim, inputs, steps, optimizer).plasticity)
+        with trial(subject):
+            aim = _targets(subject, _fresh(model, generator), inputs, frequency)
+            scores.append(_learn(subject, aim, inputs, steps, optimizer).plasticity)
     values = torch.stack(scores)
     return Spread(values.mean(), values.std(correction=0))
 
@@ -138,10 +139,12 @@ def _network(first: Tensor, second: Tensor, like: Tensor) -> nn.Module:
 
 def _prepare(model: nn.Module) -> nn.Module:
     """A copy in training without dropout, at least in float32."""
-    own = copy_model(model).train()
+    own: Any = copy_model(model).train()
     for part in own.modules():
         if isinstance(part, _DropoutNd):
             part.eval()
+        elif isinstance(getattr(part, "dropout", None), float):  # of torch's attention and recurrent layers
+            part.dropout = 0.0
     return own.float() if any(p.dtype in (torch.float16, torch.bfloat16) for p in own.parameters()) else own
 
 
