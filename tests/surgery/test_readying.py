@@ -181,6 +181,10 @@ def test_norms_that_can_go_and_one_that_cannot():
     model[3] = nn.RMSNorm(8, eps=1e-2, elementwise_affine=False)  # its eps is seen behind the later norm
     model[4] = nn.Linear(8, 8)
     assert not nk.ready(model.eval(), "no-norms", torch.randn(5, 8))[1].ready
+    nn.init.zeros_(model[6].weight)
+    idle = nk.ready(model, "no-norms", torch.randn(5, 8))
+    assert [need.ready for need in idle] == [True, False, False]
+    assert idle[2].why_not == "no output depends on it, as in front of a layer of zeros"
 
 
 @pytest.mark.parametrize("gate", [0.0, 0.5])

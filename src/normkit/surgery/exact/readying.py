@@ -22,7 +22,7 @@ from normkit.safe import say
 from normkit.surgery import models, proof, saving
 from normkit.surgery.edits.changes import ties_of, untie
 from normkit.surgery.edits.edit import replace_parts
-from normkit.surgery.edits.layers import as_linear, like
+from normkit.surgery.edits.layers import Zeros, as_linear, like
 from normkit.surgery.exact.converting import Stream, convert
 from normkit.surgery.exact.folding import fold
 from normkit.surgery.exact.pairs import fold_scale, is_plain, width
@@ -201,6 +201,10 @@ def _proven(site: str, needs: str, before: nn.Module, after: nn.Module, example:
     if far <= proof.CLOSE:
         return Need(site, needs, True, far)
     return Need(site, needs, False, far, otherwise or "once done, results differ")
+
+
+def _with_part(model: nn.Module, name: str, part: nn.Module) -> nn.Module:
+    return replace_parts("ready", copy.deepcopy(model), {name: part}, False)
 
 
 def _unknown(table: Recognized) -> Iterator[Need]:
@@ -396,7 +400,7 @@ def _int4(case: _Case) -> Iterator[Need]:
         except ValueError as error:
             yield Need(name, needs, False, why_not=str(error).removeprefix("hadamard: "))
             continue
-        yield _proven(name, needs, model, replace_parts("ready", copy.deepcopy(model), {name: new}, False), example)
+        yield _proven(name, needs, model, _with_part(model, name, new), example)
     for name, tensor in model.named_parameters():
         owner = name.rpartition(".")[0]
         if tensor.dim() > 1 and owner not in plain and not isinstance(model.get_submodule(owner), nn.Embedding):
@@ -424,9 +428,11 @@ def _no_norms(case: _Case) -> Iterator[Need]:
     for name, match in table.found.items():
         if name in gone:
             continue
-        after = replace_parts("ready", copy.deepcopy(report.model), {name: nn.Identity()}, False)
         reason = f"{match.name} measures each vector anew, and no later norm cancels that"
-        yield _proven(name, needs, model, after, example, reason)
+        need = _proven(name, needs, model, _with_part(report.model, name, nn.Identity()), example, reason)
+        if need.ready and _proven(name, needs, model, _with_part(report.model, name, Zeros()), example).ready:
+            need = Need(name, needs, False, why_not="no output depends on it, as in front of a layer of zeros")
+        yield need
 
 
 # ---- latent attention
