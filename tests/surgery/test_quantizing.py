@@ -49,19 +49,20 @@ def test_perplexity_is_of_real_tokens_alone(model, held):
     padded = tokens.where(kept, 0)
 
     class Named(nn.Module):
-        def __init__(self):
+        def __init__(self, form=lambda logits: logits):
             super().__init__()
-            self.inner = model
+            self.inner, self.form = model, form
 
         def forward(self, input_ids, attention_mask=None, labels=None):
-            return self.inner(input_ids)
+            return self.form(self.inner(input_ids))
 
     losses = F.cross_entropy(model(padded)[:, :-1].transpose(1, 2), padded[:, 1:], reduction="none")
     want = losses[kept[:, 1:]].mean().exp().item()
     by_mask = {"input_ids": padded, "attention_mask": kept.long()}
     by_labels = {"input_ids": padded, "labels": tokens.masked_fill(~kept, -100)}
     assert perplexity(Named(), [by_mask]) == pytest.approx(want, rel=1e-5)
-    assert perplexity(Named(), [by_labels]) == pytest.approx(want, rel=1e-5)
+    for form in (lambda logits: logits, lambda logits: {"logits": logits}, lambda logits: (logits, None)):
+        assert perplexity(Named(form), [by_labels]) == pytest.approx(want, rel=1e-5)
     assert perplexity(Named(), [{"input_ids": padded}]) > 1.5 * want
     left = by_mask | {"attention_mask": kept.long().flip(1)}
     assert perplexity(Named(), [left]) == pytest.approx(losses[kept.flip(1)[:, :-1]].mean().exp().item(), rel=1e-5)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from normkit.columns import number_of
 from normkit.quant.allocate_bits import FULL, allocate_bits
-from normkit.surgery.statistics.batch_statistics import feed
+from normkit.surgery.statistics.batch_statistics import feed, scores_of
 
 BASE, PRECISIONS = 8, (6, 5, 4, 3, 2)
 MEASURED = 8  # batches at most, on which each linear is measured at each precision
@@ -125,8 +125,7 @@ def _error(model: nn.Module, batches: Sequence[Any], truth: Sequence[Tensor]) ->
 
 
 def _outputs(model: nn.Module, batch: Any) -> Tensor:
-    returned = feed(model, batch)
-    output = getattr(returned, "logits", returned[0] if isinstance(returned, tuple | list) else returned)
+    output = scores_of(feed(model, batch))
     if not isinstance(output, Tensor):
         raise TypeError(f'quantize: bits="auto" needs a model that returns a tensor, not {type(output).__name__}')
     return output.double()

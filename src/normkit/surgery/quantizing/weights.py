@@ -32,7 +32,7 @@ from normkit.surgery.edits.layers import as_linear
 from normkit.surgery.quantizing.allocating import allocate, describe, mean_bits
 from normkit.surgery.quantizing.tuning import tune
 from normkit.surgery.recognition import recognize
-from normkit.surgery.statistics.batch_statistics import feed
+from normkit.surgery.statistics.batch_statistics import feed, field_of, scores_of
 from normkit.where import Where, require_known, selects
 
 __all__ = ["perplexity", "quantize"]
@@ -248,8 +248,8 @@ def perplexity(model: nn.Module, batches: Iterable[Any]) -> float:
 
 def _loss_and_count(output: Any, batch: Mapping[str, Any]) -> tuple[float, int]:
     """The summed loss of the tokens of a batch that are to be predicted, and how many these are."""
-    logits, labels, loss = getattr(output, "logits", output), batch.get("labels"), getattr(output, "loss", None)
-    decoder = "decoder_" if hasattr(output, "encoder_last_hidden_state") else ""
+    logits, labels, loss = scores_of(output), batch.get("labels"), field_of(output, "loss")
+    decoder = "decoder_" if field_of(output, "encoder_last_hidden_state") is not None else ""
     tokens = _tokens(batch, decoder) if labels is None else labels
     right = isinstance(tokens, Tensor) and tokens.dtype is torch.int64 and tokens.dim() == 2
     if not right or not isinstance(logits, Tensor) or logits.dim() != 3 or logits.shape[:2] != tokens.shape:

@@ -19,7 +19,7 @@ from normkit.columns import number_of
 from normkit.surgery.edits import inside
 from normkit.surgery.removal.fading import Fading, is_tokens
 from normkit.surgery.removal.order import Step
-from normkit.surgery.statistics.batch_statistics import feed, field_of
+from normkit.surgery.statistics.batch_statistics import feed, field_of, scores_of
 
 Loss = Callable[[nn.Module, Any], Tensor]
 LAST_LR = 0.5  # of the first
@@ -76,8 +76,7 @@ def next_token(model: nn.Module, batch: Any) -> Tensor:
             raise ValueError("remove: the model returns no loss of such a batch: give it labels, or pass loss=")
         return own
     tokens = batch[0] if isinstance(batch, tuple | list) else batch
-    logits = field_of(output, "logits")
-    scores = output if logits is None else logits
+    scores = scores_of(output)
     if not is_tokens(tokens) or not torch.is_tensor(scores) or scores.ndim != 3:
         raise ValueError("remove: only of tokens (B, T) and scores (B, T, words) the loss is known; pass loss=")
     return functional.cross_entropy(scores[:, :-1].flatten(0, 1), tokens[:, 1:].flatten().long())

@@ -44,6 +44,16 @@ def field_of(output: Any, name: str) -> Any:
     return output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
 
 
+def scores_of(output: Any) -> Any:
+    """Return the logits of what a model returns, or the first of several results; of one, itself.
+
+    >>> scores_of({"logits": 1, "loss": 2}), scores_of((1, 2)), scores_of(1)
+    (1, 1, 1)
+    """
+    logits = field_of(output, "logits")
+    return logits if logits is not None else output[0] if isinstance(output, tuple | list) else output
+
+
 @torch.no_grad()
 def recalibrate(model: nn.Module, data: Iterable[Any], *, inplace: bool = True) -> Report:
     """Estimate all batch statistics of a model anew, from one pass over ``data``, and leave it in evaluation.
