@@ -82,7 +82,7 @@ def layer(old: nn.Module, words: Mapping[str, Any], state: Mapping[str, Tensor])
     """Return a linear with the weight that a state has in parts, or else with its own, rounded to the nearest."""
     was: Any = as_linear(old)
     names = NAMES[PACKED if words["packed"] else UNPACKED]
-    if parts(state["weight"]) if "weight" in state else False:
+    if "weight" in state and parts(state["weight"]):
         weight = state["weight"]
     elif f"weight.{names[0]}" in state:
         weight = join_parts({name: state[f"weight.{name}"] for name in names}, words, was.weight.shape)

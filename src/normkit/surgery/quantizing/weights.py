@@ -559,10 +559,9 @@ def _fit_rounding(rounding: LearnedRounding, weight: Tensor, x: Tensor, how: _Le
             regularizer.anneal(step / how.steps)
             rows = x[torch.randint(len(x), (32,), generator=how.generator, device="cpu")].float()
             change = (rounding(flat) - flat).reshape(weight.shape)
+            off = F.linear(rows, change)
             optimizer.zero_grad()
-            (
-                loss(F.linear(rows, change), rows.new_zeros(len(rows), len(weight))) + regularizer(rounding.alpha)
-            ).backward()
+            (loss(off, torch.zeros_like(off)) + regularizer(rounding.alpha)).backward()
             optimizer.step()
 
 
