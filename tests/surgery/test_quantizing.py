@@ -254,6 +254,17 @@ def test_a_block_that_is_tweaked_sees_each_token_once_whatever_cache_it_is_hande
     assert list(nk.quantize(model, held[:1], method="norm-tweaking").tweaked) == ["model.layers.0"]
 
 
+def test_the_router_of_a_block_is_not_tweaked_with_its_norms(held):
+    transformers = library("transformers")
+    config = transformers.MixtralConfig(**SMALL, vocab_size=tiny.VOCAB, intermediate_size=48, num_key_value_heads=1)
+    torch.manual_seed(0)
+    model = transformers.MixtralForCausalLM(config).eval()
+    found = nk.quantize(model, held[:1], method="norm-tweaking").model
+    block, tweaked = (one.model.layers[0] for one in (model, found))
+    assert torch.equal(tweaked.mlp.gate.weight, block.mlp.gate.weight)
+    assert not torch.equal(tweaked.input_layernorm.weight, block.input_layernorm.weight)
+
+
 SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 64}
 OTHERS = {
     "Llama": {**SMALL, "intermediate_size": 48, "num_key_value_heads": 1},

@@ -31,7 +31,7 @@ from normkit.surgery.edits.edit import note, put
 from normkit.surgery.edits.layers import as_linear
 from normkit.surgery.quantizing.allocating import allocate, describe, mean_bits
 from normkit.surgery.quantizing.tuning import tune
-from normkit.surgery.recognition import recognize
+from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.statistics.batch_statistics import feed, field_of, scores_of
 from normkit.where import Where, require_known, selects
 
@@ -451,7 +451,7 @@ def _by_blocks(
     grid: the bits of each linear, and how many inputs share a grid.
     """
     blocks = _blocks(model) if learned or tweaking else {}
-    norms = list(recognize.table(model).found) if tweaking else []
+    norms = list(sized_table(model, {}).found) if tweaking else []
     tweaked: dict[str, tuple[float, float]] = {}
     as_nearest: dict[str, str] = {}
     with mode(model, False), mode(teacher, False):
