@@ -157,6 +157,15 @@ def test_norm_tweaking_helps_at_two_bits(model, data, held):
     assert apart(model, tweaked.model, held) < apart(model, nearest.model, held)
 
 
+def test_norms_in_half_precision_are_tweaked_by_steps_below_their_own(model, data):
+    """A gain near 1 has steps of 0.004 in bfloat16."""
+    model = copy.deepcopy(model).bfloat16()
+    found = nk.quantize(model, data, method="norm-tweaking", where="layers.*", norm_lr=1e-3).model
+    gain, before = (one.layers[0].attention_norm.weight for one in (found, model))
+    assert gain.dtype is torch.bfloat16
+    assert not torch.equal(gain, before)
+
+
 def test_a_layer_that_nothing_comes_to_is_rounded_to_the_nearest(model, data):
     model = copy.deepcopy(model)
     model.spare = torch.nn.Linear(8, 4)

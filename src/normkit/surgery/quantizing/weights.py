@@ -24,6 +24,7 @@ from normkit.quant.learned_rounding import LearnedRounding
 from normkit.quant.norm_tweaking_loss import NormTweakingLoss
 from normkit.quant.reconstruction_loss import ReconstructionLoss
 from normkit.quant.rounding_regularizer import RoundingRegularizer
+from normkit.statistics import accurate
 from normkit.surgery import proof
 from normkit.surgery.edits import Edit, edits_in, guard, places
 from normkit.surgery.edits import bits as few
@@ -585,23 +586,28 @@ def _inputs(model: nn.Module, names: Sequence[str], batches: Sequence[Any], how:
 def _tweak(
     teacher: nn.Module, model: nn.Module, block: str, free: Sequence[nn.Parameter], batches: Sequence[Any], lr: float
 ) -> tuple[float, float]:
-    """Train parameters of one block for a pass; return the mean loss of the first and of the last quarter."""
+    """Train parameters of one block for a pass; return the mean loss of the first and of the last quarter.
+
+    Half precision is too coarse for the steps, which are taken on copies in float32.
+    """
     teacher_block, here = teacher.get_submodule(block), model.get_submodule(block)
-    loss, optimizer, losses = NormTweakingLoss(), torch.optim.Adam(free, lr=lr), []
+    wide = [accurate(p.detach()) for p in free]
+    loss, optimizer, losses = NormTweakingLoss(), torch.optim.Adam(wide, lr=lr), []
     flags = {p: p.requires_grad for p in free}
     for parameter in free:
         parameter.requires_grad_(True)
     for batch in batches:
         with torch.no_grad():
             target, (args, kwargs) = _returned(teacher, teacher_block, batch), _arguments(model, here, batch)
-        optimizer.zero_grad()
         with torch.enable_grad():
             value = loss(target, _first(here(*args, **kwargs)))
-            value.backward(inputs=list(free))  # the block's other weights are not learned here
+        for own, grad in zip(wide, torch.autograd.grad(value, free, allow_unused=True), strict=True):
+            own.grad = None if grad is None else grad.to(own.dtype)
         optimizer.step()
+        for parameter, own in zip(free, wide, strict=True):
+            parameter.detach().copy_(own)
         losses.append(float(value.detach()))
     for parameter, flag in flags.items():
-        parameter.grad = None
         parameter.requires_grad_(flag)
     quarter = max(1, len(losses) // 4)
     return sum(losses[:quarter]) / quarter, sum(losses[-quarter:]) / quarter
