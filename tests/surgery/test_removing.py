@@ -459,6 +459,9 @@ class Post(nn.Module):
         (Decoder(blocks=1), iter(texts(1)), {}, "not an iterator"),
         (Decoder(blocks=1), texts(1), {"val": []}, "val holds no batch"),
         (Decoder(blocks=1), texts(1), {"steps": 9}, "the norms are gone after 16 steps, and steps is 9"),
+        (Decoder(blocks=1), texts(1), {"start": -1}, "start must be at least 0, not -1"),
+        (Decoder(blocks=1), texts(1), {"gaps": (1, 1.5, 1)}, "gaps must be an integer, not 1.5"),
+        (Decoder(blocks=1), texts(1), {"gaps": (2, 2)}, "gaps must be three numbers of steps, not"),
         (Decoder(blocks=1), texts(1), {"where": "nowhere"}, "no layer norm to remove"),
         (Decoder(blocks=1), texts(1), {"lr": 0.0}, "lr must lie in"),
         (

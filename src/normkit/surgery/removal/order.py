@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
 
+from normkit import check
 from normkit.surgery.edits.layers import as_linear
 from normkit.surgery.flow import KEEPS, Call, Graph, Stays, channels, mark_channels, move_marks, which, word
 
@@ -68,7 +69,7 @@ def _linears(flow: Graph, call: Call) -> list[Call]:
     return [reader for reader, _ in readers]
 
 
-def timetable(order: Collection[Part], start: int, gaps: tuple[int, int, int]) -> list[Step]:
+def timetable(order: Collection[Part], start: int, gaps: Sequence[int]) -> list[Step]:
     """The published order: before feedforwards; queries and keys, then values of attentions; the last; then specials.
 
     >>> values = {"v": torch.ones(4, dtype=torch.bool)}
@@ -76,8 +77,10 @@ def timetable(order: Collection[Part], start: int, gaps: tuple[int, int, int]) -
     >>> [(step.at, step.what, step.site) for step in timetable(order, 20, (2, 2, 3))][:4]
     [(20, 'norm', 'b'), (22, 'norm', 'a'), (24, 'values', 'a'), (27, 'norm', 'c')]
     """
+    if not isinstance(gaps, tuple | list) or len(gaps) != 3:
+        raise ValueError(f"remove: gaps must be three numbers of steps, not {gaps!r}")
     rows: list[Step] = []
-    at = start
+    at, gaps = check.size("remove", "start", start, least=0), [check.size("remove", "gaps", n, least=0) for n in gaps]
     for what, role, gap in zip(("norm", "norm", "values"), (FEEDFORWARD, ATTENDING, ATTENDING), gaps, strict=True):
         for part in order:
             if part.role == role and (what == "norm" or part.values):
