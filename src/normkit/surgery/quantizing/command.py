@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import fields
-from typing import Any
 
 from normkit.safe import say
 from normkit.surgery import models, saving
 from normkit.surgery.commands import batches
-from normkit.surgery.quantizing.weights import AUTO, METHODS, Quantized, quantize
+from normkit.surgery.quantizing.weights import AUTO, METHODS, quantize
 
 __all__ = ["add_arguments", "run"]
 
@@ -52,12 +50,7 @@ def run(options: argparse.Namespace) -> int:
         held=None if options.held is None else batches(options.held),
         **{name: getattr(options, name) for name in TAKEN},
     )
-    say(json.dumps(plain(report), indent=2) if options.json else report)
+    say(json.dumps(report.to_dict(), indent=2) if options.json else report)
     if options.out:
         say(f"written to {saving.save(model, report.model, options.out)}", file=sys.stderr)
     return 0
-
-
-def plain(report: Quantized) -> dict[str, Any]:
-    """Return all but the model, as JSON holds it."""
-    return {field.name: getattr(report, field.name) for field in fields(report) if field.name != "model"}

@@ -6,7 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import torch
@@ -33,6 +33,7 @@ from normkit.surgery.edits.layers import as_linear
 from normkit.surgery.quantizing.allocating import allocate, describe, mean_bits
 from normkit.surgery.quantizing.tuning import tune
 from normkit.surgery.recognition.recognize import sized_table
+from normkit.surgery.recognition.specimen import first
 from normkit.surgery.statistics.batch_statistics import feed, field_of, scores_of
 from normkit.where import Where, require_known, selects
 
@@ -80,6 +81,10 @@ class Quantized:
     def edits(self) -> list[Edit]:
         """What was done to the model so far, as values."""
         return edits_in(self.model)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, without the model."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "model"}
 
     def __str__(self) -> str:
         linears, (before, after) = number_of(len(self.layers), "linear"), self.bytes
@@ -600,7 +605,7 @@ def _tweak(
         with torch.no_grad():
             target, (args, kwargs) = _returned(teacher, teacher_block, batch), _arguments(model, here, batch)
         with torch.enable_grad():
-            value = loss(target, _first(here(*args, **kwargs)))
+            value = loss(target, first(here(*args, **kwargs)))
         for own, grad in zip(wide, torch.autograd.grad(value, free, allow_unused=True), strict=True):
             own.grad = None if grad is None else grad.to(own.dtype)
         optimizer.step()
@@ -639,11 +644,7 @@ def _arguments(model: nn.Module, part: nn.Module, batch: Any) -> list[Any]:
 
 
 def _returned(model: nn.Module, part: nn.Module, batch: Any) -> Tensor:
-    return _first(_reach(model, part.register_forward_hook, batch)[-1])
-
-
-def _first(returned: Any) -> Tensor:
-    return returned[0] if isinstance(returned, tuple | list) else returned
+    return first(_reach(model, part.register_forward_hook, batch)[-1])
 
 
 @torch.no_grad()
