@@ -10,12 +10,8 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
+from normkit.probe.hessian_criteria import PAPER
 from normkit.statistics import accurate
-
-PAPER = (
-    "Investigating generalization capabilities of neural networks by means of loss landscapes and Hessian analysis "
-    "(Gabdullin, 2024), arXiv 2412.10146"
-)
 
 
 class Spectrum(NamedTuple):
