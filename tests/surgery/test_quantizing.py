@@ -148,6 +148,14 @@ def test_learned_rounding_keeps_what_a_layer_puts_out_at_two_bits(model, data, h
     assert off(model, learned, name, held) < 0.85 * off(model, nearest, name, held)
 
 
+def test_rounding_is_learned_within_inference_mode_as_outside_of_it():
+    layer, x = nn.Linear(6, 4), torch.randn(8, 6)
+    with torch.inference_mode():
+        within = nk.quantize(layer, [x], method="learned-rounding", steps=3).model
+    outside = nk.quantize(layer, [x], method="learned-rounding", steps=3).model
+    assert torch.equal(within(x), outside(x))
+
+
 def test_norm_tweaking_helps_at_two_bits(model, data, held):
     nearest, tweaked = (
         nk.quantize(model, data, method=method, bits=2, where="layers.*", norm_lr=3e-3)

@@ -98,6 +98,7 @@ class Quantized:
         return "\n".join([*lines, *(f"{name}: {why}" for name, why in self.notes.items())])
 
 
+@torch.inference_mode(False)
 def quantize(
     model: nn.Module,
     data: Iterable[Any] = (),
