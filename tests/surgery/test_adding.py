@@ -53,6 +53,14 @@ class InPlace(Block):
         return x + self.two(x)
 
 
+class InPlaceByWord(Block):
+    def forward(self, x):
+        x = x + self.up(self.one(x))
+        if self.training:
+            functional.relu(x, inplace=True)
+        return x + self.two(x)
+
+
 class Twice(Block):
     def forward(self, x):
         x = x + self.up(self.one(x))
@@ -128,7 +136,7 @@ def test_a_sum_is_found_by_its_other_name(fast):
     torch.testing.assert_close(net(x), before(x))
 
 
-@pytest.mark.parametrize("kind", [Scaled, InPlace, Twice, Perhaps])
+@pytest.mark.parametrize("kind", [Scaled, InPlace, InPlaceByWord, Twice, Perhaps])
 def test_blocks_that_may_do_otherwise_are_left_alone(kind, fast):
     net = model(kind)
     nk.fuse(net, torch.randn(5, 6))

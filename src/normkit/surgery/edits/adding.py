@@ -102,6 +102,8 @@ def _changes_in_place(branch: ast.If) -> bool:
             return True
         if isinstance(node, ast.Attribute) and node.attr.endswith("_") and not node.attr.endswith("__"):
             return True
+        if isinstance(node, ast.keyword) and node.arg in ("inplace", "out"):
+            return True
     return False
 
 
