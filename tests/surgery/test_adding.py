@@ -61,6 +61,18 @@ class InPlaceByWord(Block):
         return x + self.two(x)
 
 
+class InPlaceByAPart(Block):
+    def __init__(self):
+        super().__init__()
+        self.drop.inplace = True
+
+    def forward(self, x):
+        x = x + self.up(self.one(x))
+        if self.training:
+            x = self.drop(x)
+        return x + self.two(x)
+
+
 class Twice(Block):
     def forward(self, x):
         x = x + self.up(self.one(x))
@@ -136,7 +148,7 @@ def test_a_sum_is_found_by_its_other_name(fast):
     torch.testing.assert_close(net(x), before(x))
 
 
-@pytest.mark.parametrize("kind", [Scaled, InPlace, InPlaceByWord, Twice, Perhaps])
+@pytest.mark.parametrize("kind", [Scaled, InPlace, InPlaceByWord, InPlaceByAPart, Twice, Perhaps])
 def test_blocks_that_may_do_otherwise_are_left_alone(kind, fast):
     net = model(kind)
     nk.fuse(net, torch.randn(5, 6))

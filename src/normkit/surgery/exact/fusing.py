@@ -146,8 +146,10 @@ class _Plan:
 
     def _added(self, prefix: str, inner: Collection[str], source: Source) -> Iterator[rewriting.Word]:
         additions: list[Any] = []
+        parts = self.model.get_submodule(prefix.removesuffix(".")).modules()
+        in_place = any(getattr(part, "inplace", False) for part in parts)
         for own, total in adding.find_sums(source).items():
-            if own not in inner:  # its class has it, and this one may not
+            if own not in inner or (total.branched and in_place):  # its class has it, and this one may not
                 continue
             new, size = self._new(prefix + own), self.sizes.get(prefix + own)
             if size is None or not hasattr(new, "add_norm") or total.addition in additions:
