@@ -1,5 +1,7 @@
 """What counts as a difference between a module and its explanation: more than rounding can be."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -50,8 +52,7 @@ def test_a_row_counts_by_its_own_largest_number():
 def test_rounding_is_measured_with_every_second_number_moved_the_other_way(monkeypatch):
     lower, seen = object.__new__(Lower), []
     monkeypatch.setattr(lower, "_true", lambda pair, inputs, dtype: seen.append(inputs[0]) or [inputs[0]])
-    monkeypatch.setattr(lower, "_learned", lambda *_: [])
     x = torch.tensor([[1.0, -2.0, 4.0], [8.0, 16.0, -32.0]])
-    lower._compare(None, [x * (1 + 2e-7)], [x], Shape((2, 3), True, (3,)), 0.0, "here")
+    lower._compare(SimpleNamespace(learned_names={}), [x * (1 + 2e-7)], [x], Shape((2, 3), True, (3,)), 0.0, "here")
     moved = [((y / x - 1) * 2**23).flatten().round().tolist() for y in seen[1:]]
     assert moved[:2] == [[1, -1] * 3, [-1, 1] * 3]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from normkit.surgery.recognition.inputs import Shape, larger
 from normkit.surgery.recognition.pair import (
@@ -20,6 +20,7 @@ from normkit.surgery.recognition.pair import (
     difference,
     draw_inputs,
     fitting,
+    gradients,
     name_case,
     signs,
     terms,
@@ -58,7 +59,7 @@ class Lower(Compared):
                 shape = fitting(self.shapes, mode, pair, self.further)[0]
                 inputs = draw_inputs(shape, "normal", self.further, dtype)
                 pair.restore()
-                theirs = _call(pair.theirs, inputs, self._learned(pair, 0))
+                theirs = _call(pair.theirs, inputs, pair.learned_names.values())
             except Exception:  # it does not go in this type
                 continue
             pair.restore()
@@ -84,15 +85,6 @@ class Lower(Compared):
                     self._compare(pair, theirs[:1], turned, many, unit, f"in {words}, {name_case(many, mode)}")
         return words if gone else ""
 
-    def _learned(self, pair: Pair, which: int) -> list[str]:
-        """The names of the parameters that both modules have, theirs or ours."""
-        return [
-            (theirs, ours)[which]
-            for ours, theirs in self.carried.items()
-            if isinstance(pair.theirs.tensors[theirs], nn.Parameter)
-            and isinstance(pair.ours.tensors[ours], nn.Parameter)
-        ]
-
     @functools.cached_property
     def _exact(self) -> Specimen:
         return Specimen(self.explained, torch.float64, drawn=False)
@@ -104,7 +96,7 @@ class Lower(Compared):
             exact.eps = torch.finfo(dtype if dtype is torch.float64 else torch.float32).eps
         carry(specimen.tensors, pair.theirs.tensors, self.carried)
         carry_counts(specimen.module, pair.theirs.module)
-        return _call(specimen, inputs, self._learned(pair, 1))
+        return _call(specimen, inputs, pair.learned_names)
 
     def _compare(
         self,
@@ -131,7 +123,7 @@ class Lower(Compared):
         usual_size = x.abs().mean() * x.sign()
         beside, beyond = (functools.cache(lambda by=by: moved(by, usual_size)) for by in (MOVES, FAR))
         ways = (near, far), (beside, beyond)
-        names = ["the result", *(f"the gradient of {name}" for name in ("the input", *self._learned(pair, 0)))]
+        names = ["the result", *(f"the gradient of {name}" for name in ("the input", *pair.learned_names.values()))]
         for at, (name, their, our) in enumerate(zip(names, theirs, ours, strict=False)):
             if our is None:
                 continue
@@ -155,13 +147,10 @@ class Lower(Compared):
                 difference(their, our, axes, unit, f"{name} {where}", wider)
 
 
-def _call(side: Specimen, inputs: Sequence[Tensor], names: Sequence[str]) -> list[Tensor | None]:
-    """A result, and the gradients of the input and of the parameters of these names; None for what has none."""
-    x = inputs[0].clone().requires_grad_()
-    y = side(x, *inputs[1:])
-    leaves = [x, *(side.tensors[name] for name in names)]
-    if not y.requires_grad:
-        return [y, *(None for _ in leaves)]
-    # numbers that every type holds, so that the same is sent in each
-    sent = torch.randint(-SENT, SENT + 1, y.shape, generator=torch.Generator().manual_seed(7)).to(y.dtype)
-    return [y.detach(), *torch.autograd.grad(y, leaves, sent, allow_unused=True)]
+def _call(side: Specimen, inputs: Sequence[Tensor], names: Iterable[str]) -> list[Tensor | None]:
+    """A result, and gradients where numbers come down that every type holds, so that the same is sent in each."""
+    return gradients(side, inputs, names, lambda y: _send(y.shape).to(y.dtype))
+
+
+def _send(sizes: torch.Size) -> Tensor:
+    return torch.randint(-SENT, SENT + 1, sizes, generator=torch.Generator().manual_seed(7))

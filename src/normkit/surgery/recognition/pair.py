@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -89,10 +89,15 @@ class Pair:
         spare = [(n, b) for n, b in self.theirs.module.named_buffers() if n not in self.carried.values()]
         return [n for n, b in spare if b.is_floating_point() and not torch.equal(b, start[n])]
 
+    @property
+    def learned_names(self) -> dict[str, str]:
+        """Our names of what is a parameter on both sides, and somebody's."""
+        both = {our: (self.ours.tensors[our], self.theirs.tensors[their]) for our, their in self.carried.items()}
+        return {o: self.carried[o] for o, sides in both.items() if all(isinstance(t, nn.Parameter) for t in sides)}
+
     def learned(self) -> list[tuple[Tensor, Tensor]]:
         """Somebody's parameters beside ours."""
-        both = [(self.theirs.tensors[their], self.ours.tensors[our]) for our, their in self.carried.items()]
-        return [(t, o) for t, o in both if isinstance(t, nn.Parameter) and isinstance(o, nn.Parameter)]
+        return [(self.theirs.tensors[their], self.ours.tensors[our]) for our, their in self.learned_names.items()]
 
     def buffers(self) -> Iterator[tuple[str, Tensor, Tensor]]:
         """The running estimates that both have."""
@@ -117,6 +122,22 @@ class Compared:
     def pair(self, seed: int) -> Pair:
         """Both, with numbers drawn from a seed."""
         return Pair(self.module, self.explained, self.carried, self.exact, seed=seed)
+
+
+def gradients(
+    side: Specimen, inputs: Sequence[Tensor], names: Iterable[str], send: Callable[[Tensor], Tensor]
+) -> list[Any]:
+    """Of one call the result, and the gradients of the input and of parameters; None for what has none.
+
+    send: what comes down to a result in the backward pass.
+    """
+    x, *others = inputs
+    x = x.detach().clone().requires_grad_()
+    y = side(x, *others)
+    leaves = [x, *(side.tensors[name] for name in names)]
+    if not y.requires_grad:
+        return [y, *(None for _ in leaves)]
+    return [y.detach(), *torch.autograd.grad(y, leaves, send(y), allow_unused=True)]
 
 
 def terms(module: nn.Module, x: Tensor, sent: Tensor, shape: Shape) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
@@ -25,6 +25,7 @@ from normkit.surgery.recognition.pair import (
     draw_inputs,
     final,
     fitting,
+    gradients,
     name_case,
     signs,
     terms,
@@ -137,6 +138,10 @@ def _draw_gradient(sizes: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return torch.randn(sizes, generator=torch.Generator().manual_seed(7), dtype=torch.float64).to(dtype)
 
 
+def _gradients(side: Specimen, inputs: Sequence[Tensor], names: Iterable[str]) -> list[Any]:
+    return gradients(side, inputs, names, lambda y: _draw_gradient(y.shape, y.dtype).clone())  # it may be written into
+
+
 def _compare(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit: float, where: str) -> float:
     """Compare one call's results and running estimates; return the largest difference."""
     with torch.no_grad():
@@ -163,34 +168,14 @@ def _moves(pair: Pair, inputs: Sequence[Tensor], unit: float, ours: Sequence[Ten
     return moves
 
 
-def _gradients(side: Specimen, inputs: Sequence[Tensor], names: Sequence[str]) -> list[Any]:
-    """Of one call the result, and the gradients of the input and of the parameters, where there are any."""
-    x, *others = inputs
-    x = x.detach().clone().requires_grad_()
-    y = side(x, *others)
-    sent = _draw_gradient(y.shape, y.dtype).clone()  # a backward may write into it
-    leaves = [x, *(side.tensors[name] for name in names)]
-    if not y.requires_grad:
-        return [y, *[None] * len(leaves)]
-    return [y.detach(), *torch.autograd.grad(y, leaves, sent, allow_unused=True)]
-
-
-def _parameters_of(pair: Pair) -> list[str]:
-    """Our names of what is a parameter on both sides."""
-    both = {our: (pair.ours.tensors[our], pair.theirs.tensors[their]) for our, their in pair.carried.items()}
-    return [
-        name for name, (our, their) in both.items() if isinstance(our, nn.Parameter) and isinstance(their, nn.Parameter)
-    ]
-
-
 def _compare_gradients(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit: float, where: str) -> None:
-    learned = _parameters_of(pair)
+    learned = pair.learned_names
     pair.restore()
-    theirs = _gradients(pair.theirs, inputs, [pair.carried[o] for o in learned])
+    theirs = _gradients(pair.theirs, inputs, learned.values())
     pair.restore()
     ours = _gradients(pair.ours, inputs, learned)
     moved = cache(lambda: _moved_gradients(pair, inputs, unit, learned))
-    names = ["the result", "the gradient of the input", *(f"the gradient of {pair.carried[o]}" for o in learned)]
+    names = ["the result", "the gradient of the input", *(f"the gradient of {name}" for name in learned.values())]
     for at, (name, their, our) in enumerate(zip(names, theirs, ours, strict=True)):
         has_rows = at < 2
         if their is None or our is None:
@@ -220,7 +205,7 @@ def _moved(side: Specimen, unit: float, seed: int) -> Specimen:
     return moved
 
 
-def _moved_gradients(pair: Pair, inputs: Sequence[Tensor], unit: float, learned: Sequence[str]) -> list[list[Any]]:
+def _moved_gradients(pair: Pair, inputs: Sequence[Tensor], unit: float, learned: Iterable[str]) -> list[list[Any]]:
     """What the explanation gives where its input and its parameters are rounded otherwise."""
     outputs = []
     for seed in range(PERTURBED):
