@@ -28,7 +28,7 @@ DAYS, MOST = 90, 4096
 
 def read(name: str) -> dict[str, Any] | None:
     """Return what was written under a name, or None."""
-    if os.environ.get("NORMKIT_CACHE", "").lower() in OFF:
+    if _is_off():
         return None
     try:
         with open(_file(name), encoding="utf-8") as file:
@@ -44,7 +44,7 @@ def read(name: str) -> dict[str, Any] | None:
 
 def write(name: str, verdict: dict[str, Any]) -> None:
     """Write a verdict that JSON holds as it is, for its owner alone."""
-    if os.environ.get("NORMKIT_CACHE", "").lower() in OFF or json.loads(json.dumps(verdict)) != verdict:
+    if _is_off() or json.loads(json.dumps(verdict)) != verdict:
         return
     text = json.dumps({"seal": _seal(name, verdict), "verdict": verdict})
     with contextlib.suppress(OSError):
@@ -59,11 +59,15 @@ def write(name: str, verdict: dict[str, Any]) -> None:
 @functools.cache
 def prune(folder: Path) -> None:
     """Delete what is old, or too much, once a process."""
-    read = {path: path.stat().st_mtime for path in folder.glob("*.json")}
-    newest = sorted(read, key=lambda path: read[path], reverse=True)
+    times = {path: path.stat().st_mtime for path in folder.glob("*.json")}
+    newest = sorted(times, key=lambda path: times[path], reverse=True)
     for place, path in enumerate(newest):
-        if place >= MOST or read[path] < time.time() - DAYS * 86400:
+        if place >= MOST or times[path] < time.time() - DAYS * 86400:
             path.unlink(missing_ok=True)
+
+
+def _is_off() -> bool:
+    return os.environ.get("NORMKIT_CACHE", "").lower() in OFF
 
 
 def _seal(name: str, verdict: dict[str, Any]) -> str:

@@ -29,6 +29,7 @@ SENT = (1e8, 1e-8)  # how large gradients may come
 FROZEN = "the result", "the gradient of the input", "the result without gradients"
 MOST_SENT = 4.0  # few normal numbers are larger
 ROOM = 64  # how much more than results gradients may be off
+UNREGISTERED = ("CppFunction",)  # the class of nodes that are written in C++, but not by torch
 
 
 class Ways(Compared):
@@ -158,10 +159,7 @@ class Ways(Compared):
                 pair.restore()
                 x = inputs[0].clone().requires_grad_()
                 y = side(x, *inputs[1:])
-                sent = torch.randn(y.shape, generator=torch.Generator().manual_seed(13), dtype=torch.float64).to(
-                    y.dtype
-                )
-                slope = torch.autograd.grad(y, x, sent)[0] if y.requires_grad else torch.zeros_like(x)
+                slope = torch.autograd.grad(y, x, sent.to(y.dtype))[0] if y.requires_grad else torch.zeros_like(x)
                 pair.restore()
                 sides.append((y.detach(), slope, side(*inputs).detach()))
             for parameter in (p for both in some for p in both):
@@ -204,9 +202,6 @@ def _second(y: Tensor, x: Tensor) -> list[Tensor] | None:
     grads = torch.autograd.grad(slope, [x, sent], along, allow_unused=True)
     none = all(t is None for t in grads)
     return None if none else [torch.zeros_like(x) if t is None else t for t in grads]
-
-
-UNREGISTERED = ("CppFunction",)  # the class of nodes that are written in C++, but not by torch
 
 
 def _by_hand(y: Tensor) -> bool:
