@@ -118,13 +118,13 @@ KINDS = (
 
 def may_be(module: nn.Module) -> bool:
     """Whether it takes a condition, has few parts, and as many matrices as one of the methods."""
-    if _has_many_parts(module) or not specimen.further(module)[1]:
+    if specimen.has_more_parts(module, PARTS) or not specimen.further(module)[1]:
         return False
     tensors = specimen.tensors(module).values()
     matrices = [t for t in tensors if _is_matrix(t)]
     if not matrices and next(module.buffers(), None) is not None:  # as rotary angles
         return False
-    if any(_long_axes(t) > 2 for t in tensors):  # as the matrices of all experts
+    if any(specimen.long_axes(t) > 2 for t in tensors):  # as the matrices of all experts
         return False
     if any(t.is_meta or t.numel() > MOST for t in matrices):
         return False
@@ -133,21 +133,12 @@ def may_be(module: nn.Module) -> bool:
     return all(t.numel() <= max(rows, t.shape[-1]) for t in vectors) and any(_sizes(kind, module) for kind in KINDS)
 
 
-def _has_many_parts(module: nn.Module) -> bool:
-    return sum(1 for _ in itertools.islice(module.modules(), PARTS + 1)) > PARTS
-
-
 def _matrices(tensors: Mapping[str, Tensor]) -> list[str]:
     return [name for name, tensor in tensors.items() if _is_matrix(tensor)]
 
 
 def _is_matrix(tensor: Tensor) -> bool:
-    return _long_axes(tensor) == 2
-
-
-def _long_axes(tensor: Tensor) -> int:
-    """How many of a tensor's axes have more than one number."""
-    return sum(n > 1 for n in tensor.shape)
+    return specimen.long_axes(tensor) == 2
 
 
 def _flat(matrix: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ PARTS, MOST = 6, 2**24  # modules, and numbers
 
 def may_be(module: nn.Module) -> bool:
     """Whether it has few parts, one of them with vectors alone, and the matrices of one of both."""
-    if sum(1 for _ in itertools.islice(module.modules(), PARTS + 1)) > PARTS or not any(norms_within(module)):
+    if specimen.has_more_parts(module, PARTS) or not any(norms_within(module)):
         return False
     tensors = specimen.tensors(module)
     if any(t.is_meta or t.numel() > MOST for t in tensors.values()):

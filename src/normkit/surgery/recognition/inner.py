@@ -47,7 +47,7 @@ def norms_within(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The parts that may be norms: those with vectors and no matrices."""
     for place, part in module.named_children():
         vectors = specimen.tensors(part).values()
-        if vectors and all(sum(n > 1 for n in t.shape) < 2 for t in vectors):
+        if vectors and all(specimen.long_axes(t) < 2 for t in vectors):
             yield place, part
 
 

@@ -22,7 +22,7 @@ FRAMES = ((4, 2), (3, 3), (1, 1), (5, 1), (2, 5))
 
 def may_be(module: nn.Module) -> bool:
     """Whether it takes a map, has few parts, and two convolutions of one pixel that are alike."""
-    if sum(1 for _ in itertools.islice(module.modules(), PARTS + 1)) > PARTS or not specimen.further(module)[1]:
+    if specimen.has_more_parts(module, PARTS) or not specimen.further(module)[1]:
         return False
     kernels = list(_kernels(module).values())
     few = len(kernels) == 2 and all(not t.is_meta and t.numel() <= MOST for t in kernels)
@@ -77,8 +77,7 @@ def _agree(work: nn.Module, ours: nn.Module, widths: tuple[int, int], space: int
     def rounds(dtype: torch.dtype, mode: bool) -> Iterator[float]:
         theirs, mine = (copy.deepcopy(one).to(dtype).train(mode) for one in (work, ours))
         for inputs in _inputs(widths, space, dtype):
-            output = result(theirs, *inputs)
-            with torch.no_grad():
-                yield apart([output], [mine(*inputs)]) if isinstance(output, Tensor) else float("inf")
+            output, want = result(theirs, *inputs), result(mine, *inputs)
+            yield apart([output], [want]) if isinstance(output, Tensor) else float("inf")
 
     return worst(NEAR, rounds)

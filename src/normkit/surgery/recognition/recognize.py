@@ -99,7 +99,7 @@ def is_model(module: nn.Module) -> bool:
     if isinstance(module, nn.ModuleList | nn.ModuleDict):
         return True
     tensors = specimen.tensors(module).values()
-    wide = any(sum(n > 1 for n in t.shape) > 1 for t in tensors)
+    wide = any(specimen.long_axes(t) > 1 for t in tensors)
     return any(_is_layer(part) for part in module.modules()) or (wide and bool(list(module.children())))
 
 

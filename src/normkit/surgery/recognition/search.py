@@ -162,13 +162,13 @@ def _calls(module: nn.Module, bare: nn.Module, extent: tuple[int, ...]) -> Itera
 
 def _in_one_row(tensor: torch.Tensor) -> int:
     """How many numbers a vector has; 0 for what has several axes."""
-    return tensor.numel() if sum(n > 1 for n in tensor.shape) == 1 else 0
+    return tensor.numel() if specimen.long_axes(tensor) == 1 else 0
 
 
 @torch.no_grad()
 def _is_linear(module: nn.Module) -> bool:
     """Whether what holds matrices only adds and scales, in training as well, as no norm with matrices does."""
-    matrices = [t.shape for t in specimen.tensors(module).values() if sum(n > 1 for n in t.shape) > 1]
+    matrices = [t.shape for t in specimen.tensors(module).values() if specimen.long_axes(t) > 1]
     for width in sorted({width for shape in matrices for width in shape}):
         try:
             theirs = Specimen(module, torch.float64).train(True)

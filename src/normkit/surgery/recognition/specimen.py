@@ -234,6 +234,20 @@ def tensors(module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in initialized.items() if tensor.is_floating_point()}
 
 
+def long_axes(tensor: Tensor) -> int:
+    """How many of a tensor's axes have more than one number.
+
+    >>> long_axes(torch.ones(5)), long_axes(torch.ones(1, 5, 1)), long_axes(torch.ones(2, 3))
+    (1, 1, 2)
+    """
+    return sum(n > 1 for n in tensor.shape)
+
+
+def has_more_parts(module: nn.Module, most: int) -> bool:
+    """Whether a module has more modules, itself among them, than so many."""
+    return sum(1 for _ in itertools.islice(module.modules(), most + 1)) > most
+
+
 @torch.no_grad()
 def carry(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], carried: Mapping[str, str]) -> None:
     """Give one module's tensors the numbers of another's, by the names of both."""

@@ -6,7 +6,6 @@ A module is copied only if its sizes are those of such a whole.
 from __future__ import annotations
 
 import inspect
-import itertools
 
 from torch import nn
 
@@ -29,7 +28,7 @@ def may_be_whole(module: nn.Module) -> bool:
 
 def _may_route(module: nn.Module) -> bool:
     """Whether it has few parts, one matrix of few rows, and short vectors."""
-    if sum(1 for _ in itertools.islice(module.modules(), PARTS + 1)) > PARTS:
+    if specimen.has_more_parts(module, PARTS):
         return False
     tensors = specimen.tensors(module).values()
     matrices = [t for t in tensors if is_matrix(t)]
