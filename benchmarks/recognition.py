@@ -305,7 +305,7 @@ def written(made: nn.Module) -> Any:
         own = [c for c in type(part).__mro__ if c.__module__.startswith("transformers.")]
         words += [inspect.getsource(c).replace(c.__name__, "") for c in own] or [repr(type(part))]
     shapes = tuple((name, tuple(t.shape), t.dtype) for name, t in specimen.tensors(made).items())
-    told = sorted((key, str(value)) for key, value in effects.plain(made).items())
+    told = sorted((key, str(value)) for key, value in effects.attributes(made).items())
     return tuple(words), tuple(name for name, _ in parts), shapes, str(told)
 
 
@@ -371,7 +371,7 @@ def is_norm(site: str, module: nn.Module) -> bool:
 
 def key(module: nn.Module) -> Any:
     """What two norms share that differ in width alone."""
-    told = [(k, v) for k, v in effects.plain(module).items() if k.rpartition(".")[2] not in SIZES]
+    told = [(k, v) for k, v in effects.attributes(module).items() if k.rpartition(".")[2] not in SIZES]
     shapes = tuple((name, t.ndim, type(t)) for name, t in specimen.tensors(module).items())
     return tuple((name, type(part)) for name, part in module.named_modules()), str(sorted(told)), shapes
 

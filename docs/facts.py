@@ -58,13 +58,13 @@ def acronym(card: Card) -> tuple[str, str]:
 
 def other_names(card: Card) -> list[str]:
     """What else it is called, without those that only write the name apart."""
-    from normkit.catalog import plain
+    from normkit.catalog import comparison_key
 
-    known = {plain(card.name)}
+    known = {comparison_key(card.name)}
     found = []
     for name in (card.entry.__name__, *card.aliases, *reference.synonyms(card)):
-        if plain(name) not in known:
-            known.add(plain(name))
+        if comparison_key(name) not in known:
+            known.add(comparison_key(name))
             found.append(name)
     return found
 

@@ -285,7 +285,7 @@ def _files() -> dict[str, _Place]:
 @functools.cache
 def _texts() -> dict[str, str]:
     """Every method's file, as words are compared."""
-    return {name: plain.__wrapped__(place.path.read_text("utf-8")) for name, place in _files().items()}
+    return {name: comparison_key.__wrapped__(place.path.read_text("utf-8")) for name, place in _files().items()}
 
 
 @functools.cache
@@ -462,20 +462,20 @@ def _by_name(name: str) -> Choice | None:
 
 
 def _name_among(name: str, known: Iterable[str]) -> str | None:
-    """Return the name among ``known`` that is meant; see :func:`plain`."""
+    """Return the name among ``known`` that is meant; see :func:`comparison_key`."""
     if name in known:
         return name
-    word = plain(name)
-    return next((other for other in known if plain(other) == word), None)
+    word = comparison_key(name)
+    return next((other for other in known if comparison_key(other) == word), None)
 
 
 def _by_alias(name: str, fits: Callable[[Card], bool] = _any) -> Choice | None:
     """Find a method by another name; of the files, only those that hold the word are imported."""
-    word = plain(name)
+    word = comparison_key(name)
     holding = [other for other, text in _texts().items() if f'"{word}"' in text]
     for other in map(card, dict.fromkeys([*holding, *_cards])):
         for alias, arguments in other.aliases.items():
-            if plain(alias) == word and fits(other):
+            if comparison_key(alias) == word and fits(other):
                 return Choice(other, arguments)
     return None
 
@@ -564,6 +564,6 @@ def entry_names() -> list[str]:
 
 
 @functools.lru_cache(maxsize=2**13)
-def plain(name: str) -> str:
+def comparison_key(name: str) -> str:
     """A name as it is compared: capitals, dashes and spaces make no difference, and "normalization" is "norm"."""
     return re.sub("[-_ ]", "", name).lower().replace("isation", "ization").replace("normalization", "norm")

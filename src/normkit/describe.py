@@ -119,7 +119,7 @@ def means(card: Card, short: str) -> bool:
     """
     text = f"{card.summary} {reference.explanation(card)} {card.paper}"
     starts = any(word.startswith(short) for word in card.name.split("-"))
-    return starts or catalog.plain(ABBREVIATIONS[short]) in catalog.plain(re.sub(r"\s", "", text))
+    return starts or catalog.comparison_key(ABBREVIATIONS[short]) in catalog.comparison_key(re.sub(r"\s", "", text))
 
 
 def fits(card: Card, pattern: str) -> bool:
@@ -137,8 +137,8 @@ def _is_of(name: str, pattern: str) -> bool:
         return fnmatch.fnmatch(name, pattern)
     words = re.split("[-_ ]", name)
     starts = range(len(words)) if pattern.startswith("*") else [0]
-    target = catalog.plain(pattern.lstrip("*"))
-    return any(fnmatch.fnmatch(catalog.plain("".join(words[at:])), target) for at in starts)
+    target = catalog.comparison_key(pattern.lstrip("*"))
+    return any(fnmatch.fnmatch(catalog.comparison_key("".join(words[at:])), target) for at in starts)
 
 
 def describe(card: Card) -> dict[str, Any]:

@@ -174,8 +174,8 @@ def test_all_that_a_call_leaves_outside_is_seen_and_put_back():
 
 
 def test_torchs_own_classes_keep_nothing_outside():
-    assert effects.with_classes(nn.LayerNorm(3)) == effects.plain(nn.LayerNorm(3))
-    assert set(effects.plain(nn.LayerNorm(3))) == {".normalized_shape", ".eps", ".elementwise_affine"}
+    assert effects.with_classes(nn.LayerNorm(3)) == effects.attributes(nn.LayerNorm(3))
+    assert set(effects.attributes(nn.LayerNorm(3))) == {".normalized_shape", ".eps", ".elementwise_affine"}
 
 
 def test_a_copy_that_is_another_is_told_by_what_became_another():

@@ -118,12 +118,12 @@ def seal_of(before: Any, end: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def plain(value: Any) -> Any:
+def nan_to_none(value: Any) -> Any:
     """Turn what JSON has no word for, NaN and infinity, into None."""
     if isinstance(value, dict):
-        return {key: plain(part) for key, part in value.items()}
+        return {key: nan_to_none(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [plain(part) for part in value]
+        return [nan_to_none(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

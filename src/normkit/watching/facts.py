@@ -23,10 +23,10 @@ WRAPPERS = ("_orig_mod.", "module.")
 INNER = "._orig_mod"  # of a part that was compiled on its own
 
 
-def plain(name: str) -> str:
+def bare_name(name: str) -> str:
     """Return a name without what compiling and wrapping put before it.
 
-    >>> plain("_orig_mod.layers.0"), plain("module."), plain("layers.0._orig_mod.norm")
+    >>> bare_name("_orig_mod.layers.0"), bare_name("module."), bare_name("layers.0._orig_mod.norm")
     ('layers.0', '', 'layers.0.norm')
     """
     name = name.replace(INNER, "") if name != "_orig_mod" else ""
@@ -37,7 +37,7 @@ def plain(name: str) -> str:
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters that are trained, by plain names."""
-    return {plain(name): p for name, p in model.named_parameters() if p.requires_grad}
+    return {bare_name(name): p for name, p in model.named_parameters() if p.requires_grad}
 
 
 def shares(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[dict[str, nn.Parameter]]:
@@ -84,16 +84,20 @@ def of(model: nn.Module, optimizers: Sequence[Optimizer], every: int) -> dict[st
         "model": type(model).__name__,
         "every": every,
         "parameters": sum(p.numel() for p in model.parameters()),
-        "blocks": [plain(name) for name, _ in blocks(model)],
-        "single": [plain(name) for name, m in blocks(model) if matrices(m) < 2],
-        "kinds": {plain(site.name): site.what for site in site_list},
-        "classes": {plain(site.name): type_before_parametrizations(site.module).__name__ for site in site_list},
-        "attends": [plain(name) for name, m in model.named_modules() if attends(m)],
-        "resets": [plain(s.name) for s in site_list if hasattr(s.module, "reset_parameters")],
+        "blocks": [bare_name(name) for name, _ in blocks(model)],
+        "single": [bare_name(name) for name, m in blocks(model) if matrices(m) < 2],
+        "kinds": {bare_name(site.name): site.what for site in site_list},
+        "classes": {bare_name(site.name): type_before_parametrizations(site.module).__name__ for site in site_list},
+        "attends": [bare_name(name) for name, m in model.named_modules() if attends(m)],
+        "resets": [bare_name(s.name) for s in site_list if hasattr(s.module, "reset_parameters")],
         "clips": can_clip(model),
-        "eps": {plain(s.name): eps for s in site_list if (eps := eps_of(s.module)) is not None and s.what != BLOCK},
-        "momenta": {plain(s.name): m for s in site_list if isinstance(m := getattr(s.module, "momentum", None), float)},
-        "dropouts": {plain(name): m.p for name, m in model.named_modules() if isinstance(m, _DropoutNd) and m.p > 0},
+        "eps": {bare_name(s.name): eps for s in site_list if (eps := eps_of(s.module)) is not None and s.what != BLOCK},
+        "momenta": {
+            bare_name(s.name): m for s in site_list if isinstance(m := getattr(s.module, "momentum", None), float)
+        },
+        "dropouts": {
+            bare_name(name): m.p for name, m in model.named_modules() if isinstance(m, _DropoutNd) and m.p > 0
+        },
         "shapes": {name: list(p.shape) for name, p in trainable(model).items()},
         "groups": [_group(optimizer, group) for optimizer, group in groups],
         "group_of": {name: place[id(p)] for name, p in trainable(model).items() if id(p) in place},
@@ -152,7 +156,7 @@ def muon_steps(model: nn.Module, groups: Sequence[tuple[Optimizer, dict[str, Any
         if id(row.parameter) in held:
             role = "matrix" if row.role == "head" and row.name.startswith(inside) else row.role
             role = "depthwise" if row.depthwise else role
-            steps[plain(row.name)] = role, _length(row.parameter, *held[id(row.parameter)])
+            steps[bare_name(row.name)] = role, _length(row.parameter, *held[id(row.parameter)])
     return steps
 
 
@@ -179,7 +183,7 @@ def _frozen(model: nn.Module) -> Iterator[tuple[str, bool]]:
             if "weight" in name and weight.dim() > 1 and not weight.requires_grad and not is_norm(module):
                 w = weight.detach().float().flatten()[:MOST_DRAWN]
                 even = len(w) >= FEWEST_DRAWN and abs(float(w.pow(4).mean() / w.square().mean().square()) - EVEN) < 0.1
-                yield plain(f"{layer}.{name}" if layer else name), even
+                yield bare_name(f"{layer}.{name}" if layer else name), even
 
 
 def _group(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, Any]:

@@ -110,10 +110,10 @@ def late_median(series: Array) -> float:
     return float(np.median(samples[-max(1, len(samples) // 4) :])) if len(samples) else math.nan
 
 
-def plain(row: Tensor | Sequence[float]) -> list[Any]:
+def json_row(row: Tensor | Sequence[float]) -> list[Any]:
     """Write numbers so that JSON has words for all of them; what is missing is None.
 
-    >>> plain(torch.tensor([1.5, float("nan"), MISSING]))
+    >>> json_row(torch.tensor([1.5, float("nan"), MISSING]))
     [1.5, 'nan', None]
     """
     values = row.tolist() if isinstance(row, Tensor) else row
@@ -121,5 +121,5 @@ def plain(row: Tensor | Sequence[float]) -> list[Any]:
 
 
 def numbers(row: Sequence[Any]) -> Tensor:
-    """Read what :func:`plain` wrote."""
+    """Read what :func:`json_row` wrote."""
     return torch.tensor([MISSING if v is None else WORDS[v] if isinstance(v, str) else v for v in row], device="cpu")

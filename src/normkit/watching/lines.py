@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from normkit.watching.diagnosis import all_signs
-from normkit.watching.history import COLUMNS, END, NOTE, SAMPLE, SIGNS, WATCH, History, numbers, plain
+from normkit.watching.history import COLUMNS, END, NOTE, SAMPLE, SIGNS, WATCH, History, json_row, numbers
 from normkit.watching.store import Column, Store
 
 SEAL = re.compile(rb', "seal": "([0-9a-f]{8})"}$')
@@ -45,7 +45,7 @@ def lines_of(history: History, ended: bool, sealed: Sealed | None = None) -> Ite
     yield line(WATCH, facts=history.facts)
     yield line(COLUMNS, columns=[[*one, word] for one, word in zip(history.columns, history.words, strict=True)])
     for step, row in zip(history.steps, history.table, strict=True):
-        yield line(SAMPLE, step=step, values=plain(row))
+        yield line(SAMPLE, step=step, values=json_row(row))
     if history.store.signs:
         yield line(SIGNS, **history.store.known_signs())
     for note in history.notes:

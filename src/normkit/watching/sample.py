@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from normkit.watching import taps
 from normkit.watching.batch import Batch, copy_call
-from normkit.watching.facts import plain, shares, trainable
+from normkit.watching.facts import bare_name, shares, trainable
 from normkit.watching.history import DATA, LOSS, NOISE
 from normkit.watching.hook import Hook
 from normkit.watching.signals import attention, data, mode, noise, parameters, routing
@@ -88,9 +88,9 @@ class Sample:
         for what, name, module in listeners(self.model, self.families):
             hears, read, numbers = HEARD[what]
             if module in hidden:
-                self.taps[taps.key_of(module), what] = self._tapped_scores(plain(name), what, read, numbers)
+                self.taps[taps.key_of(module), what] = self._tapped_scores(bare_name(name), what, read, numbers)
             else:
-                self.handles += self._overhears(plain(name), module, what, hears, read, numbers)
+                self.handles += self._overhears(bare_name(name), module, what, hears, read, numbers)
         taps.begin(self.taps)
 
     def catch_gradients(self) -> None:
@@ -150,7 +150,7 @@ class Sample:
 
     def _read(self, site: Site, module: nn.Module, x: Any, y: Any, output: Any, state: Any = None) -> None:
         """Read all signals of one call."""
-        name, known = plain(site.name), y if y is not None else x
+        name, known = bare_name(site.name), y if y is not None else x
         if known is None:
             return
         call = Call(module, x, y, site.axis(known.dim()), output, state)

@@ -11,7 +11,7 @@ from normkit.columns import number_of
 from normkit.watching.diagnosis import NO_SAMPLE, Diagnosis, diagnose
 from normkit.watching.drawn import Drawn
 from normkit.watching.finding import Finding
-from normkit.watching.history import NOISE, History, plain
+from normkit.watching.history import NOISE, History, json_row
 from normkit.watching.lines import Reading, whole_lines
 from normkit.watching.page import pictures
 from normkit.watching.signals import noise
@@ -71,7 +71,7 @@ class Seen(Drawn):
             "notes": history.notes,
             "columns": [[*column, word] for column, word in zip(history.columns, history.words, strict=True)],
             "steps": history.steps,
-            "values": [plain(row) for row in history.table],
+            "values": [json_row(row) for row in history.table],
         }
 
 

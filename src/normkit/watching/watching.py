@@ -262,7 +262,7 @@ class Watch(Seen):
             self.batch, self.took = sample.last_batch() or self.batch, time.monotonic() - self.began
             row = sample.row(self.spectra, facts.rates(self.optimizers))
             for read in unseen_rows(self.model, self.optimizers) + carried(self.model, self.optimizers):
-                row.add([(facts.plain(name), read[1]) for name in read[0]], [MEAN] * len(read[0]), read[2])
+                row.add([(facts.bare_name(name), read[1]) for name in read[0]], [MEAN] * len(read[0]), read[2])
             row.add(*self._mean_loss(sample))
             self.pending = self.step, row
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from normkit.files import Unwritable, beside
 from normkit.optional import require
-from normkit.watching.history import COLUMNS, END, NOTE, SAMPLE, WATCH, History, plain
+from normkit.watching.history import COLUMNS, END, NOTE, SAMPLE, WATCH, History, json_row
 from normkit.watching.lines import FIRST, Reading, Sealed, lines_of
 from normkit.watching.sample import Row
 from normkit.watching.store import BESIDE, MISSING, Column
@@ -69,7 +69,7 @@ class Lines:
             self.columns = row.columns
             columns = [[*column, word] for column, word in zip(row.columns, row.words, strict=True)]
             self._append(COLUMNS, columns=columns)
-        self._append(SAMPLE, step=step, values=plain(values))
+        self._append(SAMPLE, step=step, values=json_row(values))
         self._notes(watch)
         self.samples, self.last = self.samples + 1, step
 

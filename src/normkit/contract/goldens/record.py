@@ -244,13 +244,13 @@ class Text(Plain):
 
     def step(self, theirs: Callable[..., Any], *inputs: Any, call: str = "__call__", **keywords: Any) -> Any:
         """Call the authors' code, and write down what it returns or the class of what it raises."""
-        step = {"call": call, "inputs": plain(inputs), **({"kwargs": plain(keywords)} if keywords else {})}
+        step = {"call": call, "inputs": to_json(inputs), **({"kwargs": to_json(keywords)} if keywords else {})}
         try:
             returned = theirs(*inputs, **keywords)
         except Exception as error:
             self.steps.append({**step, "raises": type(error).__name__})
             return None
-        self.steps.append({**step, "output": plain(returned)})
+        self.steps.append({**step, "output": to_json(returned)})
         return returned
 
 
@@ -270,22 +270,22 @@ class Rule(Plain):
             findings: of each finding what it is to be, such as its title; what is left out may be anything.
             facts: what else the rule looks at in `history.facts`.
         """
-        self.steps.append({"samples": plain(samples), "facts": plain(facts), "output": plain(findings)})
+        self.steps.append({"samples": to_json(samples), "facts": to_json(facts), "output": to_json(findings)})
 
 
-def plain(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """Turn what a call returned into what JSON holds: tensors, arrays, tuples and records become lists and dicts."""
     if isinstance(value, Tensor):
         return value.detach().tolist()
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if hasattr(value, "_asdict"):
-        return plain(value._asdict())
+        return to_json(value._asdict())
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {str(key): to_json(item) for key, item in value.items()}
+    return [to_json(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def described(path: str | os.PathLike) -> str:

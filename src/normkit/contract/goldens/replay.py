@@ -21,7 +21,7 @@ import torch
 import normkit as nk
 from normkit import families
 from normkit.contract import asked
-from normkit.contract.goldens.record import grouped, plain
+from normkit.contract.goldens.record import grouped, to_json
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -89,7 +89,7 @@ def replay_rule(meta: Mapping[str, Any]) -> None:
     """As many findings as were recorded, each with what was written of it."""
     rule, near = families.family("rule")[meta["name"]], {"rel": meta["rtol"], "abs": meta["atol"], "nan_ok": True}
     for index, step in enumerate(meta["steps"]):
-        findings = [plain(asdict(finding)) for finding in rule(history(step["samples"], step["facts"]))]
+        findings = [to_json(asdict(finding)) for finding in rule(history(step["samples"], step["facts"]))]
         assert len(findings) == len(step["output"]), f"step{index}: {findings}"
         for finding, want in zip(findings, step["output"], strict=True):
             same(f"step{index}", {key: finding[key] for key in want}, want, near)
@@ -119,7 +119,7 @@ def replay_text(meta: Mapping[str, Any], known: Functions) -> None:
                 call(*inputs, **keywords)
             assert step["raises"] in {kind.__name__ for kind in raised.type.__mro__}, f"step{index}"
             continue
-        returned = plain(call(*inputs, **keywords))
+        returned = to_json(call(*inputs, **keywords))
         if "output" in step:
             same(f"step{index} {name}", returned, step["output"], near)
 

@@ -92,9 +92,9 @@ class Log:
         own = {name: v for name, v in numbers.items() if not name.startswith(VALIDATION)}
         if own:
             spent = {"seconds": round(self.seconds, 4), "tokens": self.step, "unit": UNIT}
-            self.log.write(logs.STEP, **spent, **logs.plain(own), step=self.step)
+            self.log.write(logs.STEP, **spent, **logs.nan_to_none(own), step=self.step)
         if held_out:
-            self.log.write(logs.EVAL, **logs.plain(held_out), step=self.step)
+            self.log.write(logs.EVAL, **logs.nan_to_none(held_out), step=self.step)
         if "loss" in held_out:
             self.last, self.best = held_out["loss"], min(self.best, held_out["loss"])
             self.held_out = True
@@ -189,7 +189,7 @@ def write_end(log: logs.Log, own_log: Log, settings: Settings, value: float) -> 
         "peak_memory": peak_memory(torch.device(settings.device)),
     }
     status = logs.DONE if math.isfinite(value) else logs.DIVERGED
-    return log.end(status, **logs.plain(summary), unit=UNIT, error=None)
+    return log.end(status, **logs.nan_to_none(summary), unit=UNIT, error=None)
 
 
 def write_crash(log: logs.Log, error: Exception) -> dict[str, Any]:

@@ -189,7 +189,11 @@ class Training:
         loss, gradient = self._mean(self.loss.detach()), float(_whole(self.gradient))
         finite = math.isfinite(loss) and math.isfinite(gradient)
         self.log.write(
-            logs.STEP, step=self.step, loss=logs.plain(loss), gradient_norm=logs.plain(gradient), **self._spending()
+            logs.STEP,
+            step=self.step,
+            loss=logs.nan_to_none(loss),
+            gradient_norm=logs.nan_to_none(gradient),
+            **self._spending(),
         )
         self.seen.flush()
         if finite and (last or self.step % self.settings.eval_every == 0):
@@ -224,7 +228,7 @@ class Training:
     def _keep(self, metrics: dict[str, Any]) -> float:
         """Log what was measured, and return the loss; infinity where it is not finite."""
         self.measured = metrics
-        self.log.write(logs.EVAL, step=self.step, **logs.plain(metrics))
+        self.log.write(logs.EVAL, step=self.step, **logs.nan_to_none(metrics))
         self.last = metrics["loss"]
         self.best = min(self.best, self.last) if math.isfinite(self.last) else self.best
         return self.last if math.isfinite(self.last) else math.inf
@@ -319,7 +323,7 @@ class Training:
                 results["shift"] = shifted.run(model, self.task, self.settings, self.run.seed, self.accelerator.device)
             if self.settings.quant:
                 results["quant"] = quantized.run(model, self.task, self.settings, self.run.seed, self._loss_of)
-        return logs.plain(results)
+        return logs.nan_to_none(results)
 
     def _loss_of(self, model: nn.Module) -> float:
         return self._over_validation(lambda _, batch: self.task.loss(model, batch))
@@ -348,9 +352,9 @@ class Training:
         later = self._afterwards() if status == logs.DONE and self.run.phase == "final" else {}
         summary = {
             "status": status,
-            "final_loss": logs.plain(self.last),
-            "best_loss": logs.plain(self.best),
-            "final": logs.plain(self.measured),
+            "final_loss": logs.nan_to_none(self.last),
+            "best_loss": logs.nan_to_none(self.best),
+            "final": logs.nan_to_none(self.measured),
             "seconds": round(self.elapsed, 4),
             "cpu_seconds": round(self.busy, 4),
             "parts": OF_A_RUN.read(),

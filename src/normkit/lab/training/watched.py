@@ -37,7 +37,7 @@ class Depths:
             for depth, block in enumerate(watch.facts["blocks"])
             if (size := numbers.get((block, "rms"))) is not None
         ]
-        self.log.write(logs.PROBE, step=step, layers=logs.plain(layers))
+        self.log.write(logs.PROBE, step=step, layers=logs.nan_to_none(layers))
 
     def close(self, watch: Any) -> None:
         """Leave the log to the run."""

@@ -29,7 +29,7 @@ GENERATORS: dict[type, Callable[[Any], Any]] = {  # of random numbers, and the s
 }
 
 
-def plain(module: nn.Module) -> dict[str, Any]:
+def attributes(module: nn.Module) -> dict[str, Any]:
     """Return what a module holds besides its tensors and modules, in values that can be compared."""
     return {
         f"{name}.{key}": describe(value)
@@ -42,7 +42,7 @@ def plain(module: nn.Module) -> dict[str, Any]:
 def with_classes(module: nn.Module) -> dict[str, Any]:
     """The same, and what its classes and the names that they read hold: where a module may count its calls."""
     outside = {name: describe(read()) for name, read, _ in _outside(module)}
-    return {**plain(module), **outside}
+    return {**attributes(module), **outside}
 
 
 def differs_as_copy(module: nn.Module, twin: nn.Module) -> str | None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from normkit.ops.sharded import is_sharded
 from normkit.parameters import copy_model, is_scripted
-from normkit.surgery.recognition.effects import plain
+from normkit.surgery.recognition.effects import attributes
 
 HOOKS = (
     "_forward_hooks",
@@ -316,7 +316,7 @@ def same_kind(module: nn.Module) -> Any:
         for name, t in _all(module).items()
     )
     classes = tuple((name, type(part), getattr(part, "training", None)) for name, part in module.named_modules())
-    return classes, shapes, tuple(sorted((k, str(v)) for k, v in plain(module).items()))
+    return classes, shapes, tuple(sorted((k, str(v)) for k, v in attributes(module).items()))
 
 
 def _all(module: nn.Module) -> Mapping[str, Tensor]:
