@@ -282,9 +282,10 @@ def test_an_example_tells_the_width_of_a_norm_without_parameters():
         def forward(self, x):
             return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)
 
-    model = nn.Sequential(nn.Linear(7, 24), Weightless(), nn.Linear(24, 3))
+    norm = Weightless()
+    model = nn.Sequential(nn.Linear(7, 24), norm, nn.Sequential(norm, nn.Linear(24, 3)))
     found = nk.recognize(model, torch.randn(2, 7))
-    assert found["1"].kwargs["dim"] == 24
+    assert found["1"].kwargs["dim"] == found["2.0"].kwargs["dim"] == 24
 
 
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")

@@ -77,9 +77,8 @@ def sized_table(
     A norm without vectors has the width of its input's last axis or of axis 1. What is put in the place of norms is
     asked of norms alone; ``wholes`` are routers and what else is found as a whole.
     """
-    open_ = [
-        name for name, part in model.named_modules() if all(t.numel() < 2 for t in specimen.tensors(part).values())
-    ]
+    named = model.named_modules(remove_duplicate=False)
+    open_ = [name for name, part in named if all(t.numel() < 2 for t in specimen.tensors(part).values())]
     # one verdict holds for any number of samples
     sizes = {name: (min(inputs[name][0], 2), *inputs[name][1:]) for name in open_ if inputs.get(name)}
     return Recognized(_sites(model, sizes, where, prove, wholes))

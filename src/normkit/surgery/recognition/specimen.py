@@ -269,7 +269,7 @@ def inputs_of(model: nn.Module, example: Any) -> dict[str, tuple[int, ...]]:
     """Return the shape of the first input of each module, as a copy of the model passes the example on."""
     shapes: dict[str, tuple[int, ...]] = {}
     twin = copy_model(model).eval()
-    for name, part in twin.named_modules():
+    for name, part in twin.named_modules(remove_duplicate=False):
 
         def note(part: nn.Module, inputs: Any, name: str = name) -> None:
             if inputs and torch.is_tensor(inputs[0]):
