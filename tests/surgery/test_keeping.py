@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import pickle
 import random
 import re
 import subprocess
@@ -68,13 +69,15 @@ def test_adapters_are_written_with_a_warning_and_what_is_around_them_as_a_change
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("how", ["save_pretrained", "shards", "save", "copy"])
+@pytest.mark.parametrize("how", ["save_pretrained", "shards", "save", "copy", "pickle"])
 def test_a_changed_model_of_transformers_is_opened_as_what_it_is_or_not_at_all(tmp_path, how, tied):
     model, folder = gpt2(tie_word_embeddings=tied), tmp_path / "swapped"
     nk.swap(model, "dyt")
     if how == "copy":
         model = copy.deepcopy(model)
         model.transformer.h[0].ln_1.weight.data.mul_(2)
+    if how == "pickle":
+        model = pickle.loads(pickle.dumps(model))
     wanted = logits(model)
     if how == "save":
         nk.save(model, folder)

@@ -13,10 +13,10 @@ True
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import json
 import sys
-import types
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -311,9 +311,10 @@ def guard(model: Any) -> None:
     _, model = inside(model)
     if hasattr(model, "get_base_model"):
         guard(model.get_base_model())
-        model.save_pretrained = types.MethodType(_save_adapters, model)
+        model.save_pretrained = functools.partial(_save_adapters, model)
     elif hasattr(model, "save_pretrained") and hasattr(getattr(model, "config", None), "save_pretrained"):
-        model.save_pretrained = types.MethodType(_save_pretrained, model)
+        # no bound method: it would be unpickled by its name, which the class does not have
+        model.save_pretrained = functools.partial(_save_pretrained, model)
 
 
 def _save_adapters(self: Any, *args: Any, **kwargs: Any) -> Any:
