@@ -2,6 +2,7 @@
 
 import functools
 import random
+import threading
 from types import SimpleNamespace
 
 import numpy
@@ -171,6 +172,23 @@ def test_all_that_a_call_leaves_outside_is_seen_and_put_back():
     assert (CALLS, SEEN, NOTES, Counts.calls, Counts.every, Counts.some) == (0, [1], {"a": 1}, 0, [], {1})
     assert (count.__defaults__, count.__kwdefaults__) == (({},), {"more": []})
     assert Counts.note(2) == (2, [2])
+
+
+LOCK, MANY = {"lock": threading.Lock()}, {"many": torch.ones(FEW + 1)}
+
+
+class Locked(nn.Module):
+    def forward(self, x):
+        with LOCK["lock"]:
+            return x + MANY["many"][0]
+
+
+def test_what_a_call_leaves_alone_is_no_copy_afterwards_and_need_not_be_one_that_can_be_copied():
+    lock, many = LOCK["lock"], MANY["many"]
+    with effects.undone(Locked()):
+        Locked()(torch.ones(1))
+    assert LOCK["lock"] is lock
+    assert MANY["many"] is many
 
 
 def test_torchs_own_classes_keep_nothing_outside():

@@ -87,16 +87,24 @@ def _inside(value: Any, deep: int) -> Any:
 @contextlib.contextmanager
 def undone(module: nn.Module) -> Iterator[None]:
     """Put back at the end what a module's calls have changed on its class and in the names that its forward reads."""
-    before = [(read, write, read(), copy.deepcopy(read())) for _, read, write in _outside(module)]
+    before = [(read, write, read(), describe(read()), _copied(read())) for _, read, write in _outside(module)]
     try:
         yield
     finally:
-        for read, write, value, numbers in before:
-            if isinstance(value, CONTAINERS) and describe(value) != describe(numbers):
+        for read, write, value, description, items in before:
+            if isinstance(value, CONTAINERS) and describe(value) != description:
                 value.clear()
-                value.extend(numbers) if isinstance(value, list) else value.update(numbers)
+                value.extend(items) if isinstance(value, list) else value.update(items)
             if read() is not value:
                 write(value)
+
+
+def _copied(value: Any) -> Any:
+    """A copy, of a container that holds what cannot be copied, such as a lock, one that holds the same."""
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        return copy.copy(value)
 
 
 def _outside(module: nn.Module) -> Iterator[tuple[str, Callable[[], Any], Callable[[Any], None]]]:
