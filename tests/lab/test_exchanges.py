@@ -12,7 +12,8 @@ import normkit as nk
 from normkit import catalog, prints
 from normkit.lab import clock, logs
 from normkit.lab.files import Folder
-from normkit.lab.plan import exchanges, handed
+from normkit.lab.plan import exchanges, handed, tasks
+from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
 from normkit.lab.report import times
 from normkit.lab.training import engines
@@ -109,6 +110,64 @@ def test_what_is_known_goes_to_other_processes(examined):
     assert exchanges.layers(model, variant, "my:Net") == {"norm": "2 norms"}
     assert len(examined) == before
     assert isinstance(model.last, nk.DyT)
+
+
+class Plain(nn.Module):
+    """A norm without parameters, whose width its inputs have."""
+
+    def forward(self, x):
+        return nn.functional.layer_norm(x, x.shape[-1:])
+
+
+@pytest.fixture
+def compared(monkeypatch):
+    """Check a norm in the place of a model's, on pairs of four numbers and a class; count its examples."""
+    data = TensorDataset(torch.randn(60, 4), torch.arange(60) % 2)
+    monkeypatch.setattr(handed, "_things", {})
+    source = handed.hand_in(data)
+
+    def check(make, norm):
+        monkeypatch.setattr(tasks, "_example", lambda task, own=tasks._example: asked.append(task) or own(task))
+        tasks.load_task.cache_clear()
+        given = Settings(model=handed.hand_in(make), data=source, batch=8, lrs=(0.01,))
+        model = tasks.load(given).build(Variant(norm, norm=norm), 1)
+        tasks.check_variant(Variant(norm, norm=norm), given)
+        return model, len(asked)
+
+    asked = []
+    return check
+
+
+def test_the_first_batch_tells_the_widths_of_norms_without_parameters(compared):
+    def make():
+        model = Net()
+        model.norm = Plain()
+        return model
+
+    model, asked = compared(make, "rmsnorm")
+    assert len(model.norm.weight) == 8
+    assert asked == 1  # a model that is known asks for no batch
+    build = Build(Variant("rmsnorm", norm="rmsnorm"))
+    assert len(build(make(), example=torch.randn(2, 4)).norm.weight) == 8
+
+
+def test_norms_that_a_model_calls_otherwise_than_by_place_are_refused(compared):
+    class Named(Net):
+        def forward(self, x):
+            return self.down(self.norm(input=self.up(x)))
+
+    class Aside(Net):
+        def __init__(self):
+            super().__init__()
+            self.norms = [self.norm, self.last]
+
+        def forward(self, x):
+            return self.down(self.norms[0](self.up(x)))
+
+    with pytest.raises(ValueError, match="swap: norm is called by keyword, input=, which RMSNorm does not take"):
+        compared(Named, "rmsnorm")
+    with pytest.raises(ValueError, match="swap: norm is held by norms too"):
+        compared(Aside, "rmsnorm")
 
 
 @pytest.mark.parametrize("engine", ["here", "local"])

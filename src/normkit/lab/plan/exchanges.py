@@ -11,7 +11,7 @@ RMSNorm(8, ...)
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -19,26 +19,42 @@ from torch import nn
 from normkit.surgery.edits import Edit, guard, replay
 from normkit.surgery.recognition.effects import PLAIN
 from normkit.surgery.recognition.recognize import Recognized, sized_table
-from normkit.surgery.replacement.swapping import edits_for
+from normkit.surgery.recognition.specimen import inputs_of
+from normkit.surgery.replacement.swapping import edits_for, new_norms
 
 if TYPE_CHECKING:
     from normkit.lab.plan.variants import Variant
 
 _edits: dict[tuple[Hashable, str, str], Sequence[Edit]] = {}
 _layers: dict[tuple[str, str, str], dict[str, str]] = {}
-_tables: dict[tuple[Hashable, str], Recognized] = {}  # of this process alone
+_tables: dict[tuple[Hashable, str], tuple[Recognized, dict[str, tuple[int, ...]], Any]] = {}  # of this process alone
 
 
-def exchange(model: nn.Module, norm: str, built_by: Hashable) -> nn.Module:
-    """Put a norm where a model's are; ``built_by`` is what has built it, which builds such models alone."""
+def exchange(model: nn.Module, norm: str, built_by: Hashable, example: Callable[[], Any] = lambda: None) -> nn.Module:
+    """Put a norm where a model's are; ``built_by`` is what has built it, which builds such models alone.
+
+    example: gives an input of the model, as :func:`normkit.swap` takes it; left out if the model does not take it.
+    """
     form = print_of(model)
     if (built_by, norm, form) not in _edits:
         if (built_by, form) not in _tables:
-            _tables[built_by, form] = sized_table(model, {})
-        _edits[built_by, norm, form] = edits_for(model, _tables[built_by, form], norm)
+            sizes, given = _pass_through(model, example())
+            _tables[built_by, form] = sized_table(model, sizes), sizes, given
+        table, sizes, given = _tables[built_by, form]
+        edits = edits_for(model, table, norm, sizes=sizes)
+        new_norms(model, edits, sizes, given)
+        _edits[built_by, norm, form] = edits
     model = replay(model, _edits[built_by, norm, form])
     guard(model)
     return model
+
+
+def _pass_through(model: nn.Module, example: Any) -> tuple[dict[str, tuple[int, ...]], Any]:
+    """Return the shapes of the modules' inputs and the example; nothing where the model does not take it."""
+    try:
+        return ({} if example is None else inputs_of(model, example)), example
+    except Exception:  # the check passes a batch through the model, and says what does not fit
+        return {}, None
 
 
 def layers(model: nn.Module, variant: Variant, source: str) -> dict[str, str]:

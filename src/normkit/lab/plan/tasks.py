@@ -15,6 +15,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ def load_task(settings: Settings) -> Task:
         task.metric = measures.import_measure(settings.metric or "")
     if measure.is_share and task.accuracy is None:
         raise ValueError(f"model {settings.model!r} on data {settings.data!r} has no accuracy: it tells no classes")
-    return dataclasses.replace(task, build=_builder(task.build, task.causal and not settings.allow_leak))
+    return dataclasses.replace(task, build=_builder(task, settings))
 
 
 def portion(whole: Data, share: float) -> Data:
@@ -123,20 +124,34 @@ def portion(whole: Data, share: float) -> Data:
     return whole.part(order[: max(1, round(share * count))].sort().values)
 
 
-def _builder(build: Callable[[Variant, int], nn.Module], causal: bool) -> Callable[[Variant, int], nn.Module]:
+def _builder(task: Task, settings: Settings) -> Callable[[Variant, int], nn.Module]:
     """Build a model from the start that the variant names, then put in what any model takes."""
+    causal = task.causal and not settings.allow_leak
+    has_norms = row(settings.model) is None and not _is_built_with_norm(settings.model)
 
     def built(variant: Variant, seed: int) -> nn.Module:
         variant = variant.with_built_norm()
         if causal and variant.norm != ORIGINAL:
             fits.require_causal(catalog.find(variant.norm).card, lets_leak())
-        model = build(variant, seed)
+        model = task.build(variant, seed)
+        if variant.norm != ORIGINAL and has_norms:
+            with OF_A_RUN.part(RECOGNITION):
+                model = exchange(model, variant.norm, settings.model, lambda: _example(task))
         model = models.permute_outputs(model, seed) if variant.start == "permuted" else model
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return variant.put(model)
 
     return built
+
+
+def _example(task: Task) -> Any:
+    """Return what the loss of a first batch calls a model with; None where that cannot be told."""
+    calls: list[Any] = []
+    model: Any = lambda *given, **named: calls.append(named or given)  # noqa: E731
+    with suppress(Exception):  # it returns nothing that a loss could be of
+        task.loss(model, task.data.train(1, 1))
+    return next(iter(calls), None)
 
 
 def _task(settings: Settings) -> Task:
@@ -191,18 +206,14 @@ def _timm(name: str, settings: Settings) -> Task:
         except TypeError:  # convolutional networks take any size, and no argument for it
             return timm.create_model(name, **arguments)
 
-    return image_class(pictures, lambda v, seed: _build_with_norm(make, f"timm:{name}", v, seed))
+    return image_class(pictures, lambda v, seed: _build(make, f"timm:{name}", v, seed))
 
 
-def _build_with_norm(make: Callable[[], nn.Module], name: str, variant: Variant, seed: int) -> nn.Module:
-    """Build from the seed, then exchange the norms, so that all else starts the same."""
+def _build(make: Callable[[], nn.Module], name: str, variant: Variant, seed: int) -> nn.Module:
+    """Build from the seed; norms are exchanged afterwards, so that all else starts the same."""
     variant.require_parts_of(name)
     torch.manual_seed(seed)
-    model = make()
-    if variant.norm != ORIGINAL:
-        with OF_A_RUN.part(RECOGNITION):
-            return exchange(model, variant.norm, name)
-    return model
+    return make()
 
 
 def _hugging_face(name: str, settings: Settings) -> Task:
@@ -215,7 +226,7 @@ def _hugging_face(name: str, settings: Settings) -> Task:
     auto, kind = _head(transformers, config, name)
 
     def build(variant: Variant, seed: int) -> nn.Module:
-        return _build_with_norm(lambda: auto.from_config(config), f"hf:{name}", variant, seed)
+        return _build(lambda: auto.from_config(config), f"hf:{name}", variant, seed)
 
     own = _own_data(settings, build)
     if own is not None:
@@ -276,11 +287,12 @@ def _own(name: str, settings: Settings) -> Task:
     takes_norm = _takes_norm(factory)
 
     def build(variant: Variant, seed: int) -> nn.Module:
-        if not takes_norm:
-            return _build_with_norm(factory, name, variant, seed)
-        variant.require_parts_of(name)
-        torch.manual_seed(seed)
-        return _as_it_is(factory, name) if variant.norm == ORIGINAL else factory(norm=fits.maker(variant.norm))
+        def make() -> nn.Module:
+            if not takes_norm:
+                return factory()
+            return _as_it_is(factory, name) if variant.norm == ORIGINAL else factory(norm=fits.maker(variant.norm))
+
+        return _build(make, name, variant, seed)
 
     own = _own_data(settings, build)
     if own is not None:
@@ -298,6 +310,11 @@ def _as_it_is(factory: Callable[..., Any], name: str) -> nn.Module:
 
 def _takes_norm(factory: Callable[..., Any]) -> bool:
     return "norm" in inspect.signature(factory).parameters
+
+
+def _is_built_with_norm(model: str) -> bool:
+    """Whether a model of the user's own takes the norm when it is built."""
+    return is_own(model) and ":" in model and _takes_norm(data.resolve(model, "model"))
 
 
 def _own_data(settings: Settings, build: Callable[[Variant, int], nn.Module]) -> Task | None:
@@ -581,7 +598,7 @@ def places(model: str) -> set[fits.Place]:
     """Return where the norms of a model stand, as it is built."""
     if (known := row(model)) and known.place and ":" not in model:
         return {known.place}
-    if is_own(model) and ":" in model and _takes_norm(data.resolve(model, "model")):
+    if _is_built_with_norm(model):
         return {fits.Place(fits.STREAM, causal=True)}
     task = load(Settings(model=model, data=default_data(model)))
     sites = swapping.places(task.build(Variant("as it is", norm=ORIGINAL), 1))

@@ -57,12 +57,15 @@ class Build:
         self.variant = variant
         self.used: set[str] = set()
 
-    def __call__(self, of: Any, channels_first: bool = False) -> nn.Module:
-        """Return a norm of so many features, over the last axis or over the second, or exchange those of a model."""
+    def __call__(self, of: Any, channels_first: bool = False, example: Any = None) -> nn.Module:
+        """Return a norm of so many features, over the last axis or over the second, or exchange those of a model.
+
+        example: an input of the model, which tells the widths of norms that have no parameters.
+        """
         self.used.add("norm")
         if isinstance(of, nn.Module):
             if self.variant.norm != ORIGINAL:
-                return exchange(of, self.variant.norm, tuple(type(part) for part in of.modules()))
+                return exchange(of, self.variant.norm, tuple(type(part) for part in of.modules()), lambda: example)
             return of
         if not isinstance(of, int):
             raise TypeError(f"build takes a width, for a norm, or a model, whose norms it exchanges; not {of!r}")

@@ -105,21 +105,7 @@ def swap(
     findings = sized_table(model, sizes)
     edits = edits_for(model, findings, norms, where, sizes)
     proof.require_whole("swap", model)
-    read = uncalled.first_read(model, example, [edit.site for edit in edits if edit.site not in sizes])
-    if read is not None:
-        raise ValueError(f"swap: {read} is never called: its block reads its numbers instead; leave it out by where")
-    if aside := uncalled.first_aside(model, [edit.site for edit in edits]):
-        raise ValueError(
-            f"swap: {aside[0]} is held by {aside[1]} too, by which the model may call the old one; make that an "
-            "nn.ModuleList or an nn.ModuleDict, or leave the norm out by where"
-        )
-    new = {edit.site: edit.make(model.get_submodule(edit.site)) for edit in edits}
-    if named := uncalled.first_named(model, new):
-        raise ValueError(
-            f"swap: {named[0]} is called by keyword, {named[1]}=, which {type(new[named[0]]).__name__} does not take; "
-            "call it by position, or leave it out by where"
-        )
-    _require_shapes(new, sizes)
+    new = new_norms(model, edits, sizes, example)
     _share(model, edits, new)
     for edit in edits:
         if "running_mean" in edit.words.get("carried", {}):
@@ -148,6 +134,28 @@ def swap(
     for name, norm in fitted.items():
         new[name].load_state_dict(norm.state_dict())
     return Report(changed, changes)
+
+
+def new_norms(
+    model: nn.Module, edits: Collection[Exchange], sizes: Mapping[str, tuple[int, ...]], example: Any = None
+) -> dict[str, nn.Module]:
+    """Return the norms that edits make; refuse a place where the model would not call them, or not as the old ones."""
+    read = uncalled.first_read(model, example, [edit.site for edit in edits if edit.site not in sizes])
+    if read is not None:
+        raise ValueError(f"swap: {read} is never called: its block reads its numbers instead; leave it out by where")
+    if aside := uncalled.first_aside(model, [edit.site for edit in edits]):
+        raise ValueError(
+            f"swap: {aside[0]} is held by {aside[1]} too, by which the model may call the old one; make that an "
+            "nn.ModuleList or an nn.ModuleDict, or leave the norm out by where"
+        )
+    new = {edit.site: edit.make(model.get_submodule(edit.site)) for edit in edits}
+    if named := uncalled.first_named(model, new):
+        raise ValueError(
+            f"swap: {named[0]} is called by keyword, {named[1]}=, which {type(new[named[0]]).__name__} does not take; "
+            "call it by position, or leave it out by where"
+        )
+    _require_shapes(new, sizes)
+    return new
 
 
 def _sources(edit: Exchange) -> list[str]:
