@@ -37,6 +37,16 @@ def test_products_of_a_model_give_its_spectrum(task):
     close(nk.hessian_spectrum(whole, start, steps=size, window=size, eps=0.0), found)
 
 
+def test_products_are_right_where_a_forward_derivative_of_torch_is_not():
+    before, x, along = torch.tensor([-torch.inf]).double(), torch.tensor([0.3, 0.5]).double(), torch.ones(2).double()
+
+    def loss(at):
+        return torch.cat([before, at["x"]]).logcumsumexp(0)[1:].exp().square().sum()
+
+    whole = torch.autograd.functional.hessian(lambda x: loss({"x": x}), x)
+    close(product(loss, {"x": x})(along), whole @ along)
+
+
 def test_the_iteration_goes_on_where_nothing_is_left():
     start = torch.tensor([1.0, 0, 0]).double()
     hessian = torch.diag(torch.tensor([3.0, 2.0, 1.0])).double()

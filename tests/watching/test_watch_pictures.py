@@ -71,9 +71,10 @@ def test_a_plane_is_drawn_as_contours(tmp_path):
         found.plot(tmp_path / "plane.gif")
 
 
-def test_curvature_is_that_of_the_whole_hessian(tmp_path):
+@pytest.mark.parametrize("norm", [lambda layer: layer, nn.utils.parametrizations.weight_norm])
+def test_curvature_is_that_of_the_whole_hessian(norm, tmp_path, monkeypatch):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    model = nn.Sequential(norm(nn.Linear(3, 4)), nn.Tanh(), nn.Linear(4, 2)).double()
     chance = torch.Generator().manual_seed(0)
     x, y = torch.randn(20, 3, generator=chance).double(), torch.randint(2, (20,), generator=chance)
     parameters = {name: p.detach() for name, p in model.named_parameters()}
@@ -83,9 +84,10 @@ def test_curvature_is_that_of_the_whole_hessian(tmp_path):
         at = {name: part.view_as(p) for (name, p), part in zip(parameters.items(), parts, strict=True)}
         return F.cross_entropy(functional_call(model, at, (x,)).float(), y)
 
+    found = curvature(model, [(x, y)], draws=16, steps=8)
+    monkeypatch.setattr(torch, "_weight_norm", lambda v, g, dim: v * g / v.norm(dim=1, keepdim=True))
     whole = hessian(loss)(torch.cat([p.flatten() for p in parameters.values()]))
     values = torch.linalg.eigvalsh(whole)
-    found = curvature(model, [(x, y)], draws=16, steps=8)
     close(found.top, values[-3:].flip(0), rtol=1e-3, atol=1e-5)
     assert found.least == pytest.approx(float(values[0]), abs=1e-4)
     assert abs(found.trace - float(whole.trace())) < 4 * found.error

@@ -87,7 +87,8 @@ def product(loss: Callable[[Mapping[str, Tensor]], Tensor], parameters: Mapping[
     def times(vector: Tensor) -> Tensor:
         parts = zip(at.items(), vector.split(sizes), strict=True)
         along = {name: part.view_as(value).to(value.dtype) for (name, value), part in parts}
-        products = torch.func.jvp(torch.func.grad(loss), (at,), (along,))[1]
+        # backward twice, as a Hessian is symmetric: forward, torch's logcumsumexp has a wrong derivative behind -inf
+        (products,) = torch.func.vjp(torch.func.grad(loss), at)[1](along)
         return torch.cat([part.detach().flatten() for part in products.values()])
 
     return times

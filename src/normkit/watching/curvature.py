@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from normkit import check
 from normkit.columns import number_of
@@ -85,7 +86,8 @@ def curvature(
     alone, each of which costs about three training steps on ``batches``.
 
     Args:
-        model: any model that is differentiable twice; attention is computed by its formula here.
+        model: any model that is differentiable twice; attention and torch's norm of weights are computed by
+            their formulas here.
         batches: what its loss is the mean of: tuples of inputs and classes, or keyword arguments.
         top: how many eigenvalues.
         draws: random starts, whose spread gives the error of the trace.
@@ -106,7 +108,7 @@ def curvature(
 
     chance, steps = torch.Generator().manual_seed(seed), min(steps, size)
     like = next(iter(parameters.values()))
-    with sdpa_kernel(SDPBackend.MATH):
+    with sdpa_kernel(SDPBackend.MATH), _Formula():
         times = product(mean_loss, parameters)
         signs = 2.0 * torch.randint(2, (draws, size), generator=chance, device="cpu") - 1
         runs = [hessian_spectrum(times, sign.to(like), steps=steps, window=steps) for sign in signs]
@@ -117,6 +119,16 @@ def curvature(
     error = float(traces.std(correction=1)) / draws**0.5 if draws > 1 else float("nan")
     length = sum(float(p.double().square().sum()) for p in parameters.values())
     return Curvature(largest, least, float(traces.mean()), error, length, values, weights)
+
+
+class _Formula(TorchFunctionMode):
+    """Compute torch's norm of weights by its formula: the second derivative of its kernel is wrong (torch 2.13)."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch._weight_norm:
+            v, g, dim = args
+            return v * (g / torch.norm_except_dim(v, 2, dim))
+        return func(*args, **(kwargs or {}))
 
 
 def _forward(model: nn.Module, at: Mapping[str, Tensor], batch: Any) -> Any:
