@@ -53,7 +53,7 @@ def test_single_images_give_one_answer_each_and_the_methods_for_them_stay_by_the
             torch.testing.assert_close(got, source(x), rtol=0.5, atol=0.5)
 
 
-@pytest.mark.parametrize("name", ["tent", "eata", "sar"])
+@pytest.mark.parametrize("name", ["tent", "eata", "sar", "delta"])
 def test_a_single_vector_has_no_batch_statistics_and_the_error_names_methods_that_take_it(name):
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).eval()
     adapter = made(name, model)
@@ -62,15 +62,15 @@ def test_a_single_vector_has_no_batch_statistics_and_the_error_names_methods_tha
         adapter(torch.randn(1, 3))
 
 
-def test_note_takes_batch_norms_of_vectors_and_delta_names_them_before_anything_changes():
-    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).eval()
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d, nk.BatchNorm])
+def test_note_and_delta_take_batch_norms_of_vectors(norm):
+    model = nn.Sequential(nn.Linear(3, 4), norm(4), nn.Linear(4, 2)).eval()
     model[1].running_mean.fill_(0.5)
-    x = torch.randn(1, 3)
-    torch.testing.assert_close(made("note", copy.deepcopy(model))(x), model(x))
-    with pytest.raises(ValueError, match=r"DELTA: 1 \(BatchNorm1d\) is not of images .*; renorm=False takes it"):
-        nk.create("delta", model)
-    assert all(p.requires_grad for p in model.parameters())
-    assert nk.create("delta", model, renorm=False)(torch.randn(8, 3)).shape == (8, 2)
+    x = torch.randn(8, 3)
+    torch.testing.assert_close(made("note", copy.deepcopy(model))(x[:1]), model(x[:1]))
+    image = nk.create("delta-tbr", 4)
+    want = model[2](image(model[0](x)[..., None, None])[..., 0, 0])
+    torch.testing.assert_close(nk.create("delta", model)(x), want)
 
 
 @pytest.mark.parametrize(

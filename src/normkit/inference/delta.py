@@ -82,10 +82,6 @@ class DELTA(Adapter):
         guard: str = "off",
     ):
         own = norms_of(self, model, is_batch_norm, norms)
-        for name, norm in own.items():
-            if renorm and isinstance(norm, nn.BatchNorm1d | nn.BatchNorm3d):
-                kind = f"{name or 'model'} ({type(norm).__name__})"
-                raise ValueError(f"DELTA: {kind} is not of images (N, C, H, W), as renorm wants; renorm=False takes it")
         super().__init__(model, optimizer_builder(self, optimizer, lr=lr, momentum=momentum), guard)
         prior = check.number(self, "prior", prior, 0.0, 1.0)
         self.dot = None if dot is None else check.number(self, "dot", dot, 0.0, 1.0)

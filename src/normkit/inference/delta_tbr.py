@@ -16,8 +16,8 @@ from normkit.statistics import accurate, moments
 @method(
     "delta-tbr",
     paper="DELTA: Degradation-Free Fully Test-Time Adaptation (Zhao et al., 2023), arXiv 2301.13018",
-    shape="N C H W",
-    over="N H W",
+    shape="N C *",
+    over="N *",
     exempt={
         "processes": "test-time adaptation runs in one process",
         "vmap": "the statistics of one batch would move in each",
@@ -45,6 +45,8 @@ class DeltaTBR(Method, Running):
     (C,), ``num_batches_tracked``; running values that are loaded without it go on.
 
     DELTA (Zhao et al., 2023), arXiv 2301.13018. ``test-batch-renorm`` is CEMA's form of it.
+
+    Differs from the authors' code in: it takes any number of axes of space, and vectors.
     """
 
     running_mean: Tensor
@@ -60,8 +62,10 @@ class DeltaTBR(Method, Running):
         self.keep(batches=True, running_mean=torch.zeros(num_features), running_std=torch.ones(num_features))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalize ``x`` (N, C, H, W), and move the running values."""
-        check.channels_first(self, x, self.num_features, least=4, most=4)
+        """Normalize ``x`` (N, C, ...), and move the running values."""
+        check.channels_first(self, x, self.num_features)
+        if x.shape == (1, self.num_features):
+            raise ValueError(f"DeltaTBR: x of shape {tuple(x.shape)} has no more than 1 value per channel")
         with once(self):
             h = self._renormalize(accurate(x))
         return channel.affine(h, self.weight, self.bias).to(x.dtype)
@@ -73,7 +77,7 @@ class DeltaTBR(Method, Running):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _renormalize(self, x: Tensor) -> Tensor:
-        batch = moments(x, (0, 2, 3))
+        batch = moments(x, [0, *range(2, x.dim())])
         mean, std = batch.mean, (batch.var + self.eps).sqrt()
         fresh = (self.num_batches_tracked == 0) & (batch.count > 0)
         old_mean = torch.where(fresh, mean.detach(), snapshot(self.running_mean).to(x.dtype))
