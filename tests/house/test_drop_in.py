@@ -204,6 +204,12 @@ def test_arguments_that_fit_nothing_are_named(build, message):
         build()
 
 
+@pytest.mark.parametrize("text", ["layernorm:elementwise_affine=no", "layernorm:affine=no"])
+def test_what_is_no_flag_is_named_as_it_was_written(text):
+    with pytest.raises(ValueError, match=f"LayerNorm: {text[10:-3]} must be True or False, not 'no'$"):
+        nk.create(text, 8)
+
+
 def windows(window):
     decoder = nk.Decoder(vocab=5, dim=8, depth=2, heads=2, window=window)
     return [layer.attention.window for layer in decoder.layers]

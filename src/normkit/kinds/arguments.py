@@ -78,7 +78,7 @@ def bind(
         except TypeError as error:
             problem = problem or error
             continue
-        if wrong := _no_flag(name, bound):
+        if wrong := _no_flag(name, bound, forms, kwargs):
             no_flag = no_flag or wrong
             continue
         if sensible is None or sensible(**bound.arguments):
@@ -91,12 +91,13 @@ def bind(
     return bindings[0]
 
 
-def _no_flag(name: str, bound: inspect.BoundArguments) -> str:
+def _no_flag(name: str, bound: inspect.BoundArguments, forms: list[dict[str, str]], kwargs: Mapping[str, Any]) -> str:
     """What is given for a flag and is none, as an error names it; nothing where all are. 0 and 1 are flags."""
     for key, value in bound.arguments.items():
         is_flag = isinstance(value, int) and value in (0, 1)
         if bound.signature.parameters[key].annotation in ("bool", bool) and not is_flag:
-            return f"{name}: {key} must be True or False, not {value!r}"
+            written = (theirs for form in forms for theirs, ours in form.items() if ours == key and theirs in kwargs)
+            return f"{name}: {next(written, key)} must be True or False, not {value!r}"
     return ""
 
 
