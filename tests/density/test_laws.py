@@ -310,10 +310,16 @@ def test_an_image_is_cut_into_patches_of_two_by_two_unless_another_side_is_asked
 
 
 def test_a_flow_takes_no_samples_too():
-    for name in ("affine-coupling", "affine-autoregressive"):
-        flow = nk.density.flow(name, 3)
-        assert flow.log_prob(torch.zeros(0, 3)).shape == (0,)
-        assert flow.sample(0).shape == (0, 3)
+    for name, shape in (
+        ("affine-coupling", 3),
+        ("affine-autoregressive", 3),
+        ("jet", (1, 4, 6)),
+        ("tarflow", (1, 4, 6)),
+    ):
+        flow = nk.density.flow(name, shape, depth=1)
+        none = flow.sample(0)
+        assert none.shape == (0, *flow.event)
+        assert flow.log_prob(none).shape == (0,)
 
 
 @pytest.mark.parametrize(

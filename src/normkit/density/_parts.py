@@ -301,12 +301,17 @@ class Tokens(Part):
 
 def tokens(x: Tensor, patch: int | None) -> Tensor:
     """Cut images (N, C, H, W) into patches (N, T, C patch^2), or vectors into numbers."""
-    return x.unsqueeze(-1) if patch is None else F.pixel_unshuffle(x, patch).flatten(2).mT
+    if patch is None:
+        return x.unsqueeze(-1)
+    height, width = x.shape[2] // patch, x.shape[3] // patch  # torch's pixel_unshuffle does not cut images of no sample
+    cut = x.unflatten(3, (width, patch)).unflatten(2, (height, patch))
+    return cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
 
 def whole(patches: Tensor, shape: Sequence[int], patch: int | None) -> Tensor:
     """Join what was cut."""
     if patch is None:
         return patches.squeeze(-1)
-    _, height, width = shape
-    return F.pixel_shuffle(patches.mT.unflatten(2, (height // patch, width // patch)), patch)
+    channels, height, width = shape
+    cut = patches.unflatten(2, (channels, patch, patch)).unflatten(1, (height // patch, width // patch))
+    return cut.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)

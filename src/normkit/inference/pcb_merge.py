@@ -12,6 +12,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.inference._scores import scores
 from normkit.kinds import beside
+from normkit.statistics import accurate
 
 CLIPPED = {"paper": 1e-4, "vision": 0.01}
 NAME = "pcb-merge"
@@ -95,12 +96,16 @@ def merge(
     names = [key for key in sorted(base) if base[key].is_floating_point() and key not in skip]
     if not names or not tuned:
         raise ValueError(f"{NAME}: base must have a floating-point tensor, and tuned a state")
-    flat = torch.cat([base[key].flatten().float() for key in names])
-    vectors = torch.stack([torch.cat([state[key].flatten().float() for key in names]) - flat for state in tuned])
+    flat = _flat(base, names)
+    vectors = torch.stack([_flat(state, names) - flat for state in tuned])
     moved = flat + pcb_merge(vectors, ratio=ratio, scale=scale, variant=variant).merged
     parts = moved.split([base[key].numel() for key in names])
     new = {key: part.view_as(base[key]).to(base[key].dtype) for key, part in zip(names, parts, strict=True)}
     return {key: new.get(key, value.clone()) for key, value in base.items()}
+
+
+def _flat(state: Mapping[str, Tensor], names: Sequence[str]) -> Tensor:
+    return torch.cat([accurate(state[name]).flatten() for name in names])
 
 
 def _factors(scale: float | Sequence[float], t: Tensor) -> Tensor:
