@@ -139,7 +139,7 @@ def test_a_vocabulary_is_read_from_everything(tmp_path):
         (b"", "is empty"),
         (b"id,title\n1,x\n", "has no column 'name'; its columns are 'id', 'title'"),
         (b"id,name\n1,caf\xe9\n", "is not UTF-8 at byte 13"),
-        (b"id,name,id\n1,x,2\n", "more than one column 'id'"),
+        (b"id,name,id\n1,x,2\n", "more than one column 'id'; rename all but one"),
         (b"id,name\n1,x\n1,y,z\n", "row 3"),
     ],
 )
@@ -427,6 +427,14 @@ def test_columns_of_a_data_frame_are_measured_and_tuned_on(library):
         warnings.simplefilter("ignore", UserWarning)
         assert norm.tune(frame["text"], frame["id"], folds=2).mentions == 4
         assert norm.evaluate(frame["text"], frame["id"]).notes
+
+
+def test_ids_that_the_vocabulary_lacks_are_named_where_they_count_as_mistakes():
+    norm = text.Normalizer().fit({"BE": ["Bern"]})
+    with pytest.warns(UserWarning, match="not in the vocabulary: 'GE'; each counts as a mistake, .* is None"):
+        found = norm.evaluate(["Bern", "Genf"], ["BE", "GE"])
+    assert found["accuracy"] == 0.5
+    assert "'GE'" in str(found)
 
 
 def test_one_text_that_means_nothing_needs_no_list():

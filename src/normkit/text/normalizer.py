@@ -247,12 +247,15 @@ class Normalizer:
     def evaluate(self, texts: Iterable[str | None], gold: Sequence[Gold], k: Sequence[int] = KS) -> Evaluation:
         """Measure against what each text means: an id, several of which each is right, or None.
 
-        It warns where it was tuned on all of these mentions, which measures it too well.
+        It warns where it was tuned on all of these mentions, which measures it too well, and of ids that are not in the
+        vocabulary, which count as mistakes.
         """
         from normkit.text import tuning
 
         mentions = _texts(texts)
         notes = tuning.too_well(self, mentions, gold)
+        if unknown := tuning.beyond(self, gold):
+            notes.append(f"{unknown}; each counts as a mistake, and what has no entry is None")
         for note in notes:
             warnings.warn(f"Normalizer.evaluate: {note}", UserWarning, stacklevel=2)
         return evaluate(self.normalize(mentions), gold, k, notes=notes)

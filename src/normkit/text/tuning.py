@@ -142,6 +142,15 @@ def too_well(norm: Normalizer, texts: Sequence[str], gold: Sequence[Gold]) -> li
     return ["it was tuned on these mentions, so new ones go worse; what tuning printed was measured on held-out ones"]
 
 
+def beyond(norm: Normalizer, gold: Sequence[Gold]) -> str:
+    """Say which ids the vocabulary lacks; nothing where it has all."""
+    unknown = sorted({id for one in gold for id in as_ids(one)} - set(norm._fit()))
+    if not unknown:
+        return ""
+    more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+    return f"gold has ids that are not in the vocabulary: {', '.join(map(repr, unknown[:3]))}{more}"
+
+
 def _marks(texts: Sequence[str], gold: Sequence[Gold]) -> set[str]:
     """A few letters for each mention, by which it is known again."""
     pairs = [repr((text, as_ids(ids))).encode() for text, ids in zip(texts, gold, strict=False)]
@@ -149,13 +158,8 @@ def _marks(texts: Sequence[str], gold: Sequence[Gold]) -> set[str]:
 
 
 def _check(norm: Normalizer, texts: Sequence[str], gold: Sequence[Gold]) -> None:
-    names = norm._fit()
+    norm._fit()
     if len(texts) != len(gold):
         raise ValueError(f"gold must be as long as mentions, {len(texts)}, not {len(gold)}")
-    unknown = sorted({id for one in gold for id in as_ids(one)} - set(names))
-    if unknown:
-        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-        raise ValueError(
-            f"gold has ids that are not in the vocabulary: {', '.join(map(repr, unknown[:3]))}{more}; "
-            "what has no entry is None"
-        )
+    if unknown := beyond(norm, gold):
+        raise ValueError(f"{unknown}; what has no entry is None")

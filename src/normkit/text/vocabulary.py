@@ -65,7 +65,7 @@ def read_table(path: Path, encoding: str = UTF8) -> dict[str, list[str]]:
     header, *rows = read_rows(path, encoding)[0]
     repeated = sorted({one for one in header if header.count(one) > 1})
     if repeated:
-        raise ValueError(f"{path} has more than one column {', '.join(map(repr, repeated))}")
+        raise ValueError(f"{path} has more than one column {', '.join(map(repr, repeated))}; rename all but one")
     return {title: [row[at] for row in rows] for at, title in enumerate(header)}
 
 
