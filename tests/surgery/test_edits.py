@@ -163,6 +163,19 @@ def test_what_was_changed_by_hand_after_a_swap_is_told_by_what_differs(tmp_path)
         saving.save(old, model, str(tmp_path / "odd"))
 
 
+def test_an_unsaved_buffer_that_became_a_parameter_is_named(tmp_path):
+    class Positioned(nn.Module):
+        def forward(self, x):
+            return x + self.positions
+
+    old, new = Positioned(), Positioned()
+    old.register_buffer("positions", torch.ones(4), persistent=False)
+    new.positions = nn.Parameter(torch.ones(4))
+    why = "the model has a parameter positions by now, before a buffer that it does not save, .*persistent=True"
+    with pytest.raises(ValueError, match=why):
+        saving.save(old, new, str(tmp_path / "odd"))
+
+
 def test_a_fold_upon_a_swap_is_read(tmp_path):
     model = images()
     old, x = copy.deepcopy(model), torch.randn(2, 3, 9, 9)

@@ -466,6 +466,24 @@ def test_a_damaged_or_missing_file_is_named_without_checksums_too(made, name, ho
         nk.load(word)
 
 
+@pytest.mark.parametrize(
+    ("tensor", "why"),
+    [
+        (torch.ones(5), "the weights do not fit the model: size mismatch for "),
+        (torch.ones(8).long(), "is of torch.int64"),
+    ],
+)
+def test_weights_that_do_not_fit_the_model_are_named_without_checksums_too(tensor, why, tmp_path):
+    word, _ = own_model(tmp_path / "saved")
+    (tmp_path / "saved/normkit.sha256").unlink()
+    state, file = saving._safetensors(), tmp_path / "saved/model.safetensors"
+    weights = state.load_file(file)
+    name = next(name for name in weights if name.endswith("weight"))
+    state.save_file({**weights, name: tensor}, file)
+    with pytest.raises(ValueError, match=why):
+        nk.load(word)
+
+
 def test_a_folder_whose_kept_configuration_is_missing_says_so(tmp_path):
     folder, _ = kept_gpt2(tmp_path / "saved")
     for name in ("normkit.sha256", "original/config.json"):

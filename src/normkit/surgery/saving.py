@@ -290,4 +290,7 @@ def _cast(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Give a model's tensors the types that were saved."""
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if name in state:
-            tensor.data = tensor.data.to(state[name].dtype)
+            kind = state[name].dtype
+            if tensor.requires_grad and not (kind.is_floating_point or kind.is_complex):
+                raise ValueError(f"{name} is of {kind} in the weights, and a trained parameter of the model")
+            tensor.data = tensor.data.to(kind)

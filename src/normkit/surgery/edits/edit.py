@@ -158,7 +158,10 @@ def load_numbers(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     held = {f"{name}.weight" if name else "weight" for name, part in model.named_modules() if bits.words_of(part)}
     _untie(model, held)
     own = {name: t for name, t in state.items() if name not in held and name.rpartition(".")[0] not in held}
-    missing, unexpected = model.load_state_dict(own, strict=False)
+    try:
+        missing, unexpected = model.load_state_dict(own, strict=False)
+    except RuntimeError as error:
+        raise ValueError(f"the weights do not fit the model: {str(error).splitlines()[-1].strip()}") from error
     if unexpected or set(missing) - held:
         raise ValueError(f"{[*unexpected, *sorted(set(missing) - held)][0]} is in the weights or in the model alone")
 

@@ -54,6 +54,11 @@ def words_of(old: nn.Module, new: nn.Module) -> tuple[str, Words] | None:
     for name, form in FORMS.items():
         if form.words and (words := form.words(old, new)) is not None:
             return name, words
+    if unsaved := sorted(old._non_persistent_buffers_set & new._parameters.keys()):
+        raise ValueError(
+            f"has a parameter {unsaved[0]} by now, before a buffer that it does not save, which cannot be written in "
+            "words; register the buffer with persistent=True"
+        )
     raise ValueError(f"has become a {type(new).__name__}, which cannot be written in words")
 
 
