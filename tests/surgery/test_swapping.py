@@ -12,6 +12,7 @@ from torch import nn
 import normkit as nk
 from normkit.optional import library
 from normkit.surgery import saving
+from normkit.surgery.edits import Edit
 from normkit.surgery.exact import fusing
 from normkit.surgery.exact.racing import Outcome
 from normkit.surgery.recognition import candidates
@@ -200,7 +201,7 @@ def test_an_edit_of_a_gain_with_an_offset_is_applied_to_another_model_with_that_
     nn.init.normal_(other[1].weight)
     wanted = 1 + other[1].weight
     (edit,) = swapping.edits_for(one, sized_table(one, {}), "derf")
-    assert torch.equal(edit.apply(other)[1].weight, wanted)
+    assert torch.equal(Edit.from_dict(edit.to_dict()).apply(other)[1].weight, wanted)
 
 
 def test_an_image_does_not_tell_the_width_of_a_norm_that_knows_it():

@@ -108,7 +108,7 @@ def norm_words(norm: Norm, way: str, **more: Any) -> dict[str, Any]:
     """Return the words of a norm of the catalogue, how its input is laid out, and what else is not empty.
 
     behind: the old module's own layers that act on what it gives; carried: its tensors that take the numbers of the old
-    one's, by name; names: what its tensors are saved as.
+    one's, by name; added: those that take them with a number added; names: what its tensors are saved as.
     """
     more = {name: value for name, value in {"way": way if way != PLAIN else "", **more}.items() if value}
     return {"norm": norm.card.name, "arguments": dict(norm.arguments), **more}
@@ -125,6 +125,10 @@ def _norm(old: nn.Module, words: Words, state: State) -> nn.Module:
         rename(norm, words["names"])
     specimen.carry(specimen.tensors(norm), specimen.tensors(old), words.get("carried", {}))
     _keep_parameters(norm, old, words.get("carried", {}))
+    for name, (source, more) in words.get("added", {}).items():
+        own, held = norm.get_parameter(name), specimen.tensors(old)[source]
+        own.copy_(held.reshape(own.shape) + more)
+        own.requires_grad_(held.requires_grad)
     new = Laid(norm, words["way"]) if words.get("way") else norm
     layers = [old.get_submodule(name) for name in words.get("behind", ())]
     return Followed(new, layers) if layers else new

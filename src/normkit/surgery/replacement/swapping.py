@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -28,31 +27,10 @@ from normkit.where import Where, require_known, selects
 
 __all__ = ["swap"]
 
-
+Exchange = Edit  # as models that were pickled before name it
 Name = str | type[nn.Module]
 BATCH = ("batchnorm", "frozen-batchnorm", "alpha-batchnorm")  # whose running moments mean the same
 LEARNED = ("weight", "bias")
-
-
-@dataclass(frozen=True)
-class Exchange(Edit):
-    """An edit that puts a norm into a place; its words carry over what stays the same number.
-
-    added: a gain of the new norm, the old one that it begins at, and what is added to that.
-    """
-
-    added: Mapping[str, tuple[str, float]] = field(default_factory=dict)
-
-    @torch.no_grad()
-    def make(self, old: nn.Module, state: Mapping[str, Tensor] | None = None) -> nn.Module:
-        """Return the norm that takes a module's place."""
-        new = super().make(old, state)
-        held = specimen.tensors(old)
-        for name, (source, offset) in self.added.items():
-            own = norm_in(new).get_parameter(name)
-            own.copy_(held[source].reshape(own.shape) + offset)
-            own.requires_grad_(held[source].requires_grad)
-        return new
 
 
 def norm_in(module: Any) -> Any:
@@ -137,7 +115,7 @@ def swap(
 
 
 def new_norms(
-    model: nn.Module, edits: Collection[Exchange], sizes: Mapping[str, tuple[int, ...]], example: Any = None
+    model: nn.Module, edits: Collection[Edit], sizes: Mapping[str, tuple[int, ...]], example: Any = None
 ) -> dict[str, nn.Module]:
     """Return the norms that edits make; refuse a place where the model would not call them, or not as the old ones."""
     read = uncalled.first_read(model, example, [edit.site for edit in edits if edit.site not in sizes])
@@ -158,9 +136,9 @@ def new_norms(
     return new
 
 
-def _sources(edit: Exchange) -> list[str]:
+def _sources(edit: Edit) -> list[str]:
     """The old norm's tensors that go over."""
-    return [*edit.words.get("carried", {}).values(), *(source for source, _ in edit.added.values())]
+    return [*edit.words.get("carried", {}).values(), *(source for source, _ in edit.words.get("added", {}).values())]
 
 
 def _learned(match: Match) -> list[str]:
@@ -181,11 +159,11 @@ def _require_shapes(new: Mapping[str, nn.Module], sizes: Mapping[str, tuple[int,
             raise ValueError(f"swap: {why}; leave it out by where") from error
 
 
-def _share(model: nn.Module, edits: Collection[Exchange], new: Mapping[str, nn.Module]) -> None:
+def _share(model: nn.Module, edits: Collection[Edit], new: Mapping[str, nn.Module]) -> None:
     """Let new norms share a gain that was made of one which the old ones share."""
     made: dict[Any, nn.Parameter] = {}
     for edit in edits:
-        for name, (source, offset) in edit.added.items():
+        for name, (source, offset) in edit.words.get("added", {}).items():
             was = specimen.tensors(model.get_submodule(edit.site))[source]
             norm = norm_in(new[edit.site])
             own = norm.get_parameter(name)
@@ -210,7 +188,7 @@ def edits_for(
     norms: Name | Mapping[Name, Name],
     where: Where = None,
     sizes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
-) -> list[Exchange]:
+) -> list[Edit]:
     """Return the edits that put other norms where a model's are, of those that were recognized in it.
 
     sizes: the shapes of the modules' inputs, as far as they are known.
@@ -271,7 +249,7 @@ def _describe(module: nn.Module, without: Collection[str]) -> str:
     return f"{text} without the old {' and '.join(without)}" if without else text
 
 
-def _edit(model: nn.Module, name: str, match: Match, text: str, size: tuple[int, ...] | None) -> Exchange:
+def _edit(model: nn.Module, name: str, match: Match, text: str, size: tuple[int, ...] | None) -> Edit:
     """What puts a norm into one place, with the old one's gain and shift and the layers that stand behind it."""
     old = model.get_submodule(name)
     card = catalog.card(match.name)  # type: ignore[arg-type]
@@ -295,8 +273,8 @@ def _edit(model: nn.Module, name: str, match: Match, text: str, size: tuple[int,
         takes = ", ".join(list(inspect.signature(old.forward).parameters)[-spare:])
         raise ValueError(f"swap: {name} may be called with {takes}, which {text} does not take; leave it out by where")
     carried, added = _transfers(norm_in(new), match, old)
-    words = forms.norm_words(norm_in(new), way, behind=list(match.behind), carried=carried)
-    return Exchange(name, "norm", words, added)
+    words = forms.norm_words(norm_in(new), way, behind=list(match.behind), carried=carried, added=added)
+    return Edit(name, "norm", words)
 
 
 def _choose(text: str, match: Match, space: int | None) -> catalog.Choice:
@@ -363,7 +341,7 @@ def places(model: nn.Module) -> set[fits.Place]:
     return {fits.Place(fits.IMAGES if first else fits.STREAM) for first in sites(model).values()}
 
 
-def _transfers(new: Norm, match: Match, old: nn.Module) -> tuple[dict[str, str], dict[str, tuple[str, float]]]:
+def _transfers(new: Norm, match: Match, old: nn.Module) -> tuple[dict[str, str], dict[str, list[Any]]]:
     """Tensors that go over as they mean the same: those that begin at the same number, with what is added to them.
 
     Of another method these are gain and shift alone, and running moments of batch norms. The second are gains of which
@@ -384,7 +362,7 @@ def _transfers(new: Norm, match: Match, old: nn.Module) -> tuple[dict[str, str],
         more = _offset(match.kwargs) - _offset(new.arguments) if name == "weight" else 0.0
         if torch.equal(ours[own].reshape(-1), start[name].reshape(-1) + more):
             if more:
-                added[own] = source, more
+                added[own] = [source, more]
             else:
                 carried[own] = source
     return carried, added
