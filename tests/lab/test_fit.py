@@ -385,7 +385,7 @@ def test_a_column_of_few_numbers_is_said_to_be_categories_perhaps(tmp_path, caps
 
 @pytest.mark.parametrize("count, named", [(5, "0, 1, 2, 3, 4:"), (6, "0, 1, 2, 3, 4, ...:")])
 def test_five_names_are_named_and_of_more_the_first(count, named, capsys):
-    run.warn(table.Data(np.zeros((2, count)), [str(at) for at in range(count)], bytes=False))
+    run.warn(table.Observations(np.zeros((2, count)), [str(at) for at in range(count)], bytes=False))
     assert f"columns are named {named}" in capsys.readouterr().out
 
 

@@ -4,12 +4,16 @@
     sites       the places of a model that are watched
     sample      the hooks of one sampled step
     hook        what such a hook is, so that a copied model does not take it over
+    taps        hooks that torch.compile traces into its graph
+    rounds      when a step ends that several optimizers make
     onset       the first step that was not finite
     store       samples, which are joined as they grow old
     watching    the course of a training
-    history     what was seen
+    history     what was seen; facts: what is known of model and optimizer without a step
     rules       what is wrong, a file each; diagnosis asks them all
+    finding     one thing that is wrong; causes: which of them follows from which
     certainty   how sure a finding is, and what cannot be judged
+    proposals   remedies that fit the model, as lines that run
     trials      remedies tried on a copy of the model, on the last batch
     batch       that batch
     live        a training that is going on, in the terminal
@@ -19,6 +23,7 @@
     widths      the coordinate check: a few steps at several widths
     callbacks   the watch within other people's trainers
     writers     where samples go: lines of JSON, TensorBoard, Weights & Biases
+    lines       those of JSON: how they are written and read
     landscape   the loss around a model's weights; curvature: its Hessian; eigenspectra: the weights' tails;
                 learning: what checkpoints can still learn
     page        the pictures of a training

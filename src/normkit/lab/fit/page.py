@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normkit.lab.fit.table import Data
+from normkit.lab.fit.table import Observations
 from normkit.lab.fit.training import Fitted, Parts, ranks
 from normkit.page import Figure, figure, render
 
@@ -21,7 +21,7 @@ CALIBRATION = (
 )
 
 
-def page(title: str, data: Data, parts: Parts, fits: Sequence[Fitted], table: Sequence[Sequence[str]]) -> str:
+def page(title: str, data: Observations, parts: Parts, fits: Sequence[Fitted], table: Sequence[Sequence[str]]) -> str:
     """Return the page; a browser fetches nothing else."""
     figures = (
         ("Learning", "Held-out bits, fewest best; dashed: of what is learned from.", curves(fits)),
@@ -60,7 +60,7 @@ def calibration(parts: Parts, fits: Sequence[Fitted]) -> Figure:
     return _with_legend(figure(traces, "even", "found", {}, {}))
 
 
-def pairs(data: Data, parts: Parts, best: Fitted) -> Figure:
+def pairs(data: Observations, parts: Parts, best: Fitted) -> Figure:
     """Draw every pair of the first columns, of data and of samples; plotly.js's own such picture needs WebGL."""
     held = _flat(parts.test)
     samples = _flat(best.flow.sample(min(POINTS, 4 * len(held))))

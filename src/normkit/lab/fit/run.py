@@ -29,7 +29,7 @@ from normkit.density._saved import read as load_flow
 from normkit.density._saved import save as save_flow
 from normkit.files import beside, replace_file, writing
 from normkit.lab.files import require_writable
-from normkit.lab.fit.table import Choice, Data, few, numbered, numbering, read, read_more
+from normkit.lab.fit.table import Choice, Observations, few, numbered, numbering, read, read_more
 from normkit.lab.fit.training import Fitted, bits_of, fit, normal_law, numbers_of, require_spread_of, split
 from normkit.optional import require_group
 from normkit.safe import say
@@ -136,8 +136,8 @@ def run(options: argparse.Namespace) -> int:
 def conclude(
     folder: Path,
     options: argparse.Namespace,
-    data: Data,
-    new: Data | None,
+    data: Observations,
+    new: Observations | None,
     fits: Sequence[Fitted],
     runs: Sequence[tuple[str, int]],
 ) -> None:
@@ -157,7 +157,7 @@ def conclude(
         say(score(folder, new, winner.flow, winner.bits))
 
 
-def _kind(data: Data) -> str:
+def _kind(data: Observations) -> str:
     """Name what one sample of data is."""
     if data.values.ndim == 4:
         return f"images of {'x'.join(map(str, data.values.shape[1:]))}"
@@ -175,7 +175,7 @@ def require_counts(options: argparse.Namespace) -> None:
         raise ValueError(f"--lr must be above 0, not {options.lr}")
 
 
-def _read(options: argparse.Namespace) -> tuple[Data, Data | None]:
+def _read(options: argparse.Namespace) -> tuple[Observations, Observations | None]:
     """Read what a density is fitted to, and new samples if there are any."""
     sep = separator_of(options.sep)
     data = read(options.data, Choice(options.columns, options.drop, sep, options.categories))
@@ -201,7 +201,7 @@ def score_by_saved(options: argparse.Namespace) -> int:
     if not more.keys() >= {"data", "held"}:
         raise ValueError(f"{options.data} does not say of which columns it is; fit it again with this normkit")
     shape = tuple(more["data"].pop("shape"))
-    data = Data(np.empty((0, *shape), np.uint8 if more["data"]["bytes"] else np.float64), **more["data"])
+    data = Observations(np.empty((0, *shape), np.uint8 if more["data"]["bytes"] else np.float64), **more["data"])
     new = read_more(options.score, data, separator_of(options.sep))
     say(score(writable(options.out), new, model, more["held"]))
     return 0
@@ -227,7 +227,7 @@ def _saved_as(name: str) -> str:
     return f"{name.replace(':', '_')}{SAVED}"
 
 
-def warn(data: Data) -> None:
+def warn(data: Observations) -> None:
     """Print what of a table's columns makes bits tell little, which are categories, and names that are numbers."""
     names = [name for name in data.names if name]
     if names == numbered(len(names)):
@@ -250,7 +250,7 @@ def _listed(words: Sequence[str]) -> str:
     return ", ".join(words[:SHOWN]) + (", ..." if len(words) > SHOWN else "")
 
 
-def score(folder: Path, new: Data, flow: density.Flow, held: Tensor) -> str:
+def score(folder: Path, new: Observations, flow: density.Flow, held: Tensor) -> str:
     """Write for each new sample its bits, and how many of the held-out samples are less likely than it."""
     held = held.sort().values
     bits = bits_of(flow, numbers_of(new, torch.Generator().manual_seed(0)), new)
@@ -268,7 +268,7 @@ def score(folder: Path, new: Data, flow: density.Flow, held: Tensor) -> str:
     return f"{place}{over}: {count}, {beyond} of them less likely than all of the {len(held)} held-out ones"
 
 
-def rows(data: Data, fits: Sequence[Fitted], missing: Sequence[tuple[str, int]] = ()) -> list[list[str]]:
+def rows(data: Observations, fits: Sequence[Fitted], missing: Sequence[tuple[str, int]] = ()) -> list[list[str]]:
     """Return the table: flows by their bits, and a normal law; the error is that of the mean over held-out samples.
 
     missing: names and seeds of runs that brought no flow.
@@ -298,7 +298,7 @@ def rows(data: Data, fits: Sequence[Fitted], missing: Sequence[tuple[str, int]] 
 
 
 def write(
-    folder: Path, title: str, data: Data, fits: Sequence[Fitted], samples: int, table: Sequence[Sequence[str]]
+    folder: Path, title: str, data: Observations, fits: Sequence[Fitted], samples: int, table: Sequence[Sequence[str]]
 ) -> None:
     """Write the report, the best flow of each name, and samples of the best of all.
 
@@ -322,7 +322,7 @@ def write(
     replace_file(folder / "index.html", text)
 
 
-def _write_samples(folder: Path, data: Data, best: Fitted, count: int) -> None:
+def _write_samples(folder: Path, data: Observations, best: Fitted, count: int) -> None:
     torch.manual_seed(0)
     samples: Any = best.flow.sample(count).numpy()
     if data.bytes:
@@ -345,7 +345,7 @@ def _words(numbers: np.ndarray, categories: Sequence[str]) -> list[str]:
     return [categories[place] for place in places]
 
 
-def _describe(data: Data) -> dict[str, Any]:
+def _describe(data: Observations) -> dict[str, Any]:
     """What must be known of data to read more of it, as plain values."""
     categories = {name: list(words) for name, words in data.categories.items()}
     return {"names": data.names, "bytes": data.bytes, "categories": categories, "shape": list(data.values.shape[1:])}

@@ -24,7 +24,7 @@ LOOKED_AT = 20  # rows, to recognize one
 MOST = 50  # categories of a column of text
 
 
-class Data(NamedTuple):
+class Observations(NamedTuple):
     """Samples (N, ...), the names of columns, and whether they are bytes, as of images.
 
     categories: of columns that hold some, the words that stand for 0, 1, 2 and so on.
@@ -73,12 +73,12 @@ Column = list[str] | np.ndarray  # words, or numbers
 Read = tuple[np.ndarray, list[str], Mapping[str, Sequence[str]]]
 
 
-def read(path: str | Path, choice: Choice = WHOLE) -> Data:
+def read(path: str | Path, choice: Choice = WHOLE) -> Observations:
     """Read a CSV or parquet table, or an array of NumPy; what cannot be fitted is named."""
     return require_numbers(str(path), *_content(Path(path), choice))
 
 
-def read_more(path: str | Path, data: Data, sep: str | None = None) -> Data:
+def read_more(path: str | Path, data: Observations, sep: str | None = None) -> Observations:
     """Read further samples of what a density was fitted to: as many as there are, of the same columns or shape."""
     columns = data.names if data.values.ndim == 2 else ()
     values, names, _ = _content(Path(path), Choice(columns, sep=sep, known=data.categories))
@@ -112,7 +112,7 @@ def _content(path: Path, choice: Choice) -> Read:
 
 def require_numbers(
     where: str, values: np.ndarray, names: Sequence[str] = (), categories: Mapping[str, Sequence[str]] | None = None
-) -> Data:
+) -> Observations:
     """Require numbers, none missing, enough rows, and columns that vary."""
     if values.dtype.kind not in "biuf":
         raise ValueError(f"{where}: it must hold numbers, not {values.dtype}")
@@ -126,7 +126,7 @@ def require_numbers(
             _require_density(f"{where}: column {name!r}", name, column, (categories or {}).get(name, column))
     elif not np.isfinite(values.astype(np.float64)).all():
         raise ValueError(f"{where}: images must hold finite numbers")
-    return Data(values, named, values.dtype == np.uint8, categories or {})
+    return Observations(values, named, values.dtype == np.uint8, categories or {})
 
 
 def _require_density(where: str, name: str, column: np.ndarray, words: Sequence[Any]) -> None:
@@ -152,17 +152,17 @@ def require_spread(where: str, name: str, column: np.ndarray, words: Sequence[An
         )
 
 
-def few(data: Data) -> list[str]:
+def few(data: Observations) -> list[str]:
     """Return the names of the columns of a table that hold few values, many times each."""
     return [name for name, column in _columns(data) if len(np.unique(column)) <= min(LEAST, len(column) // 2)]
 
 
-def numbering(data: Data) -> list[str]:
+def numbering(data: Observations) -> list[str]:
     """Return the names of the columns of a table that number its rows, in any order."""
     return [name for name, column in _columns(data) if (np.diff(np.sort(column)) == 1).all()]
 
 
-def _columns(data: Data) -> list[tuple[str, np.ndarray]]:
+def _columns(data: Observations) -> list[tuple[str, np.ndarray]]:
     wide = data.values.astype(np.float64)
     named = zip(data.names, wide.T, strict=True) if wide.ndim == 2 else ()
     return [(name, column) for name, column in named if name not in data.categories]

@@ -15,7 +15,7 @@ from torch.distributions import Distribution, Independent, MultivariateNormal, N
 
 from normkit.choice import parsed
 from normkit.density import Flow, flow
-from normkit.lab.fit.table import Data, require_spread
+from normkit.lab.fit.table import Observations, require_spread
 
 CHECKS = 40  # how often the validation part is looked at in a run
 FIRST = 4096  # samples that a flow's norms are set from
@@ -46,7 +46,7 @@ class Fitted(NamedTuple):
         return min(self.curve, key=lambda point: point[2])[0], self.curve[-1][0]
 
 
-def split(data: Data, seed: int = 0) -> Parts:
+def split(data: Observations, seed: int = 0) -> Parts:
     """Split samples by chance in 80, 10 and 10 %; bytes become numbers of [0, 1) by even noise."""
     generator = torch.Generator().manual_seed(seed)
     values = numbers_of(data, generator)
@@ -55,13 +55,13 @@ def split(data: Data, seed: int = 0) -> Parts:
     return Parts(values[order[2 * tenth :]], values[order[:tenth]], values[order[tenth : 2 * tenth]])
 
 
-def require_spread_of(parts: Parts, data: Data) -> None:
+def require_spread_of(parts: Parts, data: Observations) -> None:
     """Refuse a table with a column that has a density as a whole, and none where a flow learns its scale."""
     for name, column in zip(data.names, parts.train[:FIRST].numpy().T, strict=True) if data.values.ndim == 2 else ():
         require_spread(f"column {name!r} of {len(column)} rows that are learned from", name, column, column)
 
 
-def numbers_of(data: Data, generator: torch.Generator) -> Tensor:
+def numbers_of(data: Observations, generator: torch.Generator) -> Tensor:
     """Return the samples in float32; bytes become numbers of [0, 1) by even noise, categories of [k, k + 1)."""
     values = torch.as_tensor(np.ascontiguousarray(data.values)).to(torch.float32)
     if data.categories:
@@ -75,7 +75,7 @@ def bits(log_prob: Tensor, event: Sequence[int], whole: bool) -> Tensor:
     return -log_prob / (math.prod(event) * math.log(2)) + (8 if whole else 0)
 
 
-def normal_law(parts: Parts, data: Data) -> tuple[str, Tensor]:
+def normal_law(parts: Parts, data: Observations) -> tuple[str, Tensor]:
     """Return the name and the test bits of a normal law with the moments of what is learned from: the least to beat.
 
     Its covariances are left out where the validation part has fewer bits so, as of few rows of many numbers. Worked out
@@ -98,7 +98,7 @@ def normal_law(parts: Parts, data: Data) -> tuple[str, Tensor]:
 
 
 def fit(
-    data: Data,
+    data: Observations,
     name: str,
     *,
     seed: int = 0,
@@ -153,7 +153,7 @@ def _step(model: Flow, optimizer: torch.optim.Optimizer, rows: Tensor, whole: bo
 
 
 @torch.no_grad()
-def bits_of(model: Flow, rows: Tensor, data: Data) -> Tensor:
+def bits_of(model: Flow, rows: Tensor, data: Observations) -> Tensor:
     """Return the bits of each sample."""
     log_prob = torch.cat([model.log_prob(some) for some in rows.split(1024)])
     return bits(log_prob, rows.shape[1:], data.bytes).double()
