@@ -485,6 +485,12 @@ def test_a_flow_that_fails_leaves_the_others_which_are_written(tmp_path, capsys,
     stop_at("affine-coupling", [0], KeyboardInterrupt())
     assert cli.main([*words, *flows]) == 130
     assert left() == {}
+    stop_at("ferumal", [0], SystemExit("killed"))
+    monkeypatch.setattr(run, "conclude", lambda *given: None)
+    with pytest.raises(SystemExit, match="killed"):
+        cli.main([*words, *flows])
+    assert list(left()) == ["affine-coupling.pt"]
+    monkeypatch.undo()
     stop_at("ferumal", [0, 1], diverged)
     assert cli.main([*words, *flows]) == 1
     shown, error = capsys.readouterr()

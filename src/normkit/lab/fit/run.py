@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
                 raise
             raise ValueError(f"{options.data} holds {_kind(data)}: {error}") from error
     folder = writable(options.out)
-    if (folder / RESULTS).exists():
+    if replaces := (folder / RESULTS).exists():
         say(_replaced(folder, {_saved_as(name) for name in named} | ({SCORES} if new else set())))
     warn(data)
     fits: list[Fitted] = []
@@ -121,6 +121,8 @@ def run(options: argparse.Namespace) -> int:
             except ValueError as error:  # the other flows may well be fitted
                 say(f"normkit fit: {error}", file=sys.stderr)
                 continue
+            if not replaces and best_of_each(fits)[name] is fits[-1]:  # a kill of the process leaves it
+                _save(folder, data, fits[-1])
             best, last = fits[-1].steps
             say(
                 f"{name}, seed {seed}: {fits[-1].bits.mean():.4f} held-out bits per dimension, "
@@ -307,19 +309,28 @@ def write(
     from normkit.lab.fit import page
 
     ordered = sorted(fits, key=lambda one: one.bits.mean().item())
-    best: dict[str, Fitted] = {}
-    for one in ordered:
-        best.setdefault(one.name, one)
     text = page.page(f"Densities of {title}", data, split(data), ordered, table)
     _write_samples(folder, data, ordered[0], samples)
-    for name, one in best.items():
-        save_flow(folder / _saved_as(name), one.flow, one.built, data=_describe(data), held=one.bits)
+    for one in best_of_each(fits).values():
+        _save(folder, data, one)
     results = [
         {"flow": one.name, "seed": one.seed, "bits": one.bits.mean().item(), "seconds": one.seconds, "curve": one.curve}
         for one in fits
     ]
     replace_file(folder / RESULTS, json.dumps(results, indent=2))
     replace_file(folder / "index.html", text)
+
+
+def best_of_each(fits: Sequence[Fitted]) -> dict[str, Fitted]:
+    """Return the run with the fewest bits of each flow."""
+    best: dict[str, Fitted] = {}
+    for one in sorted(fits, key=lambda one: one.bits.mean().item()):
+        best.setdefault(one.name, one)
+    return best
+
+
+def _save(folder: Path, data: Observations, one: Fitted) -> None:
+    save_flow(folder / _saved_as(one.name), one.flow, one.built, data=_describe(data), held=one.bits)
 
 
 def _write_samples(folder: Path, data: Observations, best: Fitted, count: int) -> None:
