@@ -11,6 +11,8 @@ from normkit.optional import library
 from normkit.watching.callbacks import lightning_callback
 from normkit.watching.writers import TensorBoard, WandB
 
+close = torch.testing.assert_close
+
 
 def handed(writer):
     """Train three steps, and hand every sample to a writer."""
@@ -64,15 +66,21 @@ def test_within_lightning():
                 raise RuntimeError("broken off")
             return F.cross_entropy(self.net(batch[0]), batch[1])
 
+        def on_before_optimizer_step(self, optimizer):
+            slopes.append(self.net.weight.grad.norm().item())
+
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
+    slopes = []
     watching = lightning_callback(every=2)
     quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    trainer = lightning.Trainer(max_epochs=9, callbacks=[watching], accelerator="cpu", **quiet)
+    options = {"max_epochs": 9, "accumulate_grad_batches": 2, "accelerator": "cpu"}
+    trainer = lightning.Trainer(callbacks=[watching], **options, **quiet)
     data = torch.utils.data.TensorDataset(*points(0))
     with pytest.raises(RuntimeError, match="broken off"):
         trainer.fit(Module(), torch.utils.data.DataLoader(data, batch_size=32))
     assert watching.seen.history().steps == [1, 2, 4]
     assert watching.seen.history().names("rms") == ["net"]
+    close(watching.seen.history().series("net.weight", "gradient").tolist(), [slopes[step - 1] for step in (1, 2, 4)])
     assert watching.seen.handles == [], "it ended with the training"

@@ -641,10 +641,11 @@ def test_what_is_kept_is_a_hundredth_of_the_parameters():
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
     sizes = []
     with nk.watch(model, optimizer, every=1) as seen:
+        optimizer.register_step_pre_hook(
+            lambda *_: sizes.append(sum(old.numel() for old in seen.sample.updates.before.values()))
+        )
         for _ in range(3):
             model(torch.ones(1, 3, 3, 3)).sum().backward()
-            seen._before_step(0)
-            sizes.append(sum(old.numel() for old in seen.sample.updates.before.values()))
             optimizer.step()
         kept = sum(v.numel() for v in seen.spectra.vectors.values()) + max(sizes)
         kept += seen.store.keep * len(seen.history().columns)

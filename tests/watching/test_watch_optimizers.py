@@ -1,5 +1,7 @@
 """Several optimizers: the gradients and steps of each are read, and a step counts when all have made one."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -151,3 +153,53 @@ def test_one_that_is_waited_for_no_longer_is_waited_for_once_it_steps_again():
     assert rounds.after(0)
     assert not rounds.after(0), "the other one is waited for again"
     assert rounds.after(1)
+
+
+class Deaf(torch.optim.SGD):
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            p.data.sub_(p.grad, alpha=0.1)
+
+
+class Sharp(torch.optim.SGD):
+    """Sharpness-aware: moves the weights before it calls the closure, and back behind it."""
+
+    def step(self, closure):
+        parameters = self.param_groups[0]["params"]
+        before = [p.detach().clone() for p in parameters]
+        for p in parameters:
+            p.data.mul_(1.5)
+        with torch.enable_grad():
+            closure()
+        for p, old in zip(parameters, before, strict=True):
+            p.data.copy_(old.sub_(p.grad, alpha=0.1))
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+@pytest.mark.parametrize("method", [torch.optim.SGD, torch.optim.LBFGS, Sharp, Deaf])
+def test_gradients_of_a_closure_are_those_of_its_own_step(method, by_name):
+    model, wanted = mlp(), {"gradient": [], "update": []}
+    weight = model[0].weight
+    optimizer = method(model.parameters(), lr=0.1)
+
+    def closure(step):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(points(step)[0]), points(step)[1])
+        loss.backward()
+        wanted["gradient"].append((step, weight.grad.norm().item()))
+        return loss
+
+    with nk.watch(model, optimizer, every=1) as seen:
+        for step in range(4):
+            before, pass_of_step = weight.detach().clone(), partial(closure, step)
+            if method is Deaf:
+                pass_of_step()
+            optimizer.step(closure=pass_of_step) if by_name else optimizer.step(pass_of_step)
+            wanted["update"].append(((weight - before).norm() / weight.norm()).item())
+    first = dict(reversed(wanted["gradient"]))  # of the calls of a step
+    history = seen.history()
+    close(history.series("0.weight", "gradient").tolist(), [first[step] for step in range(4)])
+    close(history.series("0.weight", "update").tolist(), wanted["update"])
+    assert np.isfinite(history.series("loss", "loss")).all()
+    assert seen.notes == []
+    assert history.steps == [1, 2, 3, 4]

@@ -245,20 +245,28 @@ class Sample:
             self.batch.target = self.outputs.target
         return self.batch
 
+    def keep(self, number: int) -> None:
+        """Remember what an optimizer moves, before its step."""
+        if "updates" in self.families:
+            self.updates.keep(self._share(number))
+
     def before_step(self, number: int) -> None:
-        """Read what is there before the step of an optimizer, of what it moves."""
-        self.shares = self.shares or shares(self.model, self.optimizers)
-        own = self.shares[number]
+        """Read the gradients that the step of an optimizer goes by, and what else comes of its passes."""
+        own = self._share(number)
         self.gradients(own)
         self.output = self.outputs.values(own)
         self.noise.end()
-        if "updates" in self.families:
-            self.updates.keep(own, parameters.rounds(self.optimizers[number]))
+        if "updates" in self.families and parameters.rounds(self.optimizers[number]):
+            self.updates.pull(own)
 
     def after_step(self, number: int) -> None:
         """Read how far an optimizer has gone: by its first step, where it makes several."""
-        if "updates" in self.families and self.shares:
-            self.reads += self.updates.read(self.shares[number])
+        if "updates" in self.families:
+            self.reads += self.updates.read(self._share(number))
+
+    def _share(self, number: int) -> dict[str, nn.Parameter]:
+        self.shares = self.shares or shares(self.model, self.optimizers)
+        return self.shares[number]
 
     def row(self, spectra: parameters.Spectra, rates: list[Tensor]) -> Row:
         """Return all that was read, with what is read after the step."""

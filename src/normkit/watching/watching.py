@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -66,6 +67,7 @@ class Watch(Seen):
         self.pending: tuple[int, Row] | None = None
         self.losses: tuple[Tensor, int, Tensor] | None = None  # sum, count and largest since the last sample
         self.onset, self.rounds = Onset(), Rounds(len(self.optimizers))
+        self.unread: set[int] = set()  # whose gradients are yet to be read
         self.handles: list[Any] = []
 
     def __enter__(self) -> Watch:
@@ -82,7 +84,7 @@ class Watch(Seen):
         self.handles = sample.taps_on(self.model, self.families)
         if self.optimizers:
             self.rounds = Rounds(len(self.optimizers))
-            self.handles += [*self._hooks(self._begin_step, self._after_step), self.onset.listen(self.model)]
+            self.handles += [*self._hooks(), self.onset.listen(self.model)]
             self._safely(self._arm, self.step + 1)
         else:
             self.handles.append(taps.hook_before(self.model, lambda m, _: self._safely(self._count_call, m)))
@@ -134,7 +136,7 @@ class Watch(Seen):
         """
         self.step = step
         self._safely(self._look)
-        hooks = [*self._hooks(self._before_step)]
+        hooks = [*self._hooks(counts=False)]
         try:
             yield
             self.gradients()
@@ -200,31 +202,53 @@ class Watch(Seen):
         except Exception as error:
             self.note(f"at step {self.step}: {type(error).__name__}: {error}")
 
-    def _hooks(self, before: Callable[[int], None], after: Callable[[int], None] | None = None) -> Iterator[Any]:
-        """Have something done before each step of an optimizer, and after it, by the optimizer's number."""
+    def _hooks(self, counts: bool = True) -> Iterator[Any]:
+        """Read what each step of an optimizer goes by; ``counts``: the steps are also counted, and measured."""
         for number, one in enumerate(self.optimizers):
-            yield one.register_step_pre_hook(lambda *_, number=number: self._safely(before, number))
-            if after is not None:
-                yield one.register_step_post_hook(lambda *_, number=number: self._safely(after, number))
+            yield one.register_step_pre_hook(partial(self._begin_step, number, counts))
+            if counts:
+                yield one.register_step_post_hook(partial(self._after_step, number))
 
-    def _begin_step(self, number: int) -> None:
-        if steps := self.rounds.before(number):
-            self._end_step(steps)
-        self._before_step(number)
-
-    def _before_step(self, number: int) -> None:
-        self.onset.step(self.step + 1, self.optimizers, number)
+    def _begin_step(self, number: int, counts: bool, _: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """Read before a step; what a closure makes within it, at the first call."""
+        if counts:
+            self._safely(self._end_round, self.rounds.before(number))
         if self.sample is not None:
-            self.sample.before_step(number)
+            self._safely(self.sample.keep, number)
+        self.unread.add(number)
+        if callable(kwargs.get("closure")):
+            return args, {**kwargs, "closure": self._read_after(kwargs["closure"], number)}
+        if len(args) > 1 and callable(args[1]):  # the first one is the optimizer
+            return (args[0], self._read_after(args[1], number), *args[2:]), kwargs
+        self._read_step(number)
+        return None
 
-    def _after_step(self, number: int) -> None:
+    def _read_after(self, closure: Callable[..., Any], number: int) -> Callable[..., Any]:
+        def closure_of_step(*args: Any, **kwargs: Any) -> Any:
+            result = closure(*args, **kwargs)
+            self._read_step(number)
+            return result
+
+        return closure_of_step
+
+    def _read_step(self, number: int) -> None:
+        """Read the gradients that a step goes by, unless they were."""
+        if number in self.unread:
+            self.unread.discard(number)
+            self._safely(self.onset.step, self.step + 1, self.optimizers, number)
+            if self.sample is not None:
+                self._safely(self.sample.before_step, number)
+
+    def _after_step(self, number: int, *_: Any) -> None:
+        self._read_step(number)  # where the closure was not called
         if self.sample is not None:
             self._safely(self.sample.after_step, number)
-        if self.rounds.after(number):
-            self._end_step(1)
+        self._safely(self._end_round, int(self.rounds.after(number)))
 
-    def _end_step(self, steps: int) -> None:
+    def _end_round(self, steps: int) -> None:
         """Count, and close the sample of what has ended; the next step may be due."""
+        if not steps:
+            return
         self.step += steps
         if self.sample is not None:
             self._safely(self._close_sample)

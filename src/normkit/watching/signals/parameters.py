@@ -134,13 +134,16 @@ class Updates:
         self.pulled: dict[str, Tensor] = {}  # which entries of a half-precision weight have a gradient
         self.seen: set[str] = set()
 
-    def keep(self, parameters: Named, rounds: bool = False) -> None:
-        """Remember before the first step; ``rounds``: what is lost in rounding is lost."""
+    def keep(self, parameters: Named) -> None:
+        """Remember before the first step."""
         new = {name: p for name, p in parameters.items() if p.requires_grad and name not in self.seen}
         self.before |= {name: entries(p).clone() for name, p in new.items()}
         self.seen.update(new)
-        for name, p in new.items():
-            grad = p.grad if rounds and p.dtype in HALVES else None
+
+    def pull(self, parameters: Named) -> None:
+        """Remember which entries have a gradient at the first step, where what is lost in rounding is lost."""
+        for name, p in parameters.items():
+            grad = p.grad if name in self.before and p.dtype in HALVES else None
             if grad is not None and not grad.is_sparse and grad.stride() == p.stride():
                 self.pulled[name] = entries(grad) != 0
 
