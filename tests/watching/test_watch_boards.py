@@ -53,7 +53,8 @@ def test_wandb_has_every_number(tmp_path, monkeypatch):
     assert list(tmp_path.glob("wandb/offline-run-*"))
 
 
-def test_within_lightning():
+@pytest.mark.parametrize("scaled", [False, True])
+def test_within_lightning(scaled):
     lightning = library("lightning")
 
     class Module(lightning.LightningModule):
@@ -64,7 +65,9 @@ def test_within_lightning():
         def training_step(self, batch, place):
             if self.global_step == 5:
                 raise RuntimeError("broken off")
-            return F.cross_entropy(self.net(batch[0]), batch[1])
+            loss = F.cross_entropy(self.net(batch[0]), batch[1])
+            losses.append(loss.item())
+            return loss
 
         def on_before_optimizer_step(self, optimizer):
             slopes.append(self.net.weight.grad.norm().item())
@@ -72,15 +75,21 @@ def test_within_lightning():
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    slopes = []
+    losses, slopes = [], []
     watching = lightning_callback(every=2)
     quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     options = {"max_epochs": 9, "accumulate_grad_batches": 2, "accelerator": "cpu"}
+    if scaled:
+        scaler = torch.amp.GradScaler("cpu")
+        options["plugins"] = [lightning.pytorch.plugins.MixedPrecision("16-mixed", "cpu", scaler)]
     trainer = lightning.Trainer(callbacks=[watching], **options, **quiet)
     data = torch.utils.data.TensorDataset(*points(0))
     with pytest.raises(RuntimeError, match="broken off"):
         trainer.fit(Module(), torch.utils.data.DataLoader(data, batch_size=32))
-    assert watching.seen.history().steps == [1, 2, 4]
-    assert watching.seen.history().names("rms") == ["net"]
-    close(watching.seen.history().series("net.weight", "gradient").tolist(), [slopes[step - 1] for step in (1, 2, 4)])
+    history = watching.seen.history()
+    assert history.steps == [1, 2, 4]
+    assert history.names("rms") == ["net"]
+    close(history.series("net.weight", "gradient").tolist(), [slopes[step - 1] for step in (1, 2, 4)])
+    means = [sum(losses[before:after]) / (after - before) for before, after in ((0, 2), (2, 4), (4, 8))]
+    close(history.series("loss", "loss").tolist(), means)
     assert watching.seen.handles == [], "it ended with the training"

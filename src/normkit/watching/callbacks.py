@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from normkit.optional import library
 from normkit.watching.watching import Watch
 
@@ -63,9 +65,11 @@ def lightning_callback(**options: Any) -> Any:
             self.seen.start()
 
         def on_before_backward(self, trainer, pl_module, loss):
-            """Take the loss."""
+            """Take the loss as it was before Lightning divided it by the micro-batches and scaled it."""
             if self.seen is not None:
-                self.seen.loss(loss)
+                scaler = getattr(trainer.precision_plugin, "scaler", None)
+                scale = 1 if scaler is None else scaler.scale(torch.ones_like(loss))
+                self.seen.loss(loss.detach() / scale * trainer.accumulate_grad_batches)
 
         def on_train_end(self, trainer, pl_module):
             """End."""
