@@ -203,3 +203,33 @@ def test_gradients_of_a_closure_are_those_of_its_own_step(method, by_name):
     assert np.isfinite(history.series("loss", "loss")).all()
     assert seen.notes == []
     assert history.steps == [1, 2, 3, 4]
+
+
+class Projected(torch.optim.SGD):
+    def step(self, closure=None):
+        super().step(closure)
+        for p in self.param_groups[0]["params"]:
+            p.data.mul_(0.9)
+
+
+@pytest.mark.parametrize("with_closure", [False, True])
+def test_a_step_that_calls_that_of_its_base_class_counts_once(with_closure):
+    model = mlp()
+    torch.optim.SGD(model.parameters())  # from here on torch calls hooks in the base class as well
+    optimizer, updates = Projected(model.parameters(), lr=0.1), []
+
+    def closure(step):
+        optimizer.zero_grad()
+        F.cross_entropy(model(points(step)[0]), points(step)[1]).backward()
+
+    with nk.watch(model, optimizer, every=1) as seen:
+        for step in range(3):
+            before = model[0].weight.detach().clone()
+            if not with_closure:
+                closure(step)
+            optimizer.step(partial(closure, step) if with_closure else None)
+            updates.append(((model[0].weight - before).norm() / model[0].weight.norm()).item())
+    history = seen.history()
+    assert history.steps == [1, 2, 3]
+    assert all(np.isfinite(history.of("gradient")["0.weight"]))
+    close(history.series("0.weight", "update").tolist(), updates)

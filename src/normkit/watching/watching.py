@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -209,8 +210,10 @@ class Watch(Seen):
             if counts:
                 yield one.register_step_post_hook(partial(self._after_step, number))
 
-    def _begin_step(self, number: int, counts: bool, _: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+    def _begin_step(self, number: int, counts: bool, own: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         """Read before a step; what a closure makes within it, at the first call."""
+        if is_inner(own):
+            return None
         if counts:
             self._safely(self._end_round, self.rounds.before(number))
         if self.sample is not None:
@@ -239,7 +242,9 @@ class Watch(Seen):
             if self.sample is not None:
                 self._safely(self.sample.before_step, number)
 
-    def _after_step(self, number: int, *_: Any) -> None:
+    def _after_step(self, number: int, own: Any, *_: Any) -> None:
+        if is_inner(own):
+            return
         self._read_step(number)  # where the closure was not called
         if self.sample is not None:
             self._safely(self.sample.after_step, number)
@@ -327,6 +332,18 @@ class Watch(Seen):
             except Exception as error:
                 self.writers.remove(writer)
                 self.note(f"from step {step} on nothing is written by {writer}: {error}")
+
+
+def is_inner(optimizer: Optimizer) -> bool:
+    """Whether the hook that asks belongs to a step that the optimizer's own step calls, as by ``super().step()``.
+
+    torch calls the hooks of both. Counting would not do: after an error within a step there is no second hook.
+    """
+    caller = sys._getframe(2)
+    outer = caller.f_back
+    while outer is not None and not (outer.f_code is caller.f_code and outer.f_locals.get("self") is optimizer):
+        outer = outer.f_back
+    return outer is not None
 
 
 def number_names() -> set[str]:
