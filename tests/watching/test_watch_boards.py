@@ -1,5 +1,7 @@
 """The watch where other people keep their numbers: TensorBoard, Weights & Biases, Lightning."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -8,7 +10,7 @@ from trainings import points
 
 import normkit as nk
 from normkit.optional import library
-from normkit.watching.callbacks import lightning_callback
+from normkit.watching.callbacks import lightning_callback, trainer_callback, watch_accelerated
 from normkit.watching.writers import TensorBoard, WandB
 
 close = torch.testing.assert_close
@@ -51,6 +53,23 @@ def test_wandb_has_every_number(tmp_path, monkeypatch):
     assert run.summary["watch/diagnosis"] == str(seen.diagnosis())
     run.finish()
     assert list(tmp_path.glob("wandb/offline-run-*"))
+
+
+def test_of_several_processes_the_first_alone_writes(tmp_path):
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for is_first in (True, False):
+        state = SimpleNamespace(global_step=0, optimizers=[optimizer], is_global_zero=is_first)
+        state.is_world_process_zero = state.is_main_process = is_first
+        state.unwrap_model = lambda model: model
+        for made in (trainer_callback(to=tmp_path), lightning_callback(to=tmp_path)):
+            if hasattr(made, "on_train_start"):
+                made.on_train_start(state, model)
+            else:
+                made.on_train_begin(None, state, None, model=model, optimizer=optimizer)
+            made.seen.stop()
+            assert len(made.seen.writers) == is_first
+        assert len(watch_accelerated(state, model, optimizer, to=tmp_path).writers) == is_first
 
 
 @pytest.mark.parametrize("scaled", [False, True])

@@ -33,7 +33,8 @@ def trainer_callback(**options: Any) -> Any:
             """Begin."""
             if self.seen is not None and self.seen.handles:  # of a training that was broken off
                 self.seen.stop()
-            self.seen = Watch(model, optimizer, start=state.global_step, **options).start()
+            own = options_of(state.is_world_process_zero, options)
+            self.seen = Watch(model, optimizer, start=state.global_step, **own).start()
 
         def on_train_end(self, args, state, control, **_):
             """End."""
@@ -60,7 +61,8 @@ def lightning_callback(**options: Any) -> Any:
 
         def on_train_start(self, trainer, pl_module):
             """Begin."""
-            self.seen = Watch(pl_module, list(trainer.optimizers), start=trainer.global_step, **options)
+            own = options_of(trainer.is_global_zero, options)
+            self.seen = Watch(pl_module, list(trainer.optimizers), start=trainer.global_step, **own)
             self.seen.tries = False  # a copy of the module would be one of its trainer as well
             self.seen.start()
 
@@ -84,7 +86,7 @@ def lightning_callback(**options: Any) -> Any:
 
 
 def watch_accelerated(accelerator: Any, model: Any, optimizer: Any, **options: Any) -> Watch:
-    """Return a watch of what ``accelerator.prepare`` has returned; only the first process writes it to files.
+    """Return a watch of what ``accelerator.prepare`` has returned; of several processes only the first writes.
 
     ::
 
@@ -92,6 +94,10 @@ def watch_accelerated(accelerator: Any, model: Any, optimizer: Any, **options: A
         with watch_accelerated(accelerator, model, optimizer, to="watch.jsonl") as seen:
             train()
     """
-    if not accelerator.is_main_process:
-        options["to"] = None
-    return Watch(accelerator.unwrap_model(model), optimizer, **options)
+    own = options_of(accelerator.is_main_process, options)
+    return Watch(accelerator.unwrap_model(model), optimizer, **own)
+
+
+def options_of(is_first: bool, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a process' watch: of several processes only the first one writes."""
+    return options if is_first else {**options, "to": None}
