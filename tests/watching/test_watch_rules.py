@@ -442,7 +442,18 @@ def test_no_gradient():
             return self.used(x)
 
     _, seen = train(Half(), points, steps=10)
-    assert found(seen, "no-gradient").where == ("unused.weight", "unused.bias")
+    unused = found(seen, "no-gradient")
+    assert unused.where == ("unused.weight", "unused.bias")
+    others = [Finding(rule, 4.0, ("0",), "", rule=rule) for rule in ("dead-units", "router-collapse")]
+    assert [by_cause([unused, other])[-1].cause for other in others] == ["", "router-collapse"]
+    model = mlp()
+    model[0].unused = nn.Linear(3, 3)
+    model[0].bias.data -= 90
+    _, seen = train(model, points, steps=10)
+    assert [(f.rule, f.cause, f.where[-1]) for f in seen.diagnosis()[1:]] == [
+        ("no-gradient", "dead-units", "2.weight"),
+        ("no-gradient", "", "0.unused.bias"),
+    ]
 
 
 def test_left_out():

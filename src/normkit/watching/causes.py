@@ -93,7 +93,8 @@ def _root(finding: Finding, findings: list[Finding]) -> str:
 def _behind(effect: Finding, findings: list[Finding]) -> Iterator[Finding]:
     for cause in findings:
         leads = effect.rule in FOLLOWS.get(cause.rule, ()) or effect.cause == cause.rule
-        if leads and not cause.slight and _came_first(cause, effect):
+        may_lead = effect.causes is None or cause.rule in effect.causes
+        if leads and may_lead and not cause.slight and _came_first(cause, effect):
             yield cause
 
 

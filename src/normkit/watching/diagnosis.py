@@ -18,7 +18,7 @@ from normkit.watching.store import Sign
 
 WIDTH = 110
 NO_SAMPLE = "no sample"
-INNER = ("weight", "margin", "slight")  # of a finding: what it is ranked by
+INNER = ("weight", "margin", "causes", "slight")  # of a finding: what it is ranked and ordered by
 Rule = Callable[[History], Iterator[Finding]]
 
 

@@ -32,8 +32,8 @@ class Finding:
     evidence: numbers. since: the first step from which on it was always so. leads: what it leads to. otherwise: what
     would have been seen if it were not so. margin: how many times the number lies beyond the rule's bound, infinity
     where none is needed. rule: which rule has found it. certainty: how sure it is. cause: the rule of the finding that
-    it follows from. slight: whether it is of so little of the model that nothing follows from it. remedies: what would
-    help.
+    it follows from. causes: the rules that alone may be its cause, where others lead to the like. slight: whether it is
+    of so little of the model that nothing follows from it. remedies: what would help.
     """
 
     title: str
@@ -48,6 +48,7 @@ class Finding:
     rule: str = ""
     certainty: str = ""
     cause: str = ""
+    causes: tuple[str, ...] | None = None
     slight: bool = False
 
     def places(self) -> str:

@@ -13,6 +13,9 @@ from normkit.watching.history import History
 
 NEEDS = Needs("all parameters get a gradient", ("gradient",), samples=2)
 
+IDLE = ("router-collapse", "router-bias")
+"""What leaves parameters without any gradient: experts that are not called. All else, as dead units, gives zeros."""
+
 
 def find(history: History) -> Iterator[Finding]:
     """Look for those without a gradient, or with one of exact zeros, at every sample.
@@ -24,18 +27,19 @@ def find(history: History) -> Iterator[Finding]:
         return
     none = [name for name in history.facts["group_of"] if name not in gradient]
     zero = [name for name, series in gradient.items() if (np.nan_to_num(series, nan=0.0) == 0).all()]
-    if none or zero:
-        counts = [f"{len(names)} {what}" for names, what in ((none, "have none"), (zero, "have only zeros")) if names]
-        yield Finding(
-            "parameters get no gradient",
-            3.2,
-            tuple(none + zero),
-            f"{' and '.join(counts)}, of {len(history.facts['group_of'])} parameters that the optimizer holds: "
-            f"{', '.join((none + zero)[:4])}.",
-            leads="parameters that weight decay alone moves",
-            otherwise="a gradient other than zero at some sample",
-            slight=2 * _numbers(history, none + zero) < _numbers(history, history.facts["group_of"]),
-        )
+    for names, count, causes in ((none, "have none", IDLE), (zero, "have only zeros", None)):
+        if names:
+            yield Finding(
+                "parameters get no gradient",
+                3.2,
+                tuple(names),
+                f"{len(names)} {count}, of {len(history.facts['group_of'])} parameters that the optimizer holds: "
+                f"{', '.join(names[:4])}.",
+                leads="parameters that weight decay alone moves",
+                otherwise="a gradient other than zero at some sample",
+                causes=causes,
+                slight=2 * _numbers(history, names) < _numbers(history, history.facts["group_of"]),
+            )
 
 
 def _numbers(history: History, names: Iterable[str]) -> int:
