@@ -16,6 +16,7 @@ from trainings import decoder, language, mlp, pictures, points, run_lines, train
 
 import normkit as nk
 from normkit import watching
+from normkit.watching import facts
 from normkit.watching.causes import by_cause
 from normkit.watching.finding import Finding
 from normkit.watching.history import DATA, LOSS, History
@@ -1011,6 +1012,18 @@ def test_a_spike_is_at_least_half_as_high_as_the_loss_began(peak, spikes):
     read = {"loss": [4.0, *[0.1] * 7], "loss_peak": [4.0, *[0.1] * 6, peak], "classes": [math.nan] * 8}
     history = SimpleNamespace(steps=list(range(1, 9)), series=lambda _, what: np.array(read[what]))
     assert len(list(loss_spikes.find(history))) == spikes
+
+
+@pytest.mark.parametrize("width", [4, 32, 64, 384])
+@pytest.mark.parametrize("halves", [False, True])
+def test_a_fixed_table_of_positions_is_no_frozen_layer(width, halves):
+    angles = torch.arange(96)[:, None] / 1e4 ** (torch.arange(width // 2) / (width // 2))
+    table = torch.cat([angles.sin(), angles.cos()], 1) if halves else torch.stack([angles.sin(), angles.cos()], 2)
+    model = mlp()
+    model[0].positions = nn.Embedding.from_pretrained(table.reshape(96, width))
+    assert list(facts.of(model, [], 1)["frozen"]) == []
+    model[2].requires_grad_(False)
+    assert list(facts.of(model, [], 1)["frozen"]) == [("2.weight", False)]
 
 
 def test_a_frozen_layer_of_a_model_that_was_trained_is_not_certain():
