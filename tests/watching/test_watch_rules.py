@@ -947,7 +947,17 @@ class Standardized(nn.Module):
         return (x - 500) / 100
 
 
-@pytest.mark.parametrize("make", [Within, lambda: nn.Sequential(Standardized(), mlp())])
+class Patches(nn.Module):
+    """Patches that overlap: more numbers than the model is fed."""
+
+    def forward(self, x):
+        return ((x - 500) / 100).unfold(1, 4, 2).flatten(1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [Within, lambda: nn.Sequential(Standardized(), mlp()), lambda: nn.Sequential(Patches(), mlp(inputs=12))],
+)
 def test_data_that_the_model_itself_brings_to_size_one_are_no_finding(make):
     def batches(step):
         x, y = points(step)
@@ -957,6 +967,12 @@ def test_data_that_the_model_itself_brings_to_size_one_are_no_finding(make):
     assert seen.history().series(DATA, "data_mean")[0] == pytest.approx(500, rel=0.05)
     assert seen.history().series(DATA, "data_fed")[0] == pytest.approx(1, rel=0.1)
     assert absent(seen, "data-scale")
+
+
+def test_overlapping_patches_of_data_that_nothing_normalizes_are_a_finding():
+    model = nn.Sequential(nn.Unflatten(1, (1, 1, 8)), nn.Unfold((1, 4), stride=2), nn.Flatten(), mlp(inputs=12))
+    _, seen = train(model, lambda step: (500 + 100 * points(step)[0], points(step)[1]), steps=10)
+    assert found(seen, "data-scale")
 
 
 def test_samples_that_are_all_the_same():

@@ -67,7 +67,7 @@ class Sample:
         self.loss: Tensor | None = None
         self.batch: Batch | None = None
         self.widths: dict[str, int] = {}
-        self.fed: dict[int, Tensor] = {}  # the size of what the first layer is fed that takes so many numbers
+        self.fed: dict[int, Tensor] = {}  # the size of what the first layer of so many numbers is fed
         self.outputs = Outputs()
         self.output: Tensor | None = None
         self.noise = Noise()
@@ -158,7 +158,8 @@ class Sample:
         self.widths[name] = known.shape[call.axis]
         with torch._C.DisableTorchFunction(), torch.no_grad(), torch.autocast(known.device.type, enabled=False):
             try:
-                if x is not None and x.numel() not in self.fed and has_matrix(module):
+                is_fed = name and x is not None and x.is_floating_point() and has_matrix(module)
+                if is_fed and x.numel() not in self.fed:
                     self.fed[x.numel()] = data.size(x)
             except Exception as error:
                 self.failed(f"what {name or 'the model'} is fed could not be read: {error}")
@@ -181,10 +182,11 @@ class Sample:
                 self.batch = copy_call(args, kwargs)
                 x, scores = data.first_input(args, kwargs), scores_in(output)
                 self.noise.called(0 if x is None else len(x))
+                first = next(iter(self.fed.values()), None)
                 if x is not None:
                     self._join((DATA, "data"), data.read(x), data.NUMBERS)
                     self._join((DATA, "features"), data.features(x), data.FEATURES)
-                    self._join((DATA, "fed"), self.fed.get(x.numel()), data.FED)
+                    self._join((DATA, "fed"), self.fed.get(x.numel(), first), data.FED)
                     self._join((DATA, "mode"), mode.read(module, x), mode.NUMBERS)
                 if scores is not None:
                     self.handles.append(self.outputs.listen(scores))

@@ -1,6 +1,7 @@
 """What a model is fed: mean and deviation of its first tensor, where that is floating, and how its features differ.
 
-``data_fed`` is the size that it has where the first layer that takes as many numbers is fed it.
+``data_fed`` is the size that it has where the first layer that takes as many numbers is fed it, else
+where the first layer is fed, as of patches that overlap.
 """
 
 from __future__ import annotations
