@@ -123,6 +123,10 @@ def test_a_terminal_is_drawn_until_the_run_ends_or_the_user_leaves(tmp_path, mon
 def test_the_command_prints_once_where_there_is_no_terminal(tmp_path, capsys):
     assert cli.main(["watch", str(tmp_path), "--once"]) == 2
     assert "holds no file that a watch has written" in capsys.readouterr().err
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+    assert cli.main(["watch", str(script)]) == 2
+    assert "train.py was not written by a watch; nk.watch(..., to='runs/one')" in capsys.readouterr().err
     steps = Steps(tmp_path, mlp(norm="layernorm"))
     steps.go(3)
     assert cli.main(["watch", str(tmp_path)]) == 0

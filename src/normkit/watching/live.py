@@ -135,6 +135,8 @@ def follow(place: str | Path, once: bool = False) -> Diagnosis | None:
     """Show a run until it ends or the user leaves; ``once``, or where there is no terminal, as it is now."""
     from rich.console import Console
 
+    if Path(place).is_file() and Path(place).stat().st_size and not files_of(Path(place)):
+        raise ValueError(f"{place} was not written by a watch; nk.watch(..., to='runs/one') writes to a folder")
     live, console = Live(Path(place)), Console(highlight=False, markup=False)
     ended = live.look()
     if once or not console.is_terminal:
