@@ -735,7 +735,7 @@ def test_a_file_stays_bounded(tmp_path):
     assert load(path).steps[-3:] == seen.history().steps[-3:] == [58, 59, 60]
 
 
-def test_a_disk_that_is_full_ends_the_file_and_not_the_training():
+def test_a_disk_that_is_full_ends_the_file_with_a_warning_and_not_the_training(recwarn):
     losses = []
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -747,6 +747,7 @@ def test_a_disk_that_is_full_ends_the_file_and_not_the_training():
             optimizer.step()
             losses.append(loss.item())
     assert len(losses) == 3
+    assert ["nothing is written by /dev/full/watch.jsonl" in str(warning.message) for warning in recwarn] == [True]
     assert seen.history().steps == [1, 2, 3]
     assert "nothing is written by /dev/full/watch.jsonl" in seen.notes[0]
 

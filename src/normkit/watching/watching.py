@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -326,12 +327,16 @@ class Watch(Seen):
         if self.room is not None:
             fitting = int(self.room / (len(self.store.columns) * self.store.rows[-1].element_size() or 1))
             self.store.keep = min(MOST, max(FEWEST, fitting))
+        failed = []
         for writer in list(self.writers):
             try:
                 writer.write(self, step, row, values)
             except Exception as error:
                 self.writers.remove(writer)
-                self.note(f"from step {step} on nothing is written by {writer}: {error}")
+                failed.append(f"from step {step} on nothing is written by {writer}: {error}")
+                self.note(failed[-1])
+        for note in failed:
+            warnings.warn(f"watch: {note}", stacklevel=2)
 
 
 def is_inner(optimizer: Optimizer) -> bool:

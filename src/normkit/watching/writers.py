@@ -22,7 +22,7 @@ TWICE = 2  # so many times what is kept in memory may stand in a file before it 
 
 
 class Writer(Protocol):
-    """What a watch hands its samples to; a writer that fails is left out from then on."""
+    """What a watch hands its samples to; a writer that fails is left out from then on, with a warning."""
 
     def write(self, watch: Any, step: int, row: Row, values: Tensor) -> None:
         """Take a sample."""
