@@ -70,6 +70,13 @@ def test_what_cannot_be_done_is_refused(parts, options, said):
         nk.adapt(nn.Sequential(*parts), **options)
 
 
+@pytest.mark.parametrize("norm", [nn.SyncBatchNorm(4), nk.BatchNorm(4, sync=True)])
+def test_one_that_joins_its_statistics_over_processes_joins_the_batch_at_hand_too(norm):
+    model = nn.Sequential(copy.deepcopy(norm)).eval()
+    nk.adapt(model)
+    assert model[0].sync
+
+
 def test_others_are_left_alone_with_the_reason():
     report = nk.adapt(nn.Sequential(nn.BatchNorm1d(4), nk.create("powernorm", 4)))
     assert [change.became is None for change in report] == [False, True]

@@ -10,6 +10,7 @@ from norms_in_other_words import ByNormalize
 from torch import nn
 
 import normkit as nk
+from normkit import catalog
 from normkit.optional import library
 from normkit.surgery import saving
 from normkit.surgery.edits import Edit
@@ -612,19 +613,22 @@ def test_a_norm_that_rests_in_the_example_or_is_called_in_another_way_is_exchang
         (nn.BatchNorm2d(6, eps=1e-2, momentum=None), nn.SyncBatchNorm),
         (nn.BatchNorm2d(6, eps=1e-2), nk.BatchNorm),
         (nk.FrozenBatchNorm(6, eps=1e-2), "batchnorm"),
+        (nn.BatchNorm2d(6, eps=1e-2), "batch-renorm:eps=1e-3"),
+        (nk.BatchRenorm(6, eps=1e-2), "batchnorm:eps=1e-3"),
+        (nk.BatchNorm(6, eps=1e-2), "ghost-batchnorm:ghost_size=2"),
     ],
 )
 def test_a_batch_norm_that_was_trained_goes_on_with_its_statistics(old, new):
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Conv2d(3, 6, 1), copy.deepcopy(old)), torch.randn(4, 3, 5, 5)
     model[1].running_mean.normal_()
-    model[1].running_var.uniform_(0.02, 1.5)
+    getattr(model[1], "running_std" if isinstance(old, nk.BatchRenorm) else "running_var").uniform_(0.2, 1.5)
     counts = isinstance(old, nn.BatchNorm2d)
     if counts:
         model[1].num_batches_tracked.fill_(7)
     wanted = model.eval()(x)
     nk.swap(model, new)
-    assert type(model[1]) in (nk.BatchNorm, nk.FrozenBatchNorm)
+    assert type(model[1]) is (catalog.find(new).card.entry if isinstance(new, str) else nk.BatchNorm)
     torch.testing.assert_close(model(x), wanted)
     if counts and isinstance(model[1], nk.BatchNorm):
         assert model[1].num_batches_tracked == 7
@@ -634,8 +638,27 @@ def test_a_batch_norm_that_was_trained_goes_on_with_its_statistics(old, new):
 def test_statistics_that_mean_something_else_begin_anew():
     model = nn.Sequential(nn.Conv2d(3, 6, 1), nn.BatchNorm2d(6))
     model[1].running_var.fill_(3)
-    nk.swap(model, "instancenorm:track_running_stats=True")
+    report = nk.swap(model, "instancenorm:track_running_stats=True")
     assert torch.equal(model[1].running_var, torch.ones(6))
+    assert report[0].became.endswith(" without the old running_mean and running_var")
+
+
+@pytest.mark.parametrize(
+    "old", [nn.SyncBatchNorm(6), nk.BatchNorm(6, sync=True), nk.InstanceNorm(6, sync=True, track_running_stats=True)]
+)
+@pytest.mark.parametrize("new", ["batchnorm", "instancenorm", "batchnorm:sync=false", "groupnorm:num_groups=2"])
+def test_what_joins_its_statistics_over_processes_goes_on_to_do_so(old, new):
+    model = nn.Sequential(nn.Conv2d(3, 6, 1), copy.deepcopy(old))
+    nk.swap(model, new)
+    assert getattr(model[1], "sync", None) == {"batchnorm:sync=false": False, "groupnorm:num_groups=2": None}.get(
+        new, True
+    )
+
+
+def test_fuse_leaves_what_joins_its_statistics_over_processes(monkeypatch):
+    monkeypatch.setattr(fusing, "race", lambda *args: Outcome(2.0, 1.0, True))
+    model = nn.Sequential(nn.Conv2d(3, 32, 1), nn.SyncBatchNorm(32)).eval()
+    assert nk.fuse(model)[0].why_not == "it joins its statistics over processes"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations as class_of
 
 from normkit import catalog
 from normkit.norm import Norm
+from normkit.statistics import accurate
 from normkit.surgery.edits import bits, rewriting
 from normkit.surgery.edits.layers import KINDS, PLAIN, Centred, ConstantPad, Laid, ThresholdNeuron, Zeros, is_conv1d
 from normkit.surgery.edits.renaming import names_of, rename
@@ -108,7 +109,8 @@ def norm_words(norm: Norm, way: str, **more: Any) -> dict[str, Any]:
     """Return the words of a norm of the catalogue, how its input is laid out, and what else is not empty.
 
     behind: the old module's own layers that act on what it gives; carried: its tensors that take the numbers of the old
-    one's, by name; added: those that take them with a number added; names: what its tensors are saved as.
+    one's, by name; added: those that take them with a number added; spread: a running deviation made of a variance, or
+    the reverse, and the eps that is in it; names: what its tensors are saved as.
     """
     more = {name: value for name, value in {"way": way if way != PLAIN else "", **more}.items() if value}
     return {"norm": norm.card.name, "arguments": dict(norm.arguments), **more}
@@ -129,6 +131,10 @@ def _norm(old: nn.Module, words: Words, state: State) -> nn.Module:
         own, held = norm.get_parameter(name), specimen.tensors(old)[source]
         own.copy_(held.reshape(own.shape) + more)
         own.requires_grad_(held.requires_grad)
+    for name, (source, eps) in words.get("spread", {}).items():
+        was = accurate(specimen.tensors(old)[source])
+        root = name == "running_std"
+        norm.get_buffer(name).copy_((was + eps).sqrt() if root else (was.square() - eps).clamp(min=0))
     new = Laid(norm, words["way"]) if words.get("way") else norm
     layers = [old.get_submodule(name) for name in words.get("behind", ())]
     return Followed(new, layers) if layers else new

@@ -14,6 +14,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from normkit.activation.batch.membrane_batchnorm import MembraneBatchNorm
 from normkit.catalog import Card
+from normkit.norm import Norm
 from normkit.statistics import accurate
 
 KINDS: dict[type[nn.Module], str] = {
@@ -40,6 +41,18 @@ def takes_batch_statistics(module: nn.Module) -> bool:
     card = getattr(type(module), "card", None)
     over_samples = isinstance(card, Card) and "N" in card.over.axes
     return isinstance(module, _BatchNorm) or (over_samples and next(module.buffers(recurse=False), None) is not None)
+
+
+def joined(module: nn.Module) -> dict[str, Any]:
+    """The arguments by which a norm joins its statistics over processes; none where it does not.
+
+    >>> joined(nn.SyncBatchNorm(3)), joined(nn.BatchNorm2d(3))
+    ({'sync': True, 'process_group': None}, {})
+    """
+    for part in module.modules():
+        if isinstance(part, nn.SyncBatchNorm) or (isinstance(part, Norm) and getattr(part, "sync", False)):
+            return {"sync": True, "process_group": part.process_group}
+    return {}
 
 
 class Laid(nn.Module):

@@ -15,6 +15,7 @@ from normkit.norm import Norm
 from normkit.surgery import proof
 from normkit.surgery.edits import Edit, adding, forms, places, replace_parts, replay, rewriting, turning
 from normkit.surgery.edits.changes import Change, Report, norm_words
+from normkit.surgery.edits.layers import joined
 from normkit.surgery.edits.renaming import rename
 from normkit.surgery.edits.source import Source
 from normkit.surgery.exact.racing import SURE, Outcome, race, race_addition, race_models, race_turn, takes
@@ -272,6 +273,8 @@ def _replacement(old: nn.Module, match: Match) -> tuple[str, nn.Module | None]:
         return "its width is not known; an example tells it", None
     if isinstance(old, Norm):
         return "it is the library's already", None
+    if joined(old):
+        return "it joins its statistics over processes", None
     if match.behind:
         return f"it has its {match.behind[0]} behind the norm", None
     if further(old)[0]:

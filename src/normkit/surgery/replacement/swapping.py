@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +18,7 @@ from normkit.parameters import holders
 from normkit.surgery import proof
 from normkit.surgery.edits import Edit, forms, replace_parts
 from normkit.surgery.edits.changes import Change, Report, name_others, norm_words
+from normkit.surgery.edits.layers import joined
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.match import Followed, Match, Recognized, begun
 from normkit.surgery.recognition.recognize import sized_table
@@ -29,7 +30,16 @@ __all__ = ["swap"]
 
 Exchange = Edit  # as models that were pickled before name it
 Name = str | type[nn.Module]
-BATCH = ("batchnorm", "frozen-batchnorm", "alpha-batchnorm")  # whose running moments mean the same
+Made = dict[str, list[Any]]  # a tensor of the new norm, the old one that it is made of, and by which number
+BATCH = (  # whose running moments mean the same
+    "batchnorm",
+    "frozen-batchnorm",
+    "alpha-batchnorm",
+    "ghost-batchnorm",
+    "onlinenorm",
+    "batch-renorm",
+)
+SPREADS = {"running_std": "running_var", "running_var": "running_std"}  # the former is the root of the latter and eps
 LEARNED = ("weight", "bias")
 
 
@@ -53,8 +63,9 @@ def swap(
     What looks like a norm and is not recognized is left, and the report says so.
     A gain and a shift go over where the new norm has them as well, as the same parameters where their shape is the
     same; what is frozen stays so. A gain of ``offset + weight`` goes to a norm without an offset as their sum, in a new
-    parameter; the report says what does not go over. From one batch norm to another, or a frozen one, running
-    statistics and eps go over too, and within one method all that is not named. A new norm's other numbers are new:
+    parameter; the report says what does not go over. Between batch norms whose running statistics mean the same
+    (``batchnorm``, ``batch-renorm``, ``frozen-batchnorm`` and their kin), these and eps go over too, and within one
+    method all that is not named. So does ``sync``, to every norm that takes it. A new norm's other numbers are new:
     build the optimizer afterwards. What a module did besides, such as the activation in timm's norms, stays behind the
     new norm.
 
@@ -97,7 +108,7 @@ def swap(
         Change(
             edit.site,
             norm_words(findings[edit.site]),
-            _describe(new[edit.site], [name for name in _learned(findings[edit.site]) if name not in _sources(edit)]),
+            _describe(new[edit.site], _left(findings[edit.site], edit, new[edit.site])),
             tuple(_sources(edit)),
             far.get(edit.site),
         )
@@ -138,12 +149,15 @@ def new_norms(
 
 def _sources(edit: Edit) -> list[str]:
     """The old norm's tensors that go over."""
-    return [*edit.words.get("carried", {}).values(), *(source for source, _ in edit.words.get("added", {}).values())]
+    made = [*edit.words.get("added", {}).values(), *edit.words.get("spread", {}).values()]
+    return [*edit.words.get("carried", {}).values(), *(source for source, _ in made)]
 
 
-def _learned(match: Match) -> list[str]:
-    """What a module calls its gain and its shift."""
-    return [source for name, source in match.carried.items() if name in LEARNED]
+def _left(match: Match, edit: Edit, new: nn.Module) -> list[str]:
+    """The old norm's gain and shift that do not go over, and its running statistics where the new one has its own."""
+    running = any(name.startswith("running_") for name, _ in norm_in(new).named_buffers())
+    named = [source for name, source in match.carried.items() if name in LEARNED or (running and "running_" in name)]
+    return [source for source in named if source not in _sources(edit)]
 
 
 def _require_shapes(new: Mapping[str, nn.Module], sizes: Mapping[str, tuple[int, ...]]) -> None:
@@ -244,9 +258,10 @@ def _list_layers(model: nn.Module, sites: Recognized) -> str:
     return f"; nothing in it was recognized as one; its layers are {', '.join(kinds)}"
 
 
-def _describe(module: nn.Module, without: Collection[str]) -> str:
+def _describe(module: nn.Module, without: Sequence[str]) -> str:
     text = str(norm_in(module)).split("\n")[0]
-    return f"{text} without the old {' and '.join(without)}" if without else text
+    named = " and ".join(filter(None, [", ".join(without[:-1]), *without[-1:]]))
+    return f"{text} without the old {named}" if without else text
 
 
 def _edit(model: nn.Module, name: str, match: Match, text: str, size: tuple[int, ...] | None) -> Edit:
@@ -261,7 +276,7 @@ def _edit(model: nn.Module, name: str, match: Match, text: str, size: tuple[int,
     first = _channels_first(card, match.kwargs)
     if size and not match.carried:  # without a gain or a shift, what the module holds may be of another size
         width = size[1 if first and len(size) > 1 else -1]
-    choice = _choose(text, match, match.kwargs.get("space") or (len(size) - 2 if size and first else None))
+    choice = _choose(text, match, old, match.kwargs.get("space") or (len(size) - 2 if size and first else None))
     with processor_by_default():
         way = fits.PLAIN
         if not _takes_the_same(choice, match):
@@ -272,12 +287,13 @@ def _edit(model: nn.Module, name: str, match: Match, text: str, size: tuple[int,
     if spare > 0 and not isinstance(model.get_submodule(name.rpartition(".")[0]), fits.Laid):  # which hands in one
         takes = ", ".join(list(inspect.signature(old.forward).parameters)[-spare:])
         raise ValueError(f"swap: {name} may be called with {takes}, which {text} does not take; leave it out by where")
-    carried, added = _transfers(norm_in(new), match, old)
-    words = forms.norm_words(norm_in(new), way, behind=list(match.behind), carried=carried, added=added)
+    carried, added, spread = _transfers(norm_in(new), match, old)
+    made = {"carried": carried, "added": added, "spread": spread}
+    words = forms.norm_words(norm_in(new), way, behind=list(match.behind), **made)
     return Edit(name, "norm", words)
 
 
-def _choose(text: str, match: Match, space: int | None) -> catalog.Choice:
+def _choose(text: str, match: Match, old: nn.Module, space: int | None) -> catalog.Choice:
     """What a name stands for, with settings of the old norm that mean the same and were not written with the name.
 
     space: the axes of space of what the old norm is given, where they are known.
@@ -296,6 +312,8 @@ def _choose(text: str, match: Match, space: int | None) -> catalog.Choice:
         kept.setdefault("space", space)
     if "weight" in match.carried and "affine" in takes and takes["affine"].default is False:
         kept["affine"] = True
+    if "sync" in takes:  # which a probe in one process does not see
+        kept |= joined(old)
     return catalog.Choice(choice.card, {**kept, **choice.arguments})
 
 
@@ -341,19 +359,22 @@ def places(model: nn.Module) -> set[fits.Place]:
     return {fits.Place(fits.IMAGES if first else fits.STREAM) for first in sites(model).values()}
 
 
-def _transfers(new: Norm, match: Match, old: nn.Module) -> tuple[dict[str, str], dict[str, list[Any]]]:
+def _transfers(new: Norm, match: Match, old: nn.Module) -> tuple[dict[str, str], Made, Made]:
     """Tensors that go over as they mean the same: those that begin at the same number, with what is added to them.
 
     Of another method these are gain and shift alone, and running moments of batch norms. The second are gains of which
-    the one norm has another offset than the other.
+    the one norm has another offset than the other, the third running deviations of variances, and the reverse.
     """
-    ours, theirs = specimen.tensors(new), specimen.tensors(old)
-    start, same = specimen.tensors(begun(match)), new.card.name == match.name
+    ours, theirs, before = specimen.tensors(new), specimen.tensors(old), begun(match)
+    start, same = specimen.tensors(before), new.card.name == match.name
     batch = {new.card.name, match.name} <= {*BATCH}
     names = match.carried.keys() if same else {*LEARNED, *(("running_mean", "running_var") if batch else ())}
     moved = bool(new.arguments.get("gain_first")) != bool(match.kwargs.get("gain_first"))  # the gain's place
-    carried, added = {}, {}
+    carried, added, spread = {}, {}, {}
     for name, source in match.carried.items():
+        if batch and name in SPREADS and SPREADS[name] in ours:
+            kept: Any = before if name == "running_var" else new
+            spread[SPREADS[name]] = [source, kept.eps]
         own = name if name in ours else next((n for n in ours if n.rpartition(".")[2] == name), None)
         if own is None or name not in names or ours[own].numel() != theirs[source].numel():
             continue
@@ -365,4 +386,4 @@ def _transfers(new: Norm, match: Match, old: nn.Module) -> tuple[dict[str, str],
                 added[own] = [source, more]
             else:
                 carried[own] = source
-    return carried, added
+    return carried, added, spread

@@ -16,7 +16,7 @@ from normkit.kinds.adapter import ADAPTER, Adapter
 from normkit.kinds.arguments import bind
 from normkit.surgery.edits import replace_parts
 from normkit.surgery.edits.changes import Change, Report, norm_words
-from normkit.surgery.edits.layers import takes_batch_statistics
+from normkit.surgery.edits.layers import joined, takes_batch_statistics
 from normkit.surgery.recognition.match import Followed, Match
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.where import Where, require_known, selects
@@ -43,7 +43,8 @@ def adapt(
         (1 - weight) learned + weight of the batch at hand
 
     and changes no state. What is behind the norm (timm's activations) stays. Other layers with batch statistics are
-    left alone, and the report says so; the count of batches, which no evaluation uses, goes.
+    left alone, and the report says so; the count of batches, which no evaluation uses, goes. One that joins its
+    statistics over processes joins those of the batch at hand as well.
 
     Args:
         model: any model.
@@ -140,6 +141,7 @@ def _mixing(old: nn.Module, match: Match, weight: float) -> nn.Module:
             eps=own.eps,
             momentum=0.1 if momentum is None else momentum,
             affine=learned,
+            **joined(old),
         ).to(own.running_mean)
     state = {name: tensor for name, tensor in own.state_dict().items() if name in new.state_dict()}
     new.load_state_dict(state)
