@@ -28,6 +28,8 @@ BY_CLASS = {  # functions that know batch norms by torch's class, and pass over 
     "get_bn_modules": ESTIMATE,
     JOINING: "does not join its statistics over processes; build it with sync=True, if it takes that",
 }
+UNKNOWN = {"channels_last": True, "unbiased": False}  # what a batch norm may be and torch's SyncBatchNorm may not
+LEAVE = "the result computes something else; build it with sync=True instead"
 BY_TYPE = ("get_bn_modules",)  # fvcore's, which takes torch's own few classes alone
 
 
@@ -96,6 +98,10 @@ class Running(nn.Module):
         known = isinstance(self, _BatchNorm) and tool not in BY_TYPE
         if not (known or (tool == JOINING and getattr(self, "sync", False))):
             warnings.warn(f"{tool} passes over {type(self).__name__}: it {BY_CLASS[tool]}", stacklevel=3)
+        elif known and tool == JOINING:
+            for name in (name for name, value in UNKNOWN.items() if getattr(self, name) == value):
+                option = f"{name}={UNKNOWN[name]}"
+                warnings.warn(f"{tool} drops {option} of {type(self).__name__}: {LEAVE}", stacklevel=3)
 
     def _plain_step(self, x: Tensor, count: int, unbiased: bool = True) -> Step | None:
         """Return how the moments move with a batch of ``count`` values a channel, where that is by a number alone.

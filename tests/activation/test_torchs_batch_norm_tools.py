@@ -47,6 +47,13 @@ def test_convert_sync_batchnorm_keeps_numbers(bias):
     torch.testing.assert_close(converted(x), model.eval()(x), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("option", [{"channels_last": True}, {"unbiased": False}])
+def test_convert_sync_batchnorm_warns_of_what_it_drops(option):
+    ((name, value),) = option.items()
+    with pytest.warns(UserWarning, match=f"convert_sync_batchnorm drops {name}={value} of BatchNorm: .* sync=True"):
+        nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nk.BatchNorm(4, **option)))
+
+
 def test_torch_func_takes_its_running_statistics_off():
     model = network(nk.BatchNorm)
     torch.func.replace_all_batch_norm_modules_(model)

@@ -68,7 +68,8 @@ class BatchNorm(Running, Norm, _BatchNorm):
     Batch Normalization: Accelerating Deep Network Training (Ioffe, Szegedy, 2015), arXiv 1502.03167.
 
     It is found as torch's own by what looks for them: ``torch.optim.swa_utils.update_bn``, FSDP's mixed precision, and
-    ``nn.SyncBatchNorm.convert_sync_batchnorm``, in the place of which ``sync=True`` also takes ``channels_last``.
+    ``nn.SyncBatchNorm.convert_sync_batchnorm``, in the place of which ``sync=True`` also takes ``channels_last`` and
+    ``unbiased=False``: the conversion drops both, with a warning.
 
     The state dictionary is that of torch.nn.BatchNorm1d, 2d and 3d. A batch with NaN or infinity enters the running
     averages, as in torch's BatchNorm; an empty one leaves them as they are.
