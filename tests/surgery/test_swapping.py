@@ -553,7 +553,14 @@ class ReadsElsewhere(ReadsItsNorm):
         return nn.functional.layer_norm(x, (6,), eps=self.norm.eps)
 
 
-@pytest.mark.parametrize(("block", "example"), [(ReadsItsNorm, False), (ReadsItsNorm, True), (ReadsElsewhere, True)])
+class ReadsByAName(ReadsItsNorm):
+    def forward(self, x):
+        norm = self.norm
+        return nn.functional.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+
+
+@pytest.mark.parametrize("example", [False, True])
+@pytest.mark.parametrize("block", [ReadsItsNorm, ReadsElsewhere, ReadsByAName])
 def test_a_norm_whose_numbers_the_block_reads_is_not_exchanged_without_effect(block, example):
     model = nn.Sequential(nn.LayerNorm(6), block())
     with pytest.raises(ValueError, match=r"swap: 1\.norm is never called: its block reads its numbers"):
@@ -593,8 +600,12 @@ class RestsInEvaluation(nn.Module):
         self.norm, self.auxiliary, self.loss = nn.LayerNorm(6), nn.LayerNorm(6), nn.LayerNorm(6)
 
     def forward(self, x):
-        x = self.norm.forward(x)
-        return self.auxiliary(*[x]) if not self.training else self.loss(x)
+        norm = self.norm
+        x = norm.forward(nn.functional.layer_norm(x, norm.normalized_shape))
+        return self.rest(x) if not self.training else self.loss(x.to(self.loss.weight.dtype))
+
+    def rest(self, x):
+        return self.auxiliary(*[x.to(self.auxiliary.weight.dtype)])
 
 
 @pytest.mark.parametrize("example", [None, torch.ones(2, 6)])

@@ -23,9 +23,12 @@ def norms(module: nn.Module) -> list[str]:
         names = {getattr(node.target, "__name__", "").split(".")[0] for node in module.graph.nodes}
         return [name for name in NORMS if name in names]
     forward = getattr(type(module), "forward", None)
-    if not isinstance(forward, types.FunctionType):
-        return []
-    called = [value for value in _globals_of(forward) if callable(value)]
+    return norms_in(forward) if isinstance(forward, types.FunctionType) else []
+
+
+def norms_in(function: types.FunctionType) -> list[str]:
+    """Return torch's functions of norms that a function names."""
+    called = [value for value in _globals_of(function) if callable(value)]
     return [name for name in NORMS if getattr(functional, name) in called]
 
 

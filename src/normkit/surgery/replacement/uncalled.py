@@ -6,6 +6,8 @@ import ast
 import copy
 import dis
 import inspect
+import itertools
+import re
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -76,12 +78,43 @@ def _held(value: Any, seen: frozenset[int] = frozenset()) -> Iterator[nn.Module]
 
 
 def _reads(owner: nn.Module, child: str) -> bool:
-    """Whether the forward of a block calls a function of torch that normalizes, and nothing of a child but numbers."""
-    if not functional.norms(owner):
+    """Whether a block calls a function of torch that normalizes, and nothing of a child but numbers."""
+    functions = list(_methods(owner, "forward", set()))
+    if not functional.norms(owner) and not any(map(functional.norms_in, functions)):
         return False
-    steps = [(step.opname in ("LOAD_ATTR", "LOAD_METHOD"), step.argval) for step in dis.get_instructions(owner.forward)]
-    behind = [steps[i + 1] for i, step in enumerate(steps) if step == (True, child)]
-    return bool(behind) and all(further and name != "forward" for further, name in behind)
+    behind = [step for function in functions for step in _behind(_steps(function), child)]
+    return bool(behind) and all(kind == "ATTR" and name != "forward" for kind, name in behind)
+
+
+def _methods(owner: nn.Module, name: str, seen: set[str]) -> Iterator[types.FunctionType]:
+    """A method of a block, and those of its class that this one names."""
+    method = inspect.getattr_static(type(owner), name, None)
+    if name in seen or not isinstance(method, types.FunctionType) or method is vars(nn.Module).get(name):
+        return
+    seen.add(name)
+    yield (method := inspect.unwrap(method))
+    for kind, other in _steps(method):
+        if kind == "ATTR":
+            yield from _methods(owner, other, seen)
+
+
+def _steps(function: types.FunctionType) -> list[tuple[str, Any]]:
+    """What a function does in turn: attributes that it reads, its own names that it loads and stores, and the rest."""
+    steps: list[tuple[str, Any]] = []
+    for step in dis.get_instructions(function):
+        if kinds := re.findall("(LOAD|STORE)_FAST", step.opname):  # two at once since Python 3.13
+            steps += zip(kinds, step.argval if len(kinds) > 1 else [step.argval], strict=True)
+        elif step.opname != "EXTENDED_ARG":
+            steps.append(("ATTR" if step.opname in ("LOAD_ATTR", "LOAD_METHOD") else step.opname, step.argval))
+    return steps
+
+
+def _behind(steps: Sequence[tuple[str, Any]], child: str) -> Iterator[tuple[str, Any]]:
+    """What comes behind each reading of a child, under a name of the function's own too."""
+    pairs = [*itertools.pairwise(steps)]
+    for step, (kind, name) in pairs:
+        if step == ("ATTR", child):
+            yield from [use for load, use in pairs if load == ("LOAD", name)] if kind == "STORE" else [(kind, name)]
 
 
 def _read_in(model: nn.Module, example: Any, sites: Iterable[str]) -> list[str]:
