@@ -366,6 +366,7 @@ def conv(kind=nn.Sequential):
         (conv(Looks), image(), "refused, and the model is as it was: once changed, results differ by"),
         (conv(Branches), image(), "cannot be traced with this example: torch.export"),
         (conv(), image(2, 5, 6, 6), "does not take the example: RuntimeError"),
+        (conv(), image()[:0], "fold: the example is empty; hand in one with samples"),
         (conv().train(), image(), "train mode"),
     ],
 )
@@ -382,7 +383,10 @@ def test_meta_and_hooked_and_half_models():
         nk.fold(conv().to("meta"), image())
     hooked = conv()
     hooked[1].register_forward_hook(lambda *_: None)
-    assert "has hooks" in folded(hooked, image())["1"]
+    assert "it has hooks" in folded(hooked, image())["1"]
+    read = conv()
+    read[0].register_forward_hook(lambda *_: None)
+    assert folded(read, image())["1"].startswith("0 has hooks, which may change what it computes: ")
     half = conv().bfloat16()
     wanted = copy.deepcopy(half).double()(image())
     assert nk.fold(half, image().bfloat16()).done

@@ -111,6 +111,8 @@ def ready(owner: str, model: nn.Module, example: Any) -> None:
             call_model(copy.deepcopy(model), example)
     except Exception as error:
         raise ValueError(f"{owner}: the model does not take the example: {describe_error(error)}") from error
+    if (inputs := list(tensors_in(example))) and not any(t.numel() for t in inputs):
+        raise ValueError(f"{owner}: the example is empty; hand in one with samples, by which results are compared")
 
 
 def proven(owner: str, before: nn.Module, after: nn.Module, example: Any) -> float:

@@ -21,6 +21,7 @@ from normkit.surgery.edits.layers import ThresholdNeuron, Zeros, hooks_of, takes
 from normkit.surgery.exact.pairs import (
     fold_beside,
     fold_scale,
+    is_layer,
     is_plain,
     measure_affine,
     plain_layer,
@@ -97,7 +98,7 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
     changes = {**{name: Change(name, was, "a plain weight") for name, was in baked.items()}, **left}
     for name in neurons:
         changes[name] = Change(name, type(model.get_submodule(name)).__name__, "in its thresholds")
-    layers = [name for name, part in work.named_modules() if is_plain(part)]
+    layers = [name for name, part in work.named_modules() if is_layer(part)]
     new: dict[str, nn.Module] = {name: work.get_submodule(name) for name in baked} | neurons
     if sites:
         flow = Graph(work, example, [*sites, *layers])
@@ -391,6 +392,8 @@ def _layer(flow: Graph, name: str, new: Mapping[str, nn.Module]) -> nn.Module:
     """A plain layer as it is now, called once and tied to nothing."""
     layer = new.get(name, flow.model.get_submodule(name))
     if not is_plain(layer):
+        if is_layer(layer) and (refusal := specimen.refusal(layer)):
+            raise Stays(f"{name} {refusal.removeprefix('it ')}")
         raise Stays(f"{name} is a {type(layer).__name__}, no plain linear or convolution")
     flow.alone(name)
     return layer

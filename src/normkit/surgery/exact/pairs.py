@@ -236,9 +236,13 @@ def fold_pair(layer: nn.Module, norm: nn.Module, position: str = "after") -> nn.
 
 def check_plain(owner: str, layer: nn.Module) -> None:
     """Refuse what is no plain linear or convolution: a subclass, a parametrization, a layer with a hook."""
-    known = type(layer) in KINDS or is_conv1d(layer)
-    if not known or is_hooked(layer) or "forward" in vars(layer):
+    if not is_layer(layer) or is_hooked(layer) or "forward" in vars(layer):
         raise ValueError(f"{owner}: {type(layer).__name__} is no plain linear or convolution, or has a hook")
+
+
+def is_layer(module: nn.Module) -> bool:
+    """Whether its class is one of torch's linears and convolutions."""
+    return type(module) in KINDS or is_conv1d(module)
 
 
 def is_plain(layer: nn.Module) -> bool:
