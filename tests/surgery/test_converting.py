@@ -81,6 +81,15 @@ def test_a_pre_norm_model_gives_the_same_numbers_without_a_layer_norm(to, tied):
         torch.testing.assert_close(stream.sum(-1), torch.zeros(2, 5, dtype=torch.float64))
 
 
+def test_a_block_in_two_places_is_not_tied_to_itself():
+    model = stirred(Model())
+    model.blocks[1] = model.blocks[0]
+    wanted = model(TOKENS)
+    report = nk.convert(model, "pre-rmsnorm", TOKENS)
+    torch.testing.assert_close(model(TOKENS), wanted, rtol=1e-10, atol=1e-10)
+    assert {change.site: change.became for change in report}["blocks.0.down"] == "centred"
+
+
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("to", ["pre-rmsnorm", "pre-crmsnorm"])
 def test_what_was_frozen_stays_so_and_what_was_trained_too(to, frozen):

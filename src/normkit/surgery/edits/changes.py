@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from normkit.columns import aligned
-from normkit.surgery.edits.edit import Edit, edits_in
+from normkit.surgery.edits.edit import Edit, edits_in, places
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ def untie(model: nn.Module) -> None:
 
 
 def ties_of(model: nn.Module, name: str) -> list[str]:
-    """The parameters elsewhere that are those of a module."""
-    held = {id(p) for p in model.get_submodule(name).parameters()}
+    """The parameters of other modules that are those of a module."""
+    part = model.get_submodule(name)
+    held, own = {id(p) for p in part.parameters()}, tuple(f"{place}." for place in places(model, part))
     named = model.named_parameters(remove_duplicate=False)
-    return [other for other, p in named if id(p) in held and not other.startswith(f"{name}.")]
+    return [other for other, p in named if id(p) in held and not other.startswith(own)]
