@@ -326,6 +326,15 @@ def is_scripted(module: nn.Module) -> bool:
     return isinstance(module, torch.jit.ScriptModule)
 
 
+def require_whole(owner: str, model: Any) -> None:
+    """Refuse a model that FSDP2 has sharded: after a forward pass its own parameters are plain tensors for a while."""
+    sharded: Any = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())  # nobody has one without it
+    for name, part in model.named_modules() if isinstance(model, nn.Module) else ():
+        if isinstance(part, sharded):
+            whole = name or "the model"
+            raise ValueError(f"{owner}: {whole} is sharded by fully_shard: hand in the model as it was before")
+
+
 def own_parameter(module: nn.Module, name: str) -> nn.Parameter | None:
     """A parameter that a module, one of ``torch.jit`` too, holds itself; None where there is none of that name."""
     return next((parameter for own, parameter in module.named_parameters(recurse=False) if own == name), None)

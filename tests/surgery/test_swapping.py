@@ -758,9 +758,12 @@ def test_a_sharded_model_is_refused_after_a_forward_pass_too():
             model(torch.randn(2, 8))
         model.eval()
         for name, call in (
-            ("swap", lambda: nk.swap(model, "rmsnorm")),
+            ("swap", lambda: nk.swap(model, "rmsnorm", inplace=False)),
             ("fold", lambda: nk.fold(model, torch.randn(2, 8))),
             ("quantize", lambda: nk.quantize(model)),
+            ("remove", lambda: nk.remove(model, [torch.randn(2, 8)])),
+            ("average", lambda: nk.average([model])),
+            ("apply", lambda: nk.weight.apply(model, "weight-norm")),
         ):
             with pytest.raises(ValueError, match=f"{name}: the model is sharded by fully_shard"):
                 call()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import random
-import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from normkit.parameters import is_scripted
+from normkit.parameters import is_scripted, require_whole
 from normkit.surgery.edits import comparison, edits_since, load_numbers, replay
 from normkit.surgery.edits.layers import without_history
 from normkit.surgery.flow import arguments, tensors_in
@@ -89,15 +88,6 @@ def check_model(owner: str, model: nn.Module, *, with_numbers: bool = True) -> N
     if with_numbers and any(map(is_lazy, model.parameters())):
         raise ValueError(f"{owner}: the model has layers that take their size from a first input; call it once before")
     without_history(model)
-
-
-def require_whole(owner: str, model: nn.Module) -> None:
-    """Refuse a model that FSDP2 has sharded: after a forward pass its own parameters are plain tensors for a while."""
-    sharded: Any = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())  # nobody has one without it
-    for name, part in model.named_modules():
-        if isinstance(part, sharded):
-            whole = name or "the model"
-            raise ValueError(f"{owner}: {whole} is sharded by fully_shard: hand in the model as it was before")
 
 
 def ready(owner: str, model: nn.Module, example: Any) -> None:

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 from normkit import catalog
 from normkit.catalog import Choice
 from normkit.kinds import PARAMETRIZATION, Parametrization
-from normkit.parameters import mode, own_parameter
+from normkit.parameters import mode, own_parameter, require_whole
 from normkit.weight._layers import (
     Row,
     Table,
@@ -52,6 +52,7 @@ def apply(model: nn.Module, name: str, *, where: Where = None, tensor: str = "we
     weight-norm: 1 of 3 layers
     """
     check_model("apply", model)
+    require_whole("apply", model)
     require_known("apply", where, model)
     choice = catalog.choose("apply", "name", name, PARAMETRIZATION).with_arguments(options)
     rows, plans = [], []

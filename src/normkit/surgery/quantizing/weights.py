@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from normkit import check
 from normkit.columns import number_of
 from normkit.optional import library
-from normkit.parameters import mode, remove_after
+from normkit.parameters import mode, remove_after, require_whole
 from normkit.quant.learned_rounding import LearnedRounding
 from normkit.quant.norm_tweaking_loss import NormTweakingLoss
 from normkit.quant.reconstruction_loss import ReconstructionLoss
@@ -163,7 +163,7 @@ def quantize(
     Improving Post Training Neural Quantization (2021), arXiv 2006.10518.
     """
     proof.check_model("quantize", model)
-    proof.require_whole("quantize", model)
+    require_whole("quantize", model)
     require_known("quantize", where, model)
     _check(method, bits, budget, group, pack, steps=steps, rows=rows, lr=lr, norm_lr=norm_lr, norm_growth=norm_growth)
     batches, held = _batches(data, held, method, bits)

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from normkit.columns import number_of
+from normkit.parameters import require_whole
 from normkit.safe import say
 from normkit.surgery import proof
 from normkit.surgery.edits import places, replace_parts
@@ -116,6 +117,7 @@ def remove(
     Differs from the authors' code in: a norm's constant is fixed once, when queries and keys lose it, and values take
     the same; the deviations of first and separating tokens are measured, not set.
     """
+    require_whole("remove", model)
     require_known("remove", where, model)
     plan = Weaning(steps, lr, weight_decay, auxiliary)
     was = copy.deepcopy(model).eval()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from normkit import catalog
 from normkit.catalog import Card
 from normkit.norm import Norm
-from normkit.parameters import holders
+from normkit.parameters import holders, require_whole
 from normkit.surgery import proof
 from normkit.surgery.edits import Edit, forms, replace_parts
 from normkit.surgery.edits.changes import Change, Report, name_others, norm_words
@@ -89,11 +89,11 @@ def swap(
     if match and example is None:
         raise ValueError("swap: match=True needs an example, on which the new norms are fitted to the old ones")
     require_known("swap", where, model)
+    require_whole("swap", model)
     sizes = proof.sizes_of("swap", model, example, with_numbers=False)
     model = model if inplace else copy.deepcopy(model)
     findings = sized_table(model, sizes)
     edits = edits_for(model, findings, norms, where, sizes)
-    proof.require_whole("swap", model)
     new = new_norms(model, edits, sizes, example)
     _share(model, edits, new)
     for edit in edits:

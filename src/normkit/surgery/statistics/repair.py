@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.activation.batch.repair import Repair
 from normkit.ops.sums import in_type
+from normkit.parameters import require_whole
 from normkit.surgery.edits import edits_of, replace_parts
 from normkit.surgery.edits.changes import Change, Report, take_over
 from normkit.surgery.edits.edit import put
@@ -153,6 +154,7 @@ def average(
     weights = _weights("average", models, weights)
     for model in models:
         check_model("average", model)
+        require_whole("average", model)
     total = math.fsum(weights)
     if not 0 < total < math.inf:
         raise ValueError(f"average: weights must have a sum above 0, which shares are taken of; it is {total:g}")
