@@ -464,6 +464,7 @@ class Post(nn.Module):
         (Decoder(blocks=1), texts(1), {"gaps": (2, 2)}, "gaps must be three numbers of steps, not"),
         (Decoder(blocks=1), texts(1), {"where": "nowhere"}, "no layer norm to remove"),
         (Decoder(blocks=1), texts(1), {"lr": 0.0}, "lr must lie in"),
+        (Decoder(blocks=1).requires_grad_(False), texts(1), {}, "remove: the model is frozen, and is trained while"),
         (
             Decoder(blocks=1),
             texts(2),

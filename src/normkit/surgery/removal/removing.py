@@ -123,6 +123,8 @@ def remove(
     was = copy.deepcopy(model).eval()
     measured, example = _batches(was, data, val)
     proof.ready("remove", was, example)
+    if not any(parameter.requires_grad for parameter in was.parameters()):
+        raise ValueError("remove: the model is frozen, and is trained while its norms go; let parameters require_grad")
     make_plain("remove", was)
     norms, order = _norms_in_order(was, example, where)
     how: dict[str, Any] = {"loss": loss or next_token, "log": log or _tell}
