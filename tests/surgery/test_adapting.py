@@ -63,6 +63,7 @@ def test_an_activation_behind_a_norm_stays():
         ([nn.Linear(3, 3)], {}, "no batch norm with running statistics there"),
         ([nn.BatchNorm1d(3)], {"where": "nowhere"}, "no batch norm"),
         ([nn.BatchNorm1d(3)], {"weight": 1.5}, "weight must lie in"),
+        ([nk.BatchNorm(3, channels_last=True)], {}, "adapt: 0 stays: a batch norm of tokens is not mixed"),
     ],
 )
 def test_what_cannot_be_done_is_refused(parts, options, said):

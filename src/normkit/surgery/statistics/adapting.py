@@ -37,8 +37,8 @@ def adapt(
 
     For a trained network whose test images come from elsewhere: corrupted, or of another camera. With ``method``, such
     as "tent", the model goes on learning at test time: what is returned is called as the model is. Without it, each
-    batch norm with running statistics becomes an ``alpha-batchnorm`` with the same numbers, which in evaluation
-    normalizes by
+    batch norm with running statistics whose channels are axis 1 becomes an ``alpha-batchnorm`` with the same numbers,
+    which in evaluation normalizes by
 
         (1 - weight) learned + weight of the batch at hand
 
@@ -87,7 +87,8 @@ def adapt(
         else:
             changes.append(Change(name, was, why_not=why))
     if not new:
-        raise ValueError("adapt: the model has no batch norm with running statistics there")
+        left = "; ".join(f"{change.site or 'it'} stays: {change.why_not}" for change in changes)
+        raise ValueError(f"adapt: {left or 'the model has no batch norm with running statistics there'}")
     return Report(replace_parts("adapt", model, new, inplace), changes)
 
 
