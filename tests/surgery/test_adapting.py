@@ -111,6 +111,7 @@ def test_a_method_learns_at_test_time_as_it_does_by_its_own_name():
         ({"method": "tnt"}, "adapt: method must be one of .*tent.*not 'tnt'"),
         ({"method": "tent", "where": "1"}, "tent has norms= for names of norms"),
         ({"method": "t3a", "where": "1"}, "t3a has no choice of norms"),
+        ({"method": "tent", "weight": 0.1}, "weight is for batch norms that mix statistics; tent mixes none by it"),
         ({"method": "memo", "where": "1"}, "memo has no choice of norms"),
         ({"method": "t3a:support=3"}, "t3a takes no argument 'support'; did you mean 'supports'"),
         ({"method": "lame", "near": 3}, "lame takes no argument 'near'; it takes affinity, neighbours, symmetric"),
@@ -286,5 +287,6 @@ def test_the_command_goes_over_a_stream(tmp_path, monkeypatch, capsys):
     assert main(["adapt", "shifted:net", "--method", "tent", "--data", "shifted:torn"]) == 1
     assert "3 batches, 24 samples" in (told := capsys.readouterr().out)
     assert "data ended with an error at batch 3: OSError: a torn file" in told
-    assert main(["adapt", "shifted:net", "--method", "tent"]) == 2
-    assert "--method goes over --data" in capsys.readouterr().err
+    for more in ([], ["--data", "shifted:batches", "--weight", "0.5"]):
+        assert main(["adapt", "shifted:net", "--method", "tent", *more]) == 2
+        assert "--method goes over --data, and takes no -o, --where or --weight" in capsys.readouterr().err

@@ -162,7 +162,7 @@ VERBS: dict[str, Verb] = {
     "adapt": Verb(
         lambda m, x, o: adapt(m, weight=o.weight, where=o.where, inplace=False),
         [
-            option("--weight", type=float, default=0.1, help="share of the batch at hand (0.1)"),
+            option("--weight", type=float, help="share of the batch at hand (0.1)"),
             option("--method", metavar="NAME[:ARGUMENTS]", help="learn from a stream: tent, or sar:lr=0.001"),
             option("--data", metavar="DATA", help="with a method: module:name, batches, with labels or without"),
             WHERE,
@@ -228,8 +228,9 @@ def _example_for(verb: Verb, model: nn.Module, options: argparse.Namespace) -> A
 
 def _adapt_stream(options: argparse.Namespace) -> int:
     """Adapt a model to a stream, and print what that did."""
-    if not options.data or options.out or options.where:
-        raise ValueError("adapt: --method goes over --data, and takes no -o and no --where; nk.adapt returns the model")
+    if not options.data or options.out or options.where or options.weight is not None:
+        why = "--method goes over --data, and takes no -o, --where or --weight; nk.adapt returns the model"
+        raise ValueError(f"adapt: {why}")
     model = saving.load(options.model).eval()
     adapter = adapt(model, method=options.method, inplace=False)
     stream = run_stream(model, adapter, batches(options.data), options.method)

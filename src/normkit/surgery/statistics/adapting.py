@@ -27,7 +27,7 @@ __all__ = ["adapt"]
 def adapt(
     model: nn.Module,
     *,
-    weight: float = 0.1,
+    weight: float | None = None,
     where: Where = None,
     inplace: bool = True,
     method: str | None = None,
@@ -48,7 +48,7 @@ def adapt(
 
     Args:
         model: any model.
-        weight: the share of the batch at hand: 0 changes nothing, 1 forgets what was learned.
+        weight: the share of the batch at hand: 0 changes nothing, 1 forgets what was learned; by default 0.1.
         where: only norms whose name fits a pattern, is in a list, or is let by a function of name and module.
         inplace: change the model; else a copy, which is the report's ``model``.
         method: an adapter's name, with or without arguments, ``"sar:lr=0.001"``: ``normkit list --kind adapter``, t3a,
@@ -65,11 +65,11 @@ def adapt(
     >>> [(change.site, change.became) for change in adapt(model)]
     [('1', "alpha-batchnorm, 0.1 of it the batch's")]
     """
-    weight = check.number("adapt", "weight", weight, 0.0, 1.0)
+    share = 0.1 if weight is None else check.number("adapt", "weight", weight, 0.0, 1.0)
     require_known("adapt", where, model)
     model = model if inplace else copy.deepcopy(model)
     if method is not None:
-        return _around(model, method, where, options)
+        return _around(model, method, where, weight, options)
     if options:
         raise TypeError(f"adapt: {', '.join(options)} is of a method, and none is named: give method=")
 
@@ -82,8 +82,8 @@ def adapt(
         was = norm_words(match)
         why = _refusal(match)
         if why is None:
-            new[name] = _mixing(model.get_submodule(name), match, weight)
-            changes.append(Change(name, was, f"alpha-batchnorm, {weight:g} of it the batch's", tuple(match.carried)))
+            new[name] = _mixing(model.get_submodule(name), match, share)
+            changes.append(Change(name, was, f"alpha-batchnorm, {share:g} of it the batch's", tuple(match.carried)))
         else:
             changes.append(Change(name, was, why_not=why))
     if not new:
@@ -92,12 +92,14 @@ def adapt(
     return Report(replace_parts("adapt", model, new, inplace), changes)
 
 
-def _around(model: nn.Module, method: str, where: Where, options: dict[str, Any]) -> Adapter:
+def _around(model: nn.Module, method: str, where: Where, weight: float | None, options: dict[str, Any]) -> Adapter:
     """Return an adapter that has taken over the model."""
     make = adapter_of("adapt", "method", method)
     if where is not None:
         own = "norms= for names of norms" if "norms" in make.card.signature.parameters else "no choice of norms"
         raise ValueError(f"adapt: where is for batch norms that mix statistics; {method} has {own}")
+    if weight is not None:
+        raise ValueError(f"adapt: weight is for batch norms that mix statistics; {method} mixes none by it")
     return make(model, **options)
 
 
