@@ -122,7 +122,7 @@ def test_what_knows_no_float64_is_done_in_float32_and_the_rest_in_float64(dtype)
 def test_what_is_changed_in_place_in_an_unknown_type_is_no_proof():
     """The numbers that it would change are not those that the model goes on with."""
     inner = nn.Linear(8, 8).eval()
-    with pytest.raises(RuntimeError, match="got Double"):
+    with pytest.raises(Unequal, match="without the change, the model raises RuntimeError: got Double in float64"):
         prove(Unknowing(inner, inplace=True), Unknowing(inner, inplace=True), torch.randn(3, 8))
 
 
@@ -151,6 +151,39 @@ def test_other_tokens_are_those_of_a_seed_and_draw_nothing_of_the_callers():
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("shape", [(8,), (1, 8), (4, 2), (1, 4, 2)])
+def test_integers_keep_their_column_and_are_others(shape):
+    ids = torch.randperm(8, generator=torch.Generator().manual_seed(0)).view(shape)
+    other = proof.fresh(ids, 1)
+    assert not torch.equal(other, ids)
+    columns = ids.shape[-1] if len(set(shape) - {1}) > 1 else 1
+    assert torch.equal(other.view(-1, columns).sort(0).values, ids.view(-1, columns).sort(0).values)
+
+
+class Tables(nn.Module):
+    """Two columns of integers, each with a table of its own size; tied: other pairs are refused."""
+
+    def __init__(self, tied=False):
+        super().__init__()
+        self.users, self.kinds, self.tied = nn.Embedding(200, 8), nn.Embedding(3, 8), tied
+        self.norm, self.out = nn.LayerNorm(8), nn.Linear(8, 1)
+
+    def forward(self, ids):
+        users, kinds = ids.unbind(1)
+        kinds = 2 + kinds - users % 3 if self.tied else kinds
+        return self.out(self.norm(self.users(users) + self.kinds(kinds)))
+
+
+def test_tables_of_several_sizes_and_inputs_that_a_model_refuses_itself():
+    users = torch.arange(190, 200)
+    ids, model = torch.stack([users, users % 3], 1), Tables(tied=True).eval()
+    assert len(nk.convert(Tables().eval(), "pre-rmsnorm", ids).done) == 3
+    refused = "without the change, the model raises IndexError: index out of range in self on an input like the example"
+    with pytest.raises(ValueError, match=f"convert: refused, and the model is as it was: {refused}"):
+        nk.convert(model, "pre-rmsnorm", ids)
+    assert refused in {need.why_not for need in nk.ready(model, "no-norms", ids)}
 
 
 def test_models_that_agree_on_the_example_alone_are_apart():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import random
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,18 @@ ROUNDING = 4.0  # times what the model itself rounds off, where its weights are 
 
 
 class Unequal(ValueError):
-    """How far two models are apart."""
+    """How far two models are apart, or why that cannot be measured."""
 
 
 def fresh(example: Any, seed: int) -> Any:
-    """An example like the one given: other numbers of the same size, other tokens of those that it has.
+    """An example like the one given: other numbers of the same size, and other rows of the integers that it has.
 
-    >>> fresh(torch.tensor([[3, 3, 5]]), 0).unique().tolist()
-    [3, 5]
+    Integers keep their column, since each may be read from a table of its own size.
+
+    >>> fresh(torch.tensor([[3, 199], [5, 102], [4, 150]]), 0)
+    tensor([[  5, 102],
+            [  4, 150],
+            [  3, 199]])
     """
     if isinstance(example, Mapping):
         return {name: fresh(part, seed + i) for i, (name, part) in enumerate(example.items())}
@@ -48,13 +53,18 @@ def fresh(example: Any, seed: int) -> Any:
     if example.is_floating_point():
         noise = torch.randn(example.shape, generator=g, device="cpu").to(example)
         return noise * example.std().clamp(min=1e-3) + example.mean()
-    order = torch.randperm(example.numel(), generator=g, device="cpu").to(example.device)
-    return example.flatten()[order].view_as(example)
+    for axis in range(example.ndim):
+        if (example != example.narrow(axis, 0, 1)).any():
+            order = torch.rand(example.shape, generator=g, device="cpu").argsort(axis)
+            places = torch.arange(order.numel()).view(order.shape).gather(axis, order)
+            return example.flatten()[places.to(example.device)]
+    return example
 
 
-def _examples(example: Any) -> list[Any]:
-    """What two models are compared on: an example, and others like it."""
-    return [example, *(fresh(example, 100 * draw) for draw in range(1, DRAWS))]
+def _examples(example: Any) -> list[tuple[str, Any]]:
+    """What two models are compared on, an example and others like it, each with how it is named in an error."""
+    others = [("on an input like the example", fresh(example, 100 * draw)) for draw in range(1, DRAWS)]
+    return [("in float64", example), *others]
 
 
 def call_model(model: nn.Module, example: Any, seed: int = 0) -> list[Tensor]:
@@ -112,11 +122,14 @@ def proven(owner: str, before: nn.Module, after: nn.Module, example: Any) -> flo
             far = prove(before, after, example)
             prove_edits(before, after, example)
             return far
-    except Unequal as error:
-        why = str(error)
     except Exception as error:
-        why = f"the model raises {describe_error(error)}"
-    raise ValueError(f"{owner}: refused, and the model is as it was: once changed, {why}")
+        why = why_not(error)
+    raise ValueError(f"{owner}: refused, and the model is as it was: {why}")
+
+
+def why_not(error: Exception) -> str:
+    """The words for what a proof raised."""
+    return str(error) if isinstance(error, Unequal) else f"once changed, the model raises {describe_error(error)}"
 
 
 def describe_error(error: Exception) -> str:
@@ -133,18 +146,29 @@ def describe_error(error: Exception) -> str:
     return f"{type(error).__name__} at {outside[-1].line}" if outside else type(error).__name__
 
 
+@contextlib.contextmanager
+def _unchanged(name: str) -> Iterator[None]:
+    """Where the model raises that was not changed, let the error say so, and on what input."""
+    try:
+        yield
+    except Exception as error:
+        raise Unequal(f"without the change, the model raises {describe_error(error)} {name}") from error
+
+
 def prove(before: nn.Module, after: nn.Module, example: Any) -> float:
     """Return how far two models are apart in float64, of the largest number; raise :class:`Unequal` if it is far."""
     worst = 0.0
-    for x in _examples(example):
-        exact = [_exact(model, x) for model in (before, after)]
+    for name, x in _examples(example):
+        with _unchanged(name):
+            was = _exact(before, x)
+        exact = [was, _exact(after, x)]
         apart = difference(*exact)
         if apart > CLOSE:
             if (again := difference(exact[0], _exact(before, x))) > CLOSE:
                 raise Unequal(f"two calls of the model as it was differ by {again:.1e} of the largest number")
             rounded = _rounded(before, x, exact[0])
             if not apart <= ROUNDING * difference(exact[0], rounded) and not _rounds(before, after, x, exact):
-                raise Unequal(f"results differ by {apart:.1e} of the largest number")
+                raise Unequal(f"once changed, results differ by {apart:.1e} of the largest number")
         worst = max(worst, apart)
     return worst
 
@@ -165,12 +189,12 @@ def prove_edits(before: nn.Module, after: nn.Module, example: Any) -> None:
         if not rest:
             load_numbers(twin, after.state_dict())
     except Exception as error:
-        raise Unequal(f"its edits cannot be applied: {describe_error(error)}") from error
+        raise Unequal(f"once changed, its edits cannot be applied: {describe_error(error)}") from error
     if rest:
-        raise Unequal(f"its edits leave out what became of {rest[0].site or 'the model'}")
+        raise Unequal(f"once changed, its edits leave out what became of {rest[0].site or 'the model'}")
     apart = difference(_exact(after, example), _exact(twin, example))
     if not apart <= CLOSE:
-        raise Unequal(f"its edits give results that differ by {apart:.1e} of the largest number")
+        raise Unequal(f"once changed, its edits give results that differ by {apart:.1e} of the largest number")
 
 
 def in_double(model: nn.Module, example: Any) -> tuple[nn.Module, Any]:
@@ -181,9 +205,12 @@ def in_double(model: nn.Module, example: Any) -> tuple[nn.Module, Any]:
 def exact(before: nn.Module, after: nn.Module, example: Any) -> float:
     """How far two models are apart where nothing is rounded to float32, on an example and fresh inputs like it."""
     worst = 0.0
-    for x in _cast(_examples(example), torch.float64):
+    for name, given in _examples(example):
+        x = _cast(given, torch.float64)
         with quiet(), Doubled():
-            worst = max(worst, difference(*(call_model(_in(model, torch.float64), x) for model in (before, after))))
+            with _unchanged(name):
+                was = call_model(_in(before, torch.float64), x)
+            worst = max(worst, difference(was, call_model(_in(after, torch.float64), x)))
     return worst
 
 

@@ -217,7 +217,7 @@ class _Plan:
             far = proof.prove(before.eval(), after.eval(), example)
             proof.prove_edits(before, after, example)
         except Exception as error:
-            return f"once changed, {error}"
+            return proof.why_not(error)
         outcome = race_models(before, after, example, self.training, sure)
         if not outcome.faster:
             return outcome.why_not("the model as a whole")

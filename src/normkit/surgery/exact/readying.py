@@ -197,7 +197,7 @@ def _proven(site: str, needs: str, before: nn.Module, after: nn.Module, example:
     try:
         far = proof.exact(before, after, example)
     except Exception as error:
-        return Need(site, needs, False, why_not=f"once done, the model raises {proof.describe_error(error)}")
+        return Need(site, needs, False, why_not=proof.why_not(error))
     if far <= proof.CLOSE:
         return Need(site, needs, True, far)
     return Need(site, needs, False, far, otherwise or "once done, results differ")
