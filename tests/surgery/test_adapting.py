@@ -50,6 +50,19 @@ def test_a_weight_of_zero_changes_nothing_and_a_copy_is_a_copy(model):
     torch.testing.assert_close(dict(changed.state_dict()), dict(before), rtol=0, atol=0)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+@pytest.mark.parametrize(
+    "options",
+    [{"inplace": False}, {"method": "tent:guard=stop"}, {"method": "cotta"}, {"method": "rotta"}],
+)
+def test_a_weight_that_each_call_computes_anew_is_copied(model, options):
+    nn.utils.weight_norm(model[0])
+    x = torch.randn(8, 3, 6, 6, dtype=torch.float64)
+    model(x)
+    adapted = nk.adapt(nn.Sequential(*model[:3], nn.Flatten(), nn.Linear(64, 3).double()), **options)
+    assert getattr(adapted, "model", adapted)(x).shape == (8, 3)
+
+
 def test_an_activation_behind_a_norm_stays():
     timm = library("timm")
     model = nn.Sequential(nn.Conv2d(3, 8, 3), timm.layers.BatchNormAct2d(8)).eval()

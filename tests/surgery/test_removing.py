@@ -422,6 +422,14 @@ def test_what_is_frozen_stays_so():
     assert seen == learned(model) == {"places.weight", "blocks.0.up.bias"}
 
 
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+def test_a_weight_that_each_call_computes_anew_may_be_in_the_model():
+    model, data = Decoder(blocks=1), texts(2)
+    nn.utils.weight_norm(model.blocks[0].attention.out)
+    model(data[0])
+    assert nk.remove(model, data, **QUICK).done
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_what_is_left_goes_into_a_layer(bias):
     fixed = Fixed(torch.randn(DIM), torch.randn(DIM) if bias else None).double()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from normkit.inference._norms import follow, norms_of, use_batch_statistics
 from normkit.inference._views import view
 from normkit.kinds import Adapter
 from normkit.kinds.adapter import optimizer_builder
+from normkit.parameters import copy_model
 from normkit.statistics import accurate
 
 VIEWS = 32
@@ -75,8 +75,8 @@ class CoTTA(Adapter):
         self.anchor_threshold = check.number(self, "anchor_threshold", anchor_threshold)
         use_batch_statistics(model.modules())
         self.train_only(name for name, _ in model.named_parameters())
-        self.average = copy.deepcopy(model).requires_grad_(False)
-        self.anchor = copy.deepcopy(model).requires_grad_(False)
+        self.average = copy_model(model).requires_grad_(False)
+        self.anchor = copy_model(model).requires_grad_(False)
 
     def begin(self) -> None:
         """Teacher and source are the model."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +17,7 @@ from normkit.inference.category_balanced_memory import take
 from normkit.inference.robust_batchnorm import RobustBatchNorm
 from normkit.kinds import Adapter
 from normkit.kinds.adapter import optimizer_builder
-from normkit.parameters import mode
+from normkit.parameters import copy_model, mode
 from normkit.statistics import accurate
 
 LEAST = 1e-6  # beside a probability under the logarithm
@@ -99,7 +98,7 @@ class RoTTA(Adapter):
             self, model, own, lambda norm: RobustBatchNorm(norm.num_features, momentum=share, eps=norm.eps)
         )
         self.train_only(gains_and_shifts(made))
-        self.teacher = copy.deepcopy(model).requires_grad_(False)
+        self.teacher = copy_model(model).requires_grad_(False)
 
     def begin(self) -> None:
         """The memory is empty, and the teacher is the student."""

@@ -18,6 +18,7 @@ from normkit import check
 from normkit.kinds.guard import OFF, RESET, make_guard
 from normkit.kinds.kind import ADAPTER_LINES, Kind
 from normkit.kinds.module import Method, ModuleKind
+from normkit.parameters import copy_model
 from normkit.statistics import accurate
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Adapter(Method):
     def __init__(self, model: nn.Module, build: Callable[..., torch.optim.Optimizer], guard: str = OFF):
         super().__init__()
         self.guard = make_guard(self, guard)
-        self.reference: Any = None if self.guard is None else copy.deepcopy(model).eval().requires_grad_(False)
+        self.reference: Any = None if self.guard is None else copy_model(model).eval().requires_grad_(False)
         self.model = model
         self.build = build
         self.trained: tuple[str, ...] = ()  # names of the model's parameters

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -169,7 +168,7 @@ def _fresh(model: nn.Module, generator: torch.Generator) -> nn.Module:
 def _targets(model: nn.Module, fresh: nn.Module, inputs: Tensor, frequency: float) -> Tensor:
     """In float64, whose sine of a large number is still that number's; the copy's statistics stay out of it."""
     exact = inputs.double() if inputs.is_floating_point() else inputs
-    offset = copy.deepcopy(model).double()(exact).mean(0, keepdim=True)
+    offset = copy_model(model).double()(exact).mean(0, keepdim=True)
     return torch.sin(frequency * fresh.double()(exact)) + offset
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import catalog
+from normkit.parameters import copy_model
 from normkit.safe import say
 from normkit.surgery import models, proof, saving
 from normkit.surgery.edits import replace_parts
@@ -206,7 +207,7 @@ def run(options: argparse.Namespace) -> int:
     model, verb = saving.load(options.model).eval(), VERBS[options.command]
     verb.check(options)  # after the model, whose module may enter methods
     x = _example_for(verb, model, options)
-    before = copy.deepcopy(model)
+    before = copy_model(model)
     report = verb.do(model, x, options)
     say(json.dumps(report.to_dict(), indent=2) if options.json else report)
     if not report.changes:
@@ -263,7 +264,7 @@ def run_recognize(options: argparse.Namespace) -> int:
 
 def _stands(model: nn.Module, sites: Recognized, x: Any) -> int:
     """Put what was found in the places of a copy, and compare; 1 where results are others."""
-    twin = copy.deepcopy(model).eval()
+    twin = copy_model(model).eval()
     known = {name: match.module for name, match in sites.found.items() if match.sized and match.module is not None}
     changed = replace_parts("recognize", twin, copy.deepcopy(known), inplace=False)
     try:

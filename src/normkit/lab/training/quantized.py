@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +16,7 @@ from normkit.choice import parsed
 from normkit.lab.plan.bits import ACTIVATIONS, CACHES, OF_TWO
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.tasks import Task
-from normkit.parameters import remove_after
+from normkit.parameters import copy_model, remove_after
 from normkit.quant.kivi import kivi
 from normkit.quant.turboquant import TurboQuant
 from normkit.statistics import accurate
@@ -32,7 +31,7 @@ Evaluate = Callable[[nn.Module], float]
 
 def run(model: nn.Module, task: Task, settings: Settings, seed: int, evaluate: Evaluate) -> dict[str, Any]:
     """Return the loss and the bytes of a model as it is, what few bits make of them, and its activations."""
-    model = copy.deepcopy(model).eval()
+    model = copy_model(model).eval()
     with torch.no_grad():
         loss = evaluate(model)
     metrics: dict[str, Any] = {"loss": loss, "bytes": sum(p.nbytes for p in model.parameters())}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 import warnings
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from normkit.kinds.guard import STOP, Guard
 from normkit.lab.plan import shift, tasks
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.tasks import Task
+from normkit.parameters import copy_model
 from normkit.statistics import accurate
 from normkit.surgery.statistics.adapting import adapt
 
@@ -30,7 +30,7 @@ def run(model: nn.Module, task: Task, settings: Settings, seed: int, device: tor
     """Return what became of each adapter in each stream; ``why`` says of one that does not fit the model, why not."""
     samples = shift.samples(task, settings)
     samples = samples._replace(x=samples.x.to(device), y=samples.y.to(device))
-    source = copy.deepcopy(model).eval().requires_grad_(False)
+    source = copy_model(model).eval().requires_grad_(False)
     source = source if samples.classes is not None else shift.Places(source)
     unshifted = shift.clean(samples, seed)
     clean = _accuracy(*_answers(source, unshifted)[:2])
@@ -52,7 +52,7 @@ def _adapt(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            adapter = adapt(copy.deepcopy(source).requires_grad_(True), method=name)
+            adapter = adapt(copy_model(source).requires_grad_(True), method=name)
             mine, _, seconds = _answers(adapter, batches)
             kept = _accuracy(*_answers(_AsItIs(adapter), clean)[:2])
             spoke = alarm(logits, mine, batches)
@@ -83,7 +83,7 @@ class _AsItIs(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Answer as the first batch from now on is answered."""
-        return copy.deepcopy(self.adapter)(x)
+        return copy_model(self.adapter)(x)
 
 
 def _answers(model: nn.Module, batches: Batches) -> tuple[Tensor, Tensor, float]:

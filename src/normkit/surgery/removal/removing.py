@@ -21,6 +21,7 @@ from normkit.surgery import proof
 from normkit.surgery.edits import places, replace_parts
 from normkit.surgery.edits.changes import Change, Report, name_others, norm_words, take_over, ties_of, untie
 from normkit.surgery.edits.edit import put
+from normkit.surgery.edits.layers import without_history
 from normkit.surgery.exact.folding import make_plain
 from normkit.surgery.exact.pairs import is_plain
 from normkit.surgery.flow import Graph, Stays
@@ -120,6 +121,7 @@ def remove(
     require_whole("remove", model)
     require_known("remove", where, model)
     plan = Weaning(steps, lr, weight_decay, auxiliary)
+    proof.check_model("remove", model)
     was = copy.deepcopy(model).eval()
     measured, example = _batches(was, data, val)
     proof.ready("remove", was, example)
@@ -160,6 +162,7 @@ def _wean(
     last = [fading[part.site] for part in order if part.role == FINAL]
     losses = Run(work, plan, **how, norms=fading, last=last).through(data)
     release()
+    without_history(work)
     return work.eval(), fading, losses
 
 

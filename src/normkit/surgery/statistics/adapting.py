@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from normkit import catalog, check
 from normkit.activation.batch.alpha_batchnorm import AlphaBatchNorm
 from normkit.kinds.adapter import ADAPTER, Adapter
 from normkit.kinds.arguments import bind
+from normkit.parameters import copy_model
 from normkit.surgery.edits import replace_parts
 from normkit.surgery.edits.changes import Change, Report, norm_words
 from normkit.surgery.edits.layers import joined, takes_batch_statistics
@@ -67,7 +67,7 @@ def adapt(
     """
     share = 0.1 if weight is None else check.number("adapt", "weight", weight, 0.0, 1.0)
     require_known("adapt", where, model)
-    model = model if inplace else copy.deepcopy(model)
+    model = model if inplace else copy_model(model)
     if method is not None:
         return _around(model, method, where, weight, options)
     if options:
