@@ -193,6 +193,31 @@ def test_linear_networks_name_their_layers():
     close(measure(merged, ["0"], data)["0"].std, goal, rtol=0.05, atol=0)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+@pytest.mark.parametrize("way", [nn.utils.weight_norm, nn.utils.parametrizations.weight_norm])
+def test_convolutions_with_a_norm_of_their_weights_are_repaired_and_those_with_hooks_named(way):
+    made = []
+    for folded in (True, False):
+        models = networks()
+        for model in models:
+            way(model[0])
+            model[0](batches()[0])
+        made.append(merged_of(models, batches(), folded=folded))
+    assert type(made[0][0]) is nn.Conv2d
+    x = draw(5, 2, 6, 6, seed=77)
+    close(made[0](x), made[1](x))
+    for model in models:
+        model[0].register_forward_hook(lambda *_: None)
+    left = average(models, batches())[-1]
+    assert (left.site, left.became) == ("0", None)
+    assert left.why_not.startswith("it has hooks")
+    with pytest.raises(ValueError, match=r"average: layers names 0, a \w*Conv2d: it has hooks"):
+        average(models, batches(), layers=["0"])
+    for model in models:
+        model[3].register_forward_hook(lambda *_: None)
+    assert [change.became for change in average(models, batches())] == ["the average of 2", None, None]
+
+
 def test_a_layer_that_is_compiled_on_its_own_is_repaired_as_it_would_be():
     x, data, made = draw(5, 2, 6, 6, seed=77), batches(), []
     for wrap in (lambda layer: layer, lambda layer: torch.compile(layer, backend="eager")):

@@ -91,7 +91,7 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
     proof.ready("fold", model, example)
     require_known("fold", where, model)
     work = copy.deepcopy(model)
-    baked = _bake(work)
+    baked = bake(work)
     neurons = _neurons(work, where)
     work = replace_parts("fold", work, copy.deepcopy(neurons), False)
     sites, left = _sites(work, example, where)
@@ -135,7 +135,7 @@ def _with_error(row: Change, far: float) -> Change:
     return row if row.became is None else Change(row.site, row.was, row.became, row.carried, far)
 
 
-def _bake(model: nn.Module) -> dict[str, str]:
+def bake(model: nn.Module) -> dict[str, str]:
     """Make reparametrized layers of a copy plain, and tell of each what it had."""
     layers = {name: part for name, part in model.named_modules() if parametrize.is_parametrized(part)}
     kinds = {}

@@ -13,18 +13,21 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.activation.batch.repair import Repair
 from normkit.ops.sums import in_type
-from normkit.parameters import require_whole
+from normkit.parameters import copy_model, require_whole
 from normkit.surgery.edits import edits_of, replace_parts
 from normkit.surgery.edits.changes import Change, Report, take_over
 from normkit.surgery.edits.edit import put
 from normkit.surgery.edits.layers import KINDS
-from normkit.surgery.exact.pairs import fold_pair
+from normkit.surgery.exact.folding import bake
+from normkit.surgery.exact.pairs import fold_pair, is_plain
 from normkit.surgery.proof import check_model
+from normkit.surgery.recognition import specimen
 from normkit.surgery.statistics.batch_statistics import batch_norms, recalibrate
 
 __all__ = ["average"]
 
 VARIANTS = ("repair", "rescale", "reshift")
+CONVOLUTIONS = tuple(kind for kind, name in KINDS.items() if name != "linear")
 
 
 class Goal(NamedTuple):
@@ -130,13 +133,13 @@ def average(
         weights: share of each network, of their sum; all alike without.
         repair: ``"repair"``, ``"rescale"``, ``"reshift"``, or None: only the network's own batch statistics are
             estimated anew, which with batch norms is what matters, by the paper.
-        layers: names of the layers to treat; every convolution without. The paper treats, of a ResNet, the two
-            convolutions inside each block only.
+        layers: names of the layers to treat; every convolution without, but for those that cannot be folded into, which
+            the report names. The paper treats, of a ResNet, the two convolutions inside each block only.
         uniform: replace each layer's goal deviations by their mean over the channels, and its goal means m by
             sign(m) * mean(abs(m)).
         factor: multiplies all goals.
         eps: of the ``repair`` layers.
-        folded: fold the ``repair`` layers into the layers before them; else they stay.
+        folded: fold the ``repair`` layers into the layers before them, whose weights become plain; else they stay.
         inplace: put the average into the first network; else into a copy, which is the report's ``model``.
 
     Rethinking Model Re-Basin and Linear Mode Connectivity (Qu, Horvath, 2024), arXiv 2402.05966, after REPAIR:
@@ -162,15 +165,18 @@ def average(
     merged = interpolate(models, weights)
     rows: list[Change] = []
     modules: dict[str, nn.Module] = {}
-    if data is not None and repair is not None:
-        modules, rows = _repair(merged, models, data, weights, _layers(merged, layers), repair, uniform, factor, eps)
+    names, left = ([], []) if data is None or repair is None else _layers(merged, layers, folded)
+    if data is not None and repair is not None and names:
+        modules, rows = _repair(merged, models, data, weights, names, repair, uniform, factor, eps)
         if folded:
+            for pair in modules.values():
+                bake(pair)
             modules = {name: fold_pair(*pair) for name, pair in modules.items()}  # type: ignore[misc]
         merged = replace_parts("average", merged, modules, False, edits=edits_of(models[0], modules))
     elif data is not None and batch_norms(merged):
         rows = recalibrate(merged, data).changes
     merged.eval()
-    rows = rows or [Change("", type(merged).__name__, f"the average of {len(models)}")]
+    rows = [*(rows or [Change("", type(merged).__name__, f"the average of {len(models)}")]), *left]
     if inplace:
         take_over(models[0], merged)
         merged = replace_parts("average", models[0], modules, True).eval()
@@ -219,18 +225,29 @@ def _weights(owner: str, models: Sequence[nn.Module], weights: Sequence[float] |
     return [1 / len(models)] * len(models) if weights is None else list(weights)
 
 
-def _layers(model: nn.Module, layers: Sequence[str] | None) -> list[str]:
-    if layers is None:
-        layers = [name for name, module in model.named_modules() if KINDS.get(type(module), "linear") != "linear"]
-    if not layers:
+def _layers(model: nn.Module, layers: Sequence[str] | None, folded: bool) -> tuple[list[str], list[Change]]:
+    """The layers to treat, and the convolutions that are left, with the reason."""
+    convolutions = [name for name, part in model.named_modules() if isinstance(part, CONVOLUTIONS)]
+    if layers is None and not convolutions:
         raise ValueError("average: the model has no convolution; name the layers to repair, such as layers=['hidden']")
-    for name in layers:
-        kind = type(model.get_submodule(name))
-        if kind not in KINDS:
-            raise ValueError(
-                f"average: layers names {name}, a {kind.__name__}; only plain linears and convolutions fold"
-            )
-    return list(layers)
+    names, left = [], []
+    for name in convolutions if layers is None else layers:
+        part = model.get_submodule(name)
+        why = _refusal(part) if folded or not isinstance(part, tuple(KINDS)) else None
+        if why and layers is not None:
+            raise ValueError(f"average: layers names {name}, a {type(part).__name__}: {why}")
+        left += [Change(name, type(part).__name__, why_not=why)] if why else []
+        names += [] if why else [name]
+    return names, left
+
+
+def _refusal(layer: nn.Module) -> str | None:
+    """Why nothing can be folded into a layer, also where its weight has become plain."""
+    holder = nn.Sequential(copy_model(layer))
+    bake(holder)
+    if is_plain(holder[0]):
+        return None
+    return specimen.refusal(holder[0]) or "only plain linears and convolutions fold"
 
 
 def _goal(parents: list[Goal], weights: Sequence[float], uniform: bool, factor: float) -> Goal:
