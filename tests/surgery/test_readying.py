@@ -89,6 +89,20 @@ def test_gains_that_are_lost_on_the_way_to_a_rotation_are_no_yes(monkeypatch):
     )
 
 
+def test_a_batch_norm_that_is_folded_away_reads_no_stream():
+    behind = nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 4)
+    model = stirred(nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), *behind))
+    found = nk.ready(model, "rotation", torch.randn(5, 6))
+    assert found
+    assert [(need.site, need.needs) for need in found][1:] == [
+        ("1", readying.GAINS),
+        ("3", readying.GONE),
+        ("", "a stream rotated in 1 writer and 1 reader"),
+    ]
+    without = nk.ready(model[2:].eval(), "rotation", torch.randn(5, 8))
+    assert [need.why_not for need in without] == [None, "no norm reads it"]
+
+
 class Clip(nn.LayerNorm):
     """CLIP's norm, which computes in float32 whatever the model's type."""
 

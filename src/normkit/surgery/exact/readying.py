@@ -20,7 +20,7 @@ from normkit.layers import Linear
 from normkit.ops.hadamard import hadamard
 from normkit.safe import say
 from normkit.surgery import models, proof, saving
-from normkit.surgery.edits.changes import ties_of, untie
+from normkit.surgery.edits.changes import Report, ties_of, untie
 from normkit.surgery.edits.edit import replace_parts
 from normkit.surgery.edits.layers import Zeros, as_linear, like
 from normkit.surgery.exact.converting import Stream, convert
@@ -34,6 +34,7 @@ from normkit.surgery.recognition.specimen import inputs_of, locate, quiet
 __all__ = ["Need", "Readiness", "ready"]
 
 GAINS = "gain and shift in the layers behind it"
+GONE = "no norm in its place"
 ELSEWHERE = "is no residual stream"
 
 
@@ -212,6 +213,12 @@ def _unknown(table: Recognized) -> Iterator[Need]:
         yield Need(name, "a norm that is recognized", False, why_not=match.why_not)
 
 
+def _gone(report: Report, table: Recognized) -> list[str]:
+    """The norms that a fold has put into other layers as a whole."""
+    done = [change for change in report.done if change.site in table]
+    return [change.site for change in done if str(change.became).startswith(("into ", "with "))]
+
+
 # ---- rotation
 
 
@@ -233,10 +240,10 @@ class _Rotation:
         except Stays as error:
             self.needs.append(Need("", "a residual stream that is rotated", False, why_not=str(error)))
 
-    def _step(self, sites: Sequence[str], needs: str, after: nn.Module) -> None:
-        """Go on from a changed copy if it gives the same numbers."""
-        need = _proven("", needs, self.model, after, self.example)
-        self.needs += [replace(need, site=site) for site in sites]
+    def _step(self, needs: Mapping[str, str], after: nn.Module) -> None:
+        """Go on from a changed copy, with a need of each site, if it gives the same numbers."""
+        need = _proven("", "", self.model, after, self.example)
+        self.needs += [replace(need, site=site, needs=words) for site, words in needs.items()]
         if need.ready:
             self.model = after
 
@@ -251,7 +258,7 @@ class _Rotation:
                 names.append(name)
         if names:
             untie(after)
-            self._step(names, "a weight of its own, not the embedding's", after)
+            self._step(dict.fromkeys(names, "a weight of its own, not the embedding's"), after)
 
     def _rms(self) -> None:
         """Make RMS norms of layer norms."""
@@ -270,20 +277,24 @@ class _Rotation:
             if change.site in layers and change.became is None and ELSEWHERE not in str(change.why_not):
                 self.needs.append(Need(change.site, needs, False, why_not=change.why_not))
         done = [change.site for change in report.done if change.site in layers]
-        self._step(done, needs, report.model)
+        self._step(dict.fromkeys(done, needs), report.model)
 
     def _gains(self) -> dict[str, str | None]:
-        """Fold gains; return why not where they stay."""
+        """Fold gains, and norms as a whole where that goes; return why not where they stay."""
         report = fold(self.model, self.example, where=list(self.table.found), inplace=False)
+        gone = _gone(report, self.table)
         if report.done:
-            self._step([change.site for change in report.done if change.site in self.table], GAINS, report.model)
+            done = [change.site for change in report.done if change.site in self.table]
+            self._step({name: GONE if name in gone else GAINS for name in done}, report.model)
+        folded = gone if self.model is report.model else []
+        self.norms = {name: match for name, match in self.table.found.items() if name not in folded}
         return {change.site: change.why_not for change in report if change.became is None}
 
     def _stream(self, left: Mapping[str, str | None]) -> tuple[Graph, Stream]:
         """The stream, which norms without gains alone must read; ``left`` are those with gains."""
         holders = [n for n, part in self.model.named_modules() if isinstance(part, nn.Embedding) or is_plain(part)]
-        flow = Graph(self.model, self.example, [*self.table.found, *holders])
-        stream = Stream(flow, self.table.found)
+        flow = Graph(self.model, self.example, [*self.norms, *holders])
+        stream = Stream(flow, self.norms)
         for name, why in stream.left.items():
             if ELSEWHERE not in why:
                 self.needs.append(Need(name, "a stream that norms alone read", False, why_not=why))
@@ -412,16 +423,12 @@ def _int4(case: _Case) -> Iterator[Need]:
 
 def _no_norms(case: _Case) -> Iterator[Need]:
     """Each norm folded away, or left out where a later one cancels it."""
-    model, example, table, needs = case.model, case.example, case.table, "no norm in its place"
+    model, example, table, needs = case.model, case.example, case.table, GONE
     yield from _unknown(table)
     if not table.found:
         return
     report = fold(model, example, where=list(table.found), inplace=False)
-    gone = [
-        change.site
-        for change in report.done
-        if change.site in table and str(change.became).startswith(("into ", "with "))
-    ]
+    gone = _gone(report, table)
     if gone:
         need = _proven("", needs, model, report.model, example)
         yield from (replace(need, site=site) for site in gone)
