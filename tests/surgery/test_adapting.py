@@ -200,6 +200,27 @@ def test_a_head_that_does_not_make_the_answers_is_named():
         nk.adapt(two, method="lame", head="1")(x)
 
 
+@pytest.mark.parametrize("name", ["tent", "delta", "t3a:supports=3", "lame"])
+def test_a_model_that_is_started_anew_begins_another_stream(name):
+    adapter, (x, _) = nk.adapt(classifier(), method=name), next(iter(stream(1)))
+    begun = copy.deepcopy(adapter.model.state_dict())
+    want = [adapter(x), adapter(x)]
+    adapter.reset_parameters()
+    adapter.model.load_state_dict(begun)
+    for y in want:
+        torch.testing.assert_close(adapter(x), y)
+
+
+@pytest.mark.parametrize("name", ["t3a", "lame"])
+def test_errors_of_what_reads_features_begin_with_the_method(name):
+    adapter = nk.adapt(nn.Sequential(nn.Linear(4, 3), nn.Unflatten(1, (3, 1))).eval(), method=name)
+    with pytest.raises(ValueError, match=rf"^{name}: model must return logits \(samples, classes\), not \(8, 3, 1\)"):
+        adapter(torch.randn(8, 4))
+    assert str(adapter).startswith(f"{name}(")
+    with pytest.raises(NotImplementedError, match=f"^{name}: torch.jit.script cannot compile it"):
+        torch.jit.script(adapter)
+
+
 def test_a_method_whose_card_puts_it_around_a_model_is_an_adapter(monkeypatch):
     class Doubling(Adapter):
         def __init__(self, model, *, times=2.0):

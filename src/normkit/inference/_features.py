@@ -39,6 +39,9 @@ class OfFeatures(Adapter):
         self.head = linears[-1] if head is None else head
         model.requires_grad_(False)
 
+    def _get_name(self) -> str:
+        return self.name
+
     def extra_repr(self) -> str:
         """Write which linear is the head."""
         return f"head={self.head!r}"

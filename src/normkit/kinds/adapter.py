@@ -117,7 +117,7 @@ class Adapter(Method):
         """Say which parameters of the model are trained; all others are frozen."""
         self.trained = tuple(names)
         if not self.trained:
-            raise ValueError(f"{type(self).__name__}: model has no parameter that this method trains: {self.wants}")
+            raise ValueError(f"{self._get_name()}: model has no parameter that this method trains: {self.wants}")
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(name in set(self.trained))
 
@@ -141,7 +141,7 @@ class Adapter(Method):
                 if "more than 1 value per channel" not in str(error):
                     raise
                 raise ValueError(
-                    f"{type(self).__name__}: a batch of one sample has no statistics for a batch norm; show it two at "
+                    f"{self._get_name()}: a batch of one sample has no statistics for a batch norm; show it two at "
                     "least, or take a method for single samples: note, rotta"
                 ) from error
             finally:
@@ -190,6 +190,12 @@ class Adapter(Method):
             self.guard.clear()
         self.forget()
 
+    def reset_parameters(self) -> None:
+        """Forget the stream with what it began from: the next call begins from the numbers that the model then has."""
+        if self.guard is not None:
+            self.guard.clear()
+        self.begun, self.source, self.optimizer, self.copies = False, {}, None, {}
+
     @torch.no_grad()
     def forget(self) -> None:
         """Do so, but for the guard, which goes on looking."""
@@ -220,7 +226,7 @@ class Adapter(Method):
         logits = getattr(returned, "logits", returned[0] if isinstance(returned, tuple | list) else returned)
         if not isinstance(logits, Tensor) or logits.dim() != 2:
             what = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            raise ValueError(f"{type(self).__name__}: model must return logits (samples, classes), not {what}")
+            raise ValueError(f"{self._get_name()}: model must return logits (samples, classes), not {what}")
         return logits
 
     def gradients(self, loss: Tensor) -> list[Tensor]:
@@ -232,7 +238,7 @@ class Adapter(Method):
     def step(self, grads: Sequence[Tensor]) -> bool:
         """Move the parameters that are trained; not by a gradient that is not finite, which would end the model."""
         if not all(bool(g.isfinite().all()) for g in grads):
-            text = f"{type(self).__name__}: the gradient of this batch is not finite, so nothing is learned from it"
+            text = f"{self._get_name()}: the gradient of this batch is not finite, so nothing is learned from it"
             warnings.warn(text, stacklevel=2)
             return False
         parameters = self.parameters_trained()

@@ -135,7 +135,7 @@ class Method(nn.Module):
     def __prepare_scriptable__(self):
         """Refuse what torch.jit.script would fail at, line by line."""
         raise NotImplementedError(
-            f"{type(self).__name__}: torch.jit.script cannot compile it; "
+            f"{self._get_name()}: torch.jit.script cannot compile it; "
             "torch.compile, torch.export and torch.jit.trace can"
         )
 
