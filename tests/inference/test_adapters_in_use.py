@@ -173,6 +173,13 @@ def test_the_catalogues_batch_norm_is_exchanged_with_its_moments(name):
     torch.testing.assert_close(adapted(x), model(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["delta", "note", "rotta"])
+def test_torchs_synchronized_batch_norm_is_adapted_as_its_plain_one(name):
+    x, (plain, other) = stream(name, 5)[0], (with_norm("batchnorm") for _ in range(2))
+    plain[1], other[1] = nn.BatchNorm2d(8).eval(), nn.SyncBatchNorm(8).eval()
+    assert torch.equal(nk.adapt(other, method=name)(x), nk.adapt(plain, method=name)(x))
+
+
 @pytest.mark.parametrize("norm", ["pcnorm", "ibn", "iternorm", "l1-batchnorm", "mean-only-batchnorm"])
 def test_what_does_more_than_a_batch_norm_is_refused_before_anything_changes(norm):
     model = with_norm(norm)

@@ -85,7 +85,8 @@ def replace_batch_norms(
 @torch.no_grad()
 def _make(owner: object, name: str, old: Any, make: Callable[[Any], nn.Module]) -> nn.Module:
     own = "card" in vars(type(old))
-    more = isinstance(old, _BatchNorm) and type(old).forward is not _BatchNorm.forward and not own
+    plain = (_BatchNorm.forward, nn.SyncBatchNorm.forward)  # which synchronizes nothing in evaluation
+    more = isinstance(old, _BatchNorm) and type(old).forward not in plain and not own
     if not is_batch_norm(old) or more:
         what = "does more than normalize: nk.swap it first" if more else "is not a batch norm"
         raise ValueError(f"{check.whose(owner)}: {name} ({type(old).__name__}) {what}")
