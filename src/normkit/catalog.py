@@ -345,7 +345,8 @@ def methods(pattern: str = "*", *, room: str | None = None, group: str | None = 
         raise ValueError(f"no room {room!r}; the rooms are {', '.join(rooms())}")
     groups = sorted({own for at, own in known.values() if room in (None, at)} - {""})
     if group is not None and group not in groups:
-        raise ValueError(f"no group {group!r}; the groups are {', '.join(groups)}")
+        kept = f"the groups are {', '.join(groups)}" if groups else f"the room {room} has none"
+        raise ValueError(f"no group {group!r}; {kept}")
     return sorted(
         name
         for name, (at, own) in known.items()

@@ -59,6 +59,12 @@ def test_every_file_has_the_name_of_its_method_and_every_class_that_of_its_file(
         assert getattr(nk, card.entry.__name__) is card.entry
 
 
+def test_a_room_without_groups_says_so_and_a_kind_is_printed_in_a_line():
+    with pytest.raises(ValueError, match="no group 'token'; the room gradient has none"):
+        nk.methods(room="gradient", group="token")
+    assert repr(nk.card("muon").kind) == "OptimizerKind(name='optimizer', noun='optimizer', room='gradient')"
+
+
 def test_a_name_imports_one_file():
     out = run("""
         import normkit as nk

@@ -150,7 +150,7 @@ class Kind:
     name: str
     noun: str
     room: str
-    lines: Mapping[str, str]
+    lines: Mapping[str, str] = field(repr=False)
 
     def entered(self, entry: Any) -> Any:
         """What the decorator makes of a class or function: by default that itself."""
