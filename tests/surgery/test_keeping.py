@@ -485,8 +485,12 @@ def test_weights_that_do_not_fit_the_model_are_named_without_checksums_too(tenso
         nk.load(word)
 
 
-def test_a_folder_whose_kept_configuration_is_missing_says_so(tmp_path):
+@pytest.mark.parametrize("loader", ["nk.load", "normkit.surgery.saving.load"])  # the latter in older folders
+def test_a_folder_whose_kept_configuration_is_missing_says_so(tmp_path, loader):
     folder, _ = kept_gpt2(tmp_path / "saved")
+    config = (folder / "config.json").read_text()
+    assert "changed by normkit: nk.load opens its folder" in config
+    (folder / "config.json").write_text(config.replace("nk.load", loader))
     for name in ("normkit.sha256", "original/config.json"):
         (folder / name).unlink()
     with pytest.raises(ValueError, match=re.escape(f"{folder / 'original/config.json'} is missing")):

@@ -31,7 +31,8 @@ WEIGHTS, PARTS = "model.safetensors", "normkit.json"
 # Of a model that its library would open as what it was: weights under a name, and a configuration at a place, where
 # the library does not look, and in its stead one that makes it say who does.
 OWN_WEIGHTS, ORIGINAL = "normkit.safetensors", "original"
-CHANGED = "changed by normkit: normkit.surgery.saving.load opens its folder"
+CHANGED = "changed by normkit: nk.load opens its folder"
+MARKS = (CHANGED, "changed by normkit: normkit.surgery.saving.load opens its folder")  # as older folders say it
 CLOSE = 1e-4  # of the largest output: what float32 may differ by where norms are worked out another way
 
 
@@ -176,7 +177,7 @@ def _is_closed(folder: str) -> bool:
     """Whether a folder is written so that the library of its model does not open it."""
     config = Path(folder, "config.json")
     return Path(folder, OWN_WEIGHTS).is_file() or (
-        _config_path(folder) != Path(folder) or (config.is_file() and _read_json(config).get("model_type") == CHANGED)
+        _config_path(folder) != Path(folder) or (config.is_file() and _read_json(config).get("model_type") in MARKS)
     )
 
 
@@ -192,7 +193,7 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 def _weights(folder: str) -> list[Path]:
     own, index, config = (Path(folder, name) for name in (OWN_WEIGHTS, f"{WEIGHTS}.index.json", "config.json"))
-    if own.is_file() or (config.is_file() and _read_json(config).get("architecture") == CHANGED):
+    if own.is_file() or (config.is_file() and _read_json(config).get("architecture") in MARKS):
         return [own]
     if not index.is_file():
         return [Path(folder, WEIGHTS)]
@@ -228,7 +229,7 @@ def _build_from_config(folder: str) -> nn.Module:
     place = _config_path(folder)
     if not (place / "config.json").is_file():
         raise ValueError(f"{folder} holds no config.json: name what builds the model, module:factory@{folder}")
-    if place == Path(folder) and _read_json(place / "config.json").get("model_type") == CHANGED:
+    if place == Path(folder) and _read_json(place / "config.json").get("model_type") in MARKS:
         raise ValueError(f"{place / ORIGINAL / 'config.json'} is missing")
     if _of_timm(folder):
         return library("timm").create_model(f"local-dir:{place}", pretrained=False)
