@@ -158,3 +158,8 @@ def test_the_learned_eps_of_frn_starts_at_1e_4():
 def test_groups_that_do_not_divide_are_refused_when_the_norm_is_built():
     with pytest.raises(ValueError, match=r"^GroupNorm: num_groups=4 does not divide num_features=6"):
         nk.create("groupnorm", 6, num_groups=4)
+
+
+def test_a_sample_of_other_channels_is_named_by_the_shape_that_it_has():
+    with pytest.raises(ValueError, match=r"x must have 4 axes and 4 channels on axis 1, but its shape is \(2, 4, 5\)"):
+        nk.InstanceNorm2d(4)(torch.randn(2, 4, 5))

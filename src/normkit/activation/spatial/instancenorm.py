@@ -105,7 +105,7 @@ class InstanceNorm(Running, Norm):
         """Whether x is one sample without an axis for it."""
         check.floating(self, x)
         if self.space is not None:
-            return x.dim() == self.space + 1
+            return x.dim() == self.space + 1 and x.shape[0] == self.num_features
         return x.dim() > 1 and (x.dim() == 2 or x.shape[1] != self.num_features) and x.shape[0] == self.num_features
 
     def _average(self, mean: Tensor, var: Tensor, moments: statistics.Moments) -> None:
