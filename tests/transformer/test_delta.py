@@ -195,6 +195,7 @@ def test_only_the_first_features_of_a_head_are_turned():
             "LatentAttention: query_rank must be",
         ),
         ({"rotary_dim": 3}, "Attention: rotary_dim must be even, since features turn in pairs, not 3"),
+        ({"mixer": "latent"}, "mixer='latent': mixer_options must hold rank, head_dim, shared_dim, value_dim"),
         ({"rotary_dim": 6}, "Attention: rotary_dim must be at most 4, not 6"),
         ({"each": []}, "Decoder: each must be a sequence of one dictionary of arguments or more, not "),
         ({"each": [{"depth": 3}]}, "Decoder: each has 'depth', which all layers share"),

@@ -229,9 +229,12 @@ class TransformerLayer(Stream):
         for option, value in other.items():
             if value not in (self.card.signature.parameters[option].default, {}):
                 raise ValueError(f"{name} takes no {option}; its arguments stand in mixer_options")
-        takes = [option for option in inspect.signature(build).parameters if option not in ("dim", "linear")]
+        takes = {k: p for k, p in inspect.signature(build).parameters.items() if k not in ("dim", "linear")}
         for option in options:
-            check.choice(self, "mixer_options", option, takes)
+            check.choice(self, "mixer_options", option, tuple(takes))
+        missing = [option for option, taken in takes.items() if taken.default is taken.empty and option not in options]
+        if missing:
+            raise ValueError(f"{name}: mixer_options must hold {', '.join(missing)}")
         return build(self.dim, linear=linear, **options)
 
     def _build_feedforward(
