@@ -56,7 +56,7 @@ def fresh(example: Any, seed: int) -> Any:
     for axis in range(example.ndim):
         if (example != example.narrow(axis, 0, min(1, example.shape[axis]))).any():
             order = torch.rand(example.shape, generator=g, device="cpu").argsort(axis)
-            places = torch.arange(order.numel()).view(order.shape).gather(axis, order)
+            places = torch.arange(order.numel(), device="cpu").view(order.shape).gather(axis, order)
             return example.flatten()[places.to(example.device)]
     return example
 
