@@ -141,9 +141,10 @@ def test_what_is_known_has_its_own_width_whatever_an_input_suggests():
     assert (match.name, match.kwargs["num_features"], match.sized) == ("instancenorm", 8, True)
 
 
-def test_a_momentum_that_was_worked_out_is_known():
+@pytest.mark.parametrize("kept", [0.99, 0.9997])
+def test_a_momentum_that_was_worked_out_is_known(kept):
     """Ports from TensorFlow write 1 - 0.99, which is no number as a person writes one."""
-    assert claimed(nn.BatchNorm2d(8, momentum=1 - 0.99))["kwargs"]["momentum"] == pytest.approx(0.01)
+    assert claimed(nn.BatchNorm2d(8, momentum=1 - kept))["kwargs"]["momentum"] == pytest.approx(1 - kept)
 
 
 def test_under_another_default_type_all_are_probed():

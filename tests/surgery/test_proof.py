@@ -162,10 +162,6 @@ def test_integers_keep_their_column_and_are_others(shape):
     assert torch.equal(other.view(-1, columns).sort(0).values, ids.view(-1, columns).sort(0).values)
 
 
-def test_no_integers_stay_none():
-    assert proof.fresh(torch.zeros(2, 0, dtype=torch.long), 1).shape == (2, 0)
-
-
 class Tables(nn.Module):
     """Two columns of integers, each with a table of its own size; tied: other pairs are refused."""
 
