@@ -189,7 +189,9 @@ def test_gradients_of_a_closure_are_those_of_its_own_step(method, by_name):
         wanted["gradient"].append((step, weight.grad.norm().item()))
         return loss
 
+    looks = []
     with nk.watch(model, optimizer, every=1) as seen:
+        look, seen.onset.step = seen.onset.step, lambda *given: looks.append(look(*given))
         for step in range(4):
             before, pass_of_step = weight.detach().clone(), partial(closure, step)
             if method is Deaf:
@@ -202,6 +204,7 @@ def test_gradients_of_a_closure_are_those_of_its_own_step(method, by_name):
     close(history.series("0.weight", "update").tolist(), wanted["update"])
     assert np.isfinite(history.series("loss", "loss")).all()
     assert seen.notes == []
+    assert len(looks) == 4, "once a step, however often the closure is called"
     assert history.steps == [1, 2, 3, 4]
 
 
