@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import normkit as nk
 from normkit.manifold import _symmetric
 
 FUNCTIONS = {
@@ -55,3 +56,32 @@ def test_functions_are_seen_by_torch_func():
     _, tangent = torch.func.jvp(_symmetric.log, (s,), (v,))
     one = torch.func.vmap(lambda s: torch.func.grad(lambda s: (_symmetric.log(s) * v[0]).sum())(s))(s)
     torch.testing.assert_close(tangent.sum((-2, -1)), (one * v).sum((-2, -1)))
+
+
+SECOND = {
+    "log": nk.manifold.log,
+    "exp": nk.manifold.exp,
+    "power": lambda s: nk.manifold.power(s, 0.3),
+    "learned power": lambda s: _symmetric.power(s, torch.tensor(0.3, dtype=torch.float64, requires_grad=True)),
+    "polar": nk.create("polar-decomposition"),
+    "liebn": nk.create("liebn", 4, momentum=0.5).double(),
+    "gbw-batchnorm": nk.create("gbw-batchnorm", 4).double(),
+    "gyrobn": lambda s: nk.create("gyrobn", 4).double()(s[0] / 10),
+    "gyrobn-grassmann": lambda s: nk.create("gyrobn-grassmann", 4, p=2).double()(
+        s.new_tensor(BASES)[:, None] + 0 * s[0, 0, 0]
+    ),
+}
+BASES = torch.linalg.qr(
+    torch.randn(3, 4, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+).Q.tolist()
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_a_second_derivative_is_refused_as_it_would_be_wrong(name):
+    x = torch.stack([matrix(SPECTRA["apart"], seed) for seed in (0, 1)]).requires_grad_()
+    given = SECOND[name](x)
+    (gradient,) = torch.autograd.grad(
+        (given[0] if isinstance(given, tuple) else given).square().sum(), x, create_graph=True
+    )
+    with pytest.raises(NotImplementedError, match="have a first derivative, and no second one"):
+        torch.autograd.grad(gradient.square().sum(), x)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from normkit.manifold import _symmetric
+
 STEPS = 1000
 SMALL = 1e-4  # below it quotients are told by their series
 
@@ -18,7 +20,7 @@ def mean(points: Tensor, c: float) -> Tensor:
     """
     center = _iterate(points.detach(), c)
     slope, bend = _derivatives(points, center, c)
-    step = torch.linalg.solve(bend.detach(), slope - slope.detach())
+    step = torch.linalg.solve(bend.detach(), _symmetric.moved(slope))
     return center - step
 
 

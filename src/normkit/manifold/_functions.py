@@ -1,4 +1,7 @@
-"""The functions of matrices that users call: what a triangle alone would answer for is refused."""
+"""The functions of matrices that users call: what a triangle alone would answer for is refused.
+
+So are second derivatives, in which slopes would be constants.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ Real = Callable[[Tensor], Tensor]
 def log(x: Tensor) -> Tensor:
     """Return the logarithms of symmetric positive definite matrices ``x`` (..., n, n).
 
-    An eigenvalue below a share of the largest, 5e-32 and in float32 1e-14, counts as that share, and has no gradient.
+    An eigenvalue below a share of the largest, 5e-32 and in float32 1e-14, counts as that share, and has no gradient. A
+    second derivative is refused, as of all functions of matrices.
     """
     return _symmetric.log(_definite("log", x)).to(x.dtype)
 

@@ -34,7 +34,7 @@ def polar(g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     s = torch.maximum(s, _symmetric.finite(s))
     turn = torch.linalg.det(u @ v).sign()[..., None, None]  # -1 where rounding may have mirrored the least direction
     v = torch.cat([turn * v[..., :1, :], v[..., 1:, :]], -2)
-    moved = u.mT @ (g - still) @ v.mT
+    moved = u.mT @ _symmetric.moved(g) @ v.mT
     rows, others = s.unsqueeze(-1), s.unsqueeze(-2)
     stretched = (others * moved + rows * moved.mT) / (rows + others)
     turned = (moved - moved.mT) / (rows + others)

@@ -105,7 +105,7 @@ def log0(points: Tensor) -> Tensor:
     still = upper.detach()
     left, cosines, right = _svd(still)
     f = angle_over_sine(cosines)
-    moved = _turning(cosines, f, left.mT @ (upper - still) @ right.mT)
+    moved = _turning(cosines, f, left.mT @ _symmetric.moved(upper) @ right.mT)
     return points[..., p:, :] @ (right.mT @ (torch.diag_embed(f) + moved) @ left.mT)
 
 
@@ -118,16 +118,16 @@ class _Log(torch.autograd.Function):
         p = points.shape[-1]
         left, cosines, right = _svd(points[..., :p, :])
         f, lower = angle_over_sine(cosines), points[..., p:, :] @ right.mT
-        ctx.save_for_backward(left, cosines, right, f, lower)
+        ctx.save_for_backward(points, left, cosines, right, f, lower)
         return (lower * f.unsqueeze(-2)) @ left.mT
 
     @staticmethod
     def backward(ctx, sent: Tensor) -> Tensor:
         """Return the gradient."""
-        left, cosines, right, f, lower = ctx.saved_tensors
+        points, left, cosines, right, f, lower = ctx.saved_tensors
         turned = sent @ left
         upper = left @ _turning(cosines, f, lower.mT @ turned)
-        return torch.cat([upper, turned * f.unsqueeze(-2)], -2) @ right
+        return _symmetric.Last.apply(torch.cat([upper, turned * f.unsqueeze(-2)], -2) @ right, points)
 
 
 def _turn(upper: Tensor) -> Tensor:

@@ -3,7 +3,8 @@
 With ``S = U diag(e) Uᵀ`` the derivative of ``f(S) = U diag(f(e)) Uᵀ`` is ``U (L * (Uᵀ dS U)) Uᵀ``, L the matrix of
 Loewner: the divided differences of f, and f' on the diagonal. One decomposition serves both passes: ``Applied`` says so
 to torch's autograd. Where one serves several functions, and under the transforms and compilers of torch, it is written
-as a term that is zero and whose derivative is that one. Second derivatives are not right: L is a constant.
+as a term that is zero and whose derivative is that one. L is a constant there, so that a second derivative is refused,
+but by torch's transforms, which do not ask.
 """
 
 from __future__ import annotations
@@ -48,7 +49,43 @@ def spectrum(s: Tensor) -> Spectrum:
     values, vectors = ops.eigh(still)
     if constant(s):
         return Spectrum(values, vectors, torch.zeros_like(vectors), True)
-    return Spectrum(values, vectors, vectors.mT @ (s - still) @ vectors)
+    return Spectrum(values, vectors, vectors.mT @ moved(s) @ vectors)
+
+
+def moved(x: Tensor) -> Tensor:
+    """Return zeros with the derivative of ``x``, but no second one."""
+    return Moved.apply(x) if at_once(x) else x - x.detach()
+
+
+class Moved(torch.autograd.Function):
+    """The same as a node of torch's autograd."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        """Return zeros, or what is no number where ``x`` is not finite."""
+        ctx.save_for_backward(x)
+        return x - x
+
+    @staticmethod
+    def backward(ctx, sent: Tensor) -> Tensor:
+        """Return the gradient."""
+        return Last.apply(sent, *ctx.saved_tensors)
+
+
+class Last(torch.autograd.Function):
+    """A gradient in which something that depends on ``source`` is a constant: its derivative would be wrong."""
+
+    @staticmethod
+    def forward(ctx, gradient: Tensor, source: Tensor) -> Tensor:
+        """Return the gradient."""
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx, sent: Tensor):
+        """Refuse."""
+        raise NotImplementedError(
+            "normkit.manifold: functions of matrices and means of points have a first derivative, and no second one"
+        )
 
 
 def constant(s: Tensor) -> bool:
@@ -96,16 +133,16 @@ class Applied(torch.autograd.Function):
         """Return the image."""
         values, vectors = ops.eigh(s)
         image = function(values)
-        ctx.save_for_backward(values, vectors, image)
+        ctx.save_for_backward(s, values, vectors, image)
         ctx.how = slope, relative, diagonal
         return _turn(vectors, image)
 
     @staticmethod
     def backward(ctx, sent: Tensor):
         """Return the gradient."""
-        values, vectors, image = ctx.saved_tensors
+        s, values, vectors, image = ctx.saved_tensors
         inner = _slopes(values, image, *ctx.how) * (vectors.mT @ sent @ vectors)
-        return vectors @ inner @ vectors.mT, None, None, None, None
+        return Last.apply(vectors @ inner @ vectors.mT, s), None, None, None, None
 
 
 def _turn(vectors: Tensor, values: Tensor) -> Tensor:
