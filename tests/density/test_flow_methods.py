@@ -161,3 +161,17 @@ def test_own_networks_of_a_free_form_flow_take_one_row_expanded():
         torch.manual_seed(1)
         losses.append(flow(x))
     assert torch.equal(*losses)
+
+
+@pytest.mark.parametrize("method", ["hill", "moments"])
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_the_index_of_a_tail_is_that_of_its_definition_also_of_many_values(method, unit):
+    x = unit * (1 - torch.rand(300_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))) ** (-1 / 3)
+    got = nk.tail_index(x, method=method)
+    top = x.sort(descending=True).values
+    for k in (2, 100, 30_000, len(x) - 1):
+        above = (top[:k] / top[k]).log()
+        first, second = above.mean(), above.square().mean()
+        want = first if method == "hill" else first + 1 - 0.5 / (1 - first.square() / second)
+        close(got[k - (1 if method == "hill" else 2)], want, rtol=1e-7, atol=0.0)
+    assert got[30_000].item() == pytest.approx(1 / 3, abs=0.02)

@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import normkit as nk
 from normkit.contract.subject import build
@@ -193,6 +194,18 @@ def test_a_smooth_mixture_has_derivatives_through_its_inverse(periodic, ramp):
     assert torch.autograd.gradgradcheck(transform.inverse, inputs, fast_mode=True, atol=1e-4, rtol=1e-3)
 
 
+class Largest(TorchDispatchMode):
+    """How many numbers the largest result has."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor):
+            self.numbers = max(self.numbers, result.numel())
+        return result
+
+
 def test_plans_of_unlike_sizes_and_of_a_small_entropy_are_the_cheapest():
     pytest.importorskip("scipy")
     source, data = normal(4, 2), normal(6, 2, seed=1)
@@ -204,6 +217,22 @@ def test_plans_of_unlike_sizes_and_of_a_small_entropy_are_the_cheapest():
     cost = torch.cdist(source, data).square()
     close((blurred * cost).sum(), (plan * cost).sum(), rtol=2e-2, atol=0.0)
     assert [value.shape for value in pairs(source, data)] == [(4, 2), (4, 2)]
+
+
+def test_the_distances_of_images_take_no_more_memory_than_the_plan():
+    pytest.importorskip("scipy")
+    source, data = normal(32, 3, 16, 16), normal(32, 3, 16, 16, seed=1)
+    with Largest() as seen:
+        pairs = nk.create("ot-cfm").plan(source, data)
+    assert seen.numbers == source.numel()
+    close(pairs.sum(0), torch.full((32,), 1 / 32, dtype=torch.float64))
+
+
+def test_pairs_of_half_precision_are_drawn_from_a_plan_in_single(monkeypatch):
+    asked = []
+    monkeypatch.setattr(ot_cfm, "plan", lambda *points, **options: asked.append(points) or torch.eye(4) / 4)
+    nk.ot_cfm(*(normal(4, 2, seed=seed).bfloat16() for seed in (0, 1)))
+    assert [value.dtype for value in asked[0]] == [torch.float32] * 2
 
 
 def test_pairs_of_more_points_than_torch_draws_from_at_once_follow_the_plan(monkeypatch):

@@ -35,6 +35,14 @@ def test_what_is_told_of_chains_is_what_arviz_tells(draws):
         close(_convergence.ess(draws)[place].item(), float(arviz.ess(one)), rtol=1e-8, atol=0.0)
 
 
+def test_a_median_is_that_of_torch_and_has_no_largest_size():
+    for count in (5, 6):
+        rows = torch.randn(count, 3, dtype=F64)
+        close(_convergence._median(rows), rows.quantile(0.5, 0))
+    many = torch.arange(18_000_000, dtype=F64).view(3, -1)
+    assert torch.equal(_convergence._median(many), many[1])
+
+
 def test_chains_apart_and_a_chain_that_is_stuck_are_seen():
     assert _convergence.rhat(slow(keep=0.0)).max() < 1.01
     assert _convergence.rhat(slow(keep=0.0, apart=0.5)).min() > 1.05

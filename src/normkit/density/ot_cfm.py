@@ -68,7 +68,7 @@ def ot_cfm(
     if (i is None) is not (j is None):
         raise ValueError(f"{NAME}: i and j must both be given or both be left out")
     if i is None or j is None:
-        coupling = plan(x0, x1, method=method, reg=reg, normalize_cost=normalize_cost)
+        coupling = plan(source, data, method=method, reg=reg, normalize_cost=normalize_cost)
         if coupling.numel() <= MOST:
             drawn = torch.multinomial(coupling.flatten(), len(x0), replacement=True)
             i, j = drawn // len(x1), drawn % len(x1)
@@ -102,7 +102,7 @@ def plan(x0: Tensor, x1: Tensor, *, method: str = "exact", reg: float = 0.05, no
     """
     _check_way(method, reg)
     source, data = (value.flatten(1).double() for value in _points(x0, x1))
-    cost = (source.unsqueeze(1) - data.unsqueeze(0)).square().sum(-1)
+    cost = torch.cdist(source, data, compute_mode="donot_use_mm_for_euclid_dist").square()
     if normalize_cost:
         cost = cost / cost.max().clamp(min=torch.finfo(cost.dtype).tiny)
     coupling = _exact(cost) if method == "exact" else _sinkhorn(cost, reg)

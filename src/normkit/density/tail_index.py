@@ -46,11 +46,14 @@ def tail_index(x: Tensor, *, method: str = "hill") -> Tensor:
     least = 2 if method == "hill" else 3
     if len(x) < least:
         raise ValueError(f"{NAME}: x must have at least {least} values with method={method!r}, but has {len(x)}")
+    wide = wide if wide.device.type == "mps" else wide.double()  # sums of many logarithms
     top = wide.sort(descending=True).values.log()
-    above = (top.unsqueeze(0) - top[1:].unsqueeze(1)).tril()
+    top = top - top[0]  # what all share costs no digits
     count = torch.arange(1, len(top), dtype=top.dtype, device=top.device)
-    first = above.sum(1) / count
+    mean, lower = top[:-1].cumsum(0) / count, top[1:]
+    first = mean - lower
     if method == "hill":
         return first.to(x.dtype)
-    first, second = first[1:], (above.square().sum(1) / count)[1:]
+    square = top[:-1].square().cumsum(0) / count
+    first, second = first[1:], (square - 2 * lower * mean + lower.square())[1:]
     return (first + 1 - 0.5 / (1 - first.square() / second)).to(x.dtype)
