@@ -125,35 +125,48 @@ def test_the_gradient_of_a_fused_addition_has_a_gradient():
 HEADS, LENGTH, WIDTH = 3, 5, 8
 
 
-def _of_heads(offset=0.0, **more):
-    norm = nk.create("layernorm", WIDTH, heads=HEADS, offset=offset, **more)
+def _of_heads(method="layernorm", **more):
+    norm = nk.create(method, WIDTH, heads=HEADS, **more)
     for seed, parameter in enumerate(norm.parameters()):
         torch.nn.init.normal_(parameter, 0.5, generator=torch.Generator().manual_seed(seed))
     return norm
 
 
 def _by_heads(norm, x):
-    """Each head by a layer norm of its own."""
-    whole = torch.nn.functional.layer_norm(x.double(), (WIDTH,), eps=norm.eps)
-    weight, bias = norm.weight.double() + norm.rule.offset, 0 if norm.bias is None else norm.bias.double()
+    """Each head of (..., heads, dim) by a norm of its own."""
+    whole = torch.nn.functional.layer_norm if norm.rule.center else torch.nn.functional.rms_norm
+    whole = whole(x.double(), (WIDTH,), eps=norm.eps)
+    weight, bias = norm.weight.double() + norm.offset, 0 if norm.bias is None else norm.bias.double()
     return torch.stack([whole[..., h, :] * weight[h] for h in range(HEADS)], -2) + bias
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("more", [{}, {"offset": 1.0}, {"bias": False}])
+@pytest.mark.parametrize("more", [{}, {"offset": 1.0}, {"bias": False}, {"method": "rmsnorm", "bias": True}])
 def test_a_gain_for_each_head_stands_on_the_axis_before_the_vectors(more, dtype):
-    norm = _of_heads(**more)
-    assert norm.weight.shape == (HEADS, WIDTH)
+    norm, front = _of_heads(**more), _of_heads(**more, heads_first=True)
+    assert norm.weight.shape == front.weight.shape == (HEADS, WIDTH)
     x, other = (torch.randn(2, LENGTH, HEADS, WIDTH).to(dtype) for _ in range(2))
-    near = {"rtol": 2**-8, "atol": 2**-8} if dtype is torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
+    near = {"rtol": 2**-7, "atol": 2**-8} if dtype is torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
     torch.testing.assert_close(norm(x).double(), _by_heads(norm, x), **near)
+    assert torch.equal(front(x.transpose(1, 2)), norm(x).transpose(1, 2))
     y, total = norm.add_norm(x, other)
     assert torch.equal(total, x + other)
     assert torch.equal(y, norm(total))
-    turned = norm.norm_rotate(x.transpose(1, 2), angles := turns_of(x.transpose(1, 2)))
+    angles = turns_of(x.transpose(1, 2))
+    turned = norm.norm_rotate(x.transpose(1, 2), angles)
+    assert torch.equal(turned, front.norm_rotate(x.transpose(1, 2), angles))
     want = ops.rotate(_by_heads(norm, x).transpose(1, 2), tuple(angle.double() for angle in angles))
     torch.testing.assert_close(turned.double(), want, **near)
     assert turned.dtype == y.dtype == dtype
+
+
+@pytest.mark.parametrize("more", [{"eps": None}, {"eps_floor": True, "eps": 1e-12}, {"p": 0.5}, {"cast": "late"}])
+def test_gains_of_heads_go_with_the_dialects_of_rms_norm(more):
+    norm, x = _of_heads("rmsnorm", heads_first=True, **more), torch.randn(2, HEADS, LENGTH, WIDTH)
+    for head in range(HEADS):
+        one = nk.create("rmsnorm", WIDTH, **more)
+        one.weight.data.copy_(norm.weight[head])
+        torch.testing.assert_close(norm(x)[:, head], one(x[:, head]))
 
 
 def test_heads_that_are_not_there_are_told():
@@ -163,8 +176,15 @@ def test_heads_that_are_not_there_are_told():
         nk.create("layernorm", 8, heads=0)
     with pytest.raises(ValueError, match=r"LayerNorm: residual must have shape \(2, 3, 8\)"):
         _of_heads().add_norm(torch.ones(2, 3, 8), torch.ones(3, 8))
-    with pytest.raises(ValueError, match=r"LayerNorm: x must end in axes of sizes \(3, 8\)"):
-        _of_heads().norm_rotate(torch.ones(2, 4, 5, 8), turns_of(torch.ones(5, 8)))
+    for norm, call in ((_of_heads(), "norm_rotate"), (_of_heads("rmsnorm", heads_first=True), "forward")):
+        for sizes in ((2, 4, 5, 8), (3, 8), (8,)):
+            more = [turns_of(torch.ones(5, 8))] if call == "norm_rotate" else []
+            with pytest.raises(ValueError, match=r"x must end in axes of sizes \(3, T, 8\)"):
+                getattr(norm, call)(torch.ones(sizes), *more)
+    with pytest.raises(ValueError, match="RMSNorm: heads_first=True needs heads, but heads is None"):
+        nk.create("rmsnorm", 8, heads_first=True)
+    with pytest.raises(ValueError, match="RMSNorm: gain_first=True goes without heads"):
+        nk.create("rmsnorm", 8, heads=2, gain_first=True)
 
 
 @pytest.mark.parametrize("more", [{}, {"offset": 1.0, "eps": None}, {"bias": True, "eps_inside": False}])

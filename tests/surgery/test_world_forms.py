@@ -126,6 +126,57 @@ def test_a_batch_norm_of_tokens_is_not_mixed():
     assert done.became
 
 
+class MultiheadRMSNorm(nn.Module):
+    """As vit-pytorch and x-transformers write it."""
+
+    def __init__(self, heads, dim):
+        super().__init__()
+        self.scale = dim**0.5
+        self.gamma = nn.Parameter(torch.randn(heads, 1, dim))
+
+    def forward(self, x):
+        return nn.functional.normalize(x, dim=-1) * self.gamma * self.scale
+
+
+class HeadsAttend(nn.Module):
+    def __init__(self, norm):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(24, 72), nn.Linear(24, 24)
+        self.q_norm, self.k_norm = norm(), norm()
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (3, 8)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        y = nn.functional.scaled_dot_product_attention(self.q_norm(q), self.k_norm(k), v)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+
+def test_gains_of_heads_before_tokens_are_recognized_swapped_and_kept_by_another_norm():
+    torch.manual_seed(0)
+    model, x = HeadsAttend(lambda: MultiheadRMSNorm(3, 8)).eval(), torch.randn(2, 5, 24)
+    match = nk.recognize(model)["q_norm"]
+    assert match.name == "rmsnorm"
+    wanted = {"dim": 8, "heads": 3, "heads_first": True, "eps_floor": True, "eps": pytest.approx(1e-12)}
+    assert {name: match.kwargs[name] for name in wanted} == wanted
+    same = nk.swap(model, "rmsnorm", inplace=False).model
+    assert isinstance(same.q_norm, nk.RMSNorm)
+    torch.testing.assert_close(same(x), model(x))
+    report = nk.swap(model, "layernorm", inplace=False)
+    assert [change.carried for change in report.changes] == [("gamma",)] * 2
+    other = report.model.q_norm
+    assert (other.heads, other.heads_first) == (3, True)
+    q = torch.randn(2, 3, 5, 8)
+    want = nn.functional.layer_norm(q, (8,)) * model.q_norm.gamma
+    torch.testing.assert_close(other(q), want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_gain_between_tokens_that_is_of_no_head_is_not_one():
+    class NormOfBoth(MultiheadRMSNorm):
+        def forward(self, x):  # over heads and features together
+            return nn.functional.normalize(x, dim=(-3, -1)) * self.gamma * self.scale
+
+    assert not nk.recognize(NormOfBoth(3, 8))
+
+
 class OfRows(nn.BatchNorm1d):
     def _check_input_dim(self, x):
         if x.dim() != 2:

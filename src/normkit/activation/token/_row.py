@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from normkit import check, ops
 from normkit.norm import Norm
 from normkit.ops.rope import Turns
+from normkit.ops.row import row_values
 from normkit.statistics import accurate
 
 
@@ -18,12 +19,14 @@ class RowNorm(Norm):
     """Normalize each vector by a statistic of its own; the numbers are :func:`normkit.ops.row_norm`'s.
 
     ``dim`` is the size of the last axis, or the sizes of the trailing axes that are normalized together. With ``heads``
-    a further axis stands before them, each entry of which has a gain and a shift of its own. The gain is multiplied by
-    the rule's scale: another unit of length.
+    each entry of a further axis has a gain and a shift of its own: of that before them, or with ``heads_first`` of the
+    next one. The gain is multiplied by the rule's scale: another unit of length.
     """
 
     weight: nn.Parameter | None
     bias: nn.Parameter | None
+    heads: int | None = None  # of those pickled before there was a choice
+    heads_first = False
 
     def __init__(
         self,
@@ -33,11 +36,16 @@ class RowNorm(Norm):
         gain: float | None = 1.0,
         bias: bool = False,
         heads: int | None = None,
+        heads_first: bool = False,
     ):
         super().__init__()
         self.shape = self.sizes(dim)
         self.rule = rule
-        sizes = self.shape if heads is None else (check.size(self, "heads", heads), *self.shape)
+        self.heads = None if heads is None else check.size(self, "heads", heads)
+        self.heads_first = bool(heads_first)
+        if heads_first and heads is None:
+            raise ValueError(f"{type(self).__name__}: heads_first=True needs heads, but heads is None")
+        sizes = self.shape if heads is None else (heads, *self.shape)
         weight = None if gain is None else nn.Parameter(torch.full(sizes, gain))
         self.register_parameter("weight", weight)
         self.register_parameter("bias", nn.Parameter(torch.zeros(sizes)) if bias else None)
@@ -92,5 +100,27 @@ class RowNorm(Norm):
 
         For queries and keys, head by head; half precision is rounded once, at the end.
         """
+        if self.heads is not None:
+            return ops.rotate(self._by_heads(x, self.rule, first=True), angles, pairing).to(x.dtype)
         check.ends_in(self, x, self.shape)
         return ops.norm_rotate(x, self._gain, self.bias, angles, rule=self.rule, pairing=pairing)
+
+    def _by_heads(self, x: Tensor, rule: ops.Row, *, first: bool) -> Tensor:
+        """Normalize ``x`` by the gains and shifts of its heads, before its result is rounded."""
+        check.floating(self, x)
+        sizes = (self.heads, *[None] * first, *self.shape)
+        if x.dim() < len(sizes) or any(
+            n not in (None, size) for n, size in zip(sizes, x.shape[-len(sizes) :], strict=True)
+        ):
+            wanted = ", ".join("T" if n is None else str(n) for n in sizes)
+            raise ValueError(
+                f"{type(self).__name__}: x must end in axes of sizes ({wanted}), but its shape is {tuple(x.shape)}"
+            )
+        weight, bias = (t.unsqueeze(1) if first and t is not None else t for t in (self._gain, self.bias))
+        return row_values(x, weight, bias, rule, len(self.shape))
+
+    def _add(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``norm(x + residual)`` and ``x + residual`` where no kernel has both."""
+        check.values(self, "residual", residual, x.shape, x)
+        total = (x + residual).to(x.dtype)
+        return self(total), total

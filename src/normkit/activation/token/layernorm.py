@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from normkit import check, ops
 from normkit.activation.token._row import RowNorm
 from normkit.catalog import method
-from normkit.ops.rope import Turns
-from normkit.ops.row import row_values
 
 
 @method(
@@ -54,6 +52,7 @@ class LayerNorm(RowNorm):
         offset: the gain is ``offset + weight``; 1 is Nemotron's dialect, whose ``weight`` starts at 0.
         heads: learn a gain and a shift for each of so many heads, ``(heads, dim)``, for queries and keys
             ``(..., heads, dim)``, as in Cohere's and Chameleon's attention. No kernel has it.
+        heads_first: heads lie before the tokens, ``(..., heads, T, dim)``.
         unbiased: divide the variance by n - 1 of n entries, as written by hand with ``x.var(-1)`` or ``x.std(-1)``.
         eps_inside: eps under the root, or added to the root: with ``unbiased``, and eps=1e-6, The Annotated
             Transformer's ``(x - mean) / (std + eps)``.
@@ -72,14 +71,16 @@ class LayerNorm(RowNorm):
         bias: bool = True,
         offset: float = 0.0,
         heads: int | None = None,
+        heads_first: bool = False,
         unbiased: bool = False,
         eps_inside: bool = True,
     ):
         offset = check.number(self, "offset", offset)
         place = "inside" if eps_inside else "outside"
         rule = ops.Row(center=True, eps=check.eps(self, eps), offset=offset, eps_place=place)
-        super().__init__(dim, rule, gain=1.0 - offset if affine else None, bias=affine and bias, heads=heads)
-        self.heads, self.unbiased = heads, bool(unbiased)
+        gain = 1.0 - offset if affine else None
+        super().__init__(dim, rule, gain=gain, bias=affine and bias, heads=heads, heads_first=heads_first)
+        self.unbiased = bool(unbiased)
         if unbiased and math.prod(self.shape) < 2:
             raise ValueError(f"LayerNorm: unbiased=True divides by n - 1; dim is {dim}, and must be at least 2")
         self.eps = eps
@@ -100,21 +101,8 @@ class LayerNorm(RowNorm):
         if self.heads is None:  # said again here: a call less, which small inputs feel
             weight = self._gain if self.unbiased else self.weight
             return ops.row_norm(x, weight, self.bias, self.rule, self.shape, self)
-        check.ends_in(self, x, (self.heads, *self.shape))
-        return row_values(x, self._gain, self.bias, self.rule, len(self.shape)).to(x.dtype)
+        return self._by_heads(x, self.rule, first=self.heads_first).to(x.dtype)
 
     def add_norm(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``norm(x + residual)`` and ``x + residual``; without heads in one pass, forward and backward."""
-        if self.heads is None:
-            return super().add_norm(x, residual)
-        check.values(self, "residual", residual, x.shape, x)
-        total = (x + residual).to(x.dtype)
-        return self(total), total
-
-    def norm_rotate(self, x: Tensor, angles: Turns, pairing: str = "halves") -> Tensor:
-        """Normalize the last axis of ``x``, (..., T, dim) or (..., heads, T, dim), then turn it by ``angles``."""
-        if self.heads is None:
-            return super().norm_rotate(x, angles, pairing)
-        check.ends_in(self, x.transpose(-2, -3) if x.dim() > 2 else x, (self.heads, *self.shape))
-        weight, bias = (None if t is None else t.unsqueeze(-2) for t in (self._gain, self.bias))
-        return ops.rotate(row_values(x, weight, bias, self.rule), angles, pairing).to(x.dtype)
+        return super().add_norm(x, residual) if self.heads is None else self._add(x, residual)

@@ -86,6 +86,10 @@ class RMSNorm(RowNorm):
             less accurate, and in half precision no kernel has them.
         gain_first: multiply by the gain before the root mean square is taken, not after: y = n(x * (offset + weight)),
             as behind the sublayers of Muse Spark.
+        heads: learn a gain and a shift for each of so many heads, ``(heads, dim)``, for queries and keys
+            ``(..., heads, dim)``. No kernel has it.
+        heads_first: heads lie before the tokens, ``(..., heads, T, dim)``, as in vit-pytorch's and x-transformers'
+            attention.
 
     Root Mean Square Layer Normalization (Zhang and Sennrich, 2019), arXiv 1910.07467.
 
@@ -108,6 +112,8 @@ class RMSNorm(RowNorm):
         eps_floor: bool = False,
         cast: str = "auto",
         gain_first: bool = False,
+        heads: int | None = None,
+        heads_first: bool = False,
     ):
         check.number(self, "p", p, 0.0, 1.0, open_low=True)
         check.choice(self, "cast", cast, ("auto", *CASTS))
@@ -121,7 +127,10 @@ class RMSNorm(RowNorm):
             scale=root,
             cast=("late" if offset else "early") if cast == "auto" else cast,
         )
-        super().__init__(dim, rule, gain=1.0 - offset if affine else None, bias=affine and bias)
+        gain = 1.0 - offset if affine else None
+        super().__init__(dim, rule, gain=gain, bias=affine and bias, heads=heads, heads_first=heads_first)
+        if gain_first and heads is not None:
+            raise ValueError("RMSNorm: gain_first=True goes without heads")
         self.gain_first = bool(gain_first and affine)
         self.eps = eps
 
@@ -135,7 +144,7 @@ class RMSNorm(RowNorm):
         self.rule = replace(self.rule, eps=0.0 if value is None else check.eps(self, value))
         self.follows_type = value is None
         plain = self.rule.scale == 1 and not self.follows_type and not self.gain_first
-        self.direct = plain  # one look less in each small call
+        self.direct = plain and self.heads is None  # one look less in each small call
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``, whose trailing axes have the sizes ``dim``."""
@@ -144,21 +153,23 @@ class RMSNorm(RowNorm):
         rule = self._rule_of(x) if self.follows_type else self.rule
         if self.gain_first:
             return ops.row_norm(self._gained(x), None, self.bias, rule, self.shape, self)
+        if self.heads is not None:
+            return self._by_heads(x, rule, first=self.heads_first).to(x.dtype)
         return ops.row_norm(x, self._gain, self.bias, rule, self.shape, self)
 
     def add_norm(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``norm(x + residual)`` and ``x + residual`` in one pass over memory, forward and backward."""
-        if self.gain_first:
-            check.values(self, "residual", residual, x.shape, x)
-            total = (x + residual).to(x.dtype)
-            return self(total), total
+        if self.gain_first or self.heads is not None:
+            return self._add(x, residual)
         rule = self._rule_of(x) if self.follows_type else self.rule
         return ops.add_row_norm(x, residual, self._gain, self.bias, rule, self.shape, self)
 
     def norm_rotate(self, x: Tensor, angles: Turns, pairing: str = "halves") -> Tensor:
         """Normalize the last axis of ``x`` (..., T, dim), then turn it by ``angles``, in one pass over memory."""
-        check.ends_in(self, x, self.shape)
         rule = self._rule_of(x) if self.follows_type else self.rule
+        if self.heads is not None:
+            return ops.rotate(self._by_heads(x, rule, first=True), angles, pairing).to(x.dtype)
+        check.ends_in(self, x, self.shape)
         if self.gain_first:
             return ops.norm_rotate(self._gained(x), None, self.bias, angles, rule=rule, pairing=pairing)
         return ops.norm_rotate(x, self._gain, self.bias, angles, rule=rule, pairing=pairing)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from normkit import catalog
 from normkit.catalog import Card
 from normkit.kinds import NORM
+from normkit.surgery.recognition.inputs import Shape
 
 FIRST = ("rmsnorm", "layernorm", "batchnorm", "instancenorm", "groupnorm", "layernorm2d", "grouped-rmsnorm")
 OF_GAIN = ("gain_first", "heads")  # what is of no use without a gain
@@ -64,36 +65,37 @@ def _takes_activations(card: Card) -> bool:
     return channels and all(layout.optional or layout == card.shape for layout in card.inputs.values())
 
 
-def candidates(
-    extent: tuple[int, ...], last: bool, further: int, numbers: Sequence[int], matrices: bool = False
-) -> Iterator[Candidate]:
+def candidates(shape: Shape, further: int, numbers: Sequence[int], matrices: bool = False) -> Iterator[Candidate]:
     """The methods that take such vectors, in all their dialects; ``numbers`` are those that the module itself holds.
 
     matrices: it takes no more axes than two, of which the last is the second: a method's own order of axes will do.
     """
     for card in cards():
-        if _fits(card, extent, last, further, matrices):
-            yield from _dialects(card, extent, last, numbers)
+        if _fits(card, shape, further, matrices):
+            yield from _dialects(card, shape, numbers)
 
 
-def _fits(card: Card, extent: tuple[int, ...], last: bool, further: int, matrices: bool) -> bool:
+def _fits(card: Card, shape: Shape, further: int, matrices: bool) -> bool:
+    _, last, extent, apart = shape
     needed = sum(not layout.optional for layout in card.inputs.values())
     several = sum(layout == card.shape for layout in card.inputs.values())
     if not needed <= further <= several:
         return False
     if len(extent) > 1:
         width = card.width
-        return last and card.shape == "... C" and width is not None and "Sequence" in str(width.annotation)
+        several = card.shape == "... C" and width is not None and "Sequence" in str(width.annotation)
+        return last and several and (not apart or "heads_first" in card.signature.parameters)
     return last == card.shape.features_last or ("channels_last" in card.signature.parameters and not matrices)
 
 
-def _dialects(card: Card, extent: tuple[int, ...], last: bool, numbers: Sequence[int]) -> Iterator[Candidate]:
-    choices = _choices(card, extent, numbers)
-    fixed: dict[str, Any] = {"channels_last": last} if "channels_last" in card.signature.parameters else {}
+def _dialects(card: Card, shape: Shape, numbers: Sequence[int]) -> Iterator[Candidate]:
+    choices = _choices(card, shape.extent, numbers)
+    fixed: dict[str, Any] = {"channels_last": shape.last} if "channels_last" in card.signature.parameters else {}
+    fixed |= {"heads_first": True} if shape.apart else {}
     for name, value in card.example.items():
         if name not in choices and name not in fixed and not callable(value):
             fixed[name] = value
-    for widths, values in itertools.product(_widths(card, extent), itertools.product(*choices.values())):
+    for widths, values in itertools.product(_widths(card, shape), itertools.product(*choices.values())):
         arguments = {**widths, **fixed, **dict(zip(choices, values, strict=True))}
         plain = arguments.get("affine") is False
         if plain and (arguments.pop("bias", False) or any(arguments.get(name) for name in OF_GAIN)):
@@ -117,12 +119,12 @@ def _choices(card: Card, extent: tuple[int, ...], numbers: Sequence[int]) -> dic
     return choices
 
 
-def _widths(card: Card, extent: tuple[int, ...]) -> list[dict[str, Any]]:
+def _widths(card: Card, shape: Shape) -> list[dict[str, Any]]:
     """The sizes that make a method one of such an extent: of all of it, or of a vector for each of some heads."""
     if card.width is None:
         return [{}]
-    name = card.width.name
-    widths = [{name: extent[0] if len(extent) == 1 else extent}]
+    name, extent = card.width.name, shape.extent
+    widths = [] if shape.apart else [{name: extent[0] if len(extent) == 1 else extent}]
     if len(extent) == 2 and "heads" in card.signature.parameters:
         widths.append({name: extent[1], "heads": extent[0]})
     return widths

@@ -19,20 +19,24 @@ SEVERAL = [*range(FEW, 66), 127, 128, 255, 256, 512, 1024]  # and further number
 
 
 class Shape(NamedTuple):
-    """A shape, and the axes that hold the vector: the last ones, or axis 1."""
+    """A shape, and the axes that hold the vector: the last ones, or axis 1.
+
+    ``apart``: the last and the third from the end, as where heads lie before tokens.
+    """
 
     sizes: tuple[int, ...]
     last: bool
     extent: tuple[int, ...]
+    apart: bool = False
 
     @property
     def axes(self) -> tuple[int, ...]:
         """The axes of one vector."""
-        return tuple(range(-len(self.extent), 0)) if self.last else (1,)
+        return (-3, -1) if self.apart else tuple(range(-len(self.extent), 0)) if self.last else (1,)
 
 
 def shapes(extent: tuple[int, ...]) -> list[Shape]:
-    """Return the shapes to be tried: tokens with the vector last, then images with it second."""
+    """Return the shapes to be tried: tokens, the vector last, then images, it second, then heads before tokens."""
     rows, sides = (5, range(2, 12)) if is_wide(extent) else (ROWS, (4, 6, 7, 9, 10, 11))
     space = [n for n in sides if n not in extent]
     candidates = [
@@ -45,7 +49,19 @@ def shapes(extent: tuple[int, ...]) -> list[Shape]:
         n, h, w = space[1], space[0], space[2]
         images = ((n, *extent, h, w), (n, *extent, w), (2, *extent, 3, h, w), (1, *extent, w, h), (rows, *extent))
         candidates += [Shape(sizes, False, extent) for sizes in images]
+    if len(extent) == 2:
+        leads = ((space[1], space[0]), (rows,), (2, 3, space[0]), (1, space[1]))
+        candidates += [Shape(between(lead, extent), True, extent, apart=True) for lead in leads]
     return candidates
+
+
+def between(lead: Sequence[int], extent: Sequence[int]) -> tuple[int, ...]:
+    """The sizes of an input whose last axis but those of the vector lies between them.
+
+    >>> between((5, 6), (4, 8))
+    (5, 4, 6, 8)
+    """
+    return (*lead[:-1], extent[0], lead[-1], extent[1])
 
 
 def is_wide(extent: Sequence[int]) -> bool:
@@ -55,30 +71,36 @@ def is_wide(extent: Sequence[int]) -> bool:
 
 def larger(shapes: Sequence[Shape]) -> list[Shape]:
     """Shapes of the same vector at other sizes: more rows, longer ones, one alone; as many numbers as are soon done."""
-    extent, last = shapes[0].extent, shapes[0].last
+    extent, last, apart = shapes[0].extent, shapes[0].last, shapes[0].apart
     room = LARGE // (2 * math.prod(extent))
     least, short = (9, 5) if is_wide(extent) else (67, 18)
     many = max(min(room, 1031), least)
     if last:
         rank = [(2, 1, 3, 2)] if len(shapes[0].sizes) == 1 + len(extent) else []  # one that takes rows takes any rank
         leads: list[tuple[int, ...]] = [(), (many,), (2, many), (many, 2), *rank]
-        sizes: list[tuple[int, ...]] = [(*lead, *extent) for lead in leads]
+        sizes: list[tuple[int, ...]] = [
+            between(lead, extent) if apart else (*lead, *extent) for lead in leads if lead or not apart
+        ]
     else:
         side = max(min(math.isqrt(room), 70), short)
         sizes = [(many, *extent), (2, *extent, many), (2, *extent, side, side + 1), (least, *extent, 2, 3)]
-    return [Shape(size, last, extent) for size in sizes]
+    return [Shape(size, last, extent, apart) for size in sizes]
 
 
 def smaller(shapes: Sequence[Shape]) -> list[Shape]:
     """Shapes of the same vector and ranks with few samples, each number of them once, and squares."""
-    extent, last, ranks = shapes[0].extent, shapes[0].last, {len(shape.sizes) for shape in shapes}
-    if last:
+    (_, last, extent, apart), ranks = shapes[0], {len(shape.sizes) for shape in shapes}
+    if apart:
+        sizes = [between(lead, extent) for n in range(1, FEW) for lead in ((n,), (n, n % 3 + 4))]
+        squares = [(2, *extent, extent[1]), (extent[1], *extent, extent[1]), (3, extent[0], extent[0], extent[1])]
+    elif last:
         sizes = [(n, *lead, *extent) for n in range(1, FEW) for lead in ((), (n % 3 + 4,))]
         squares = [(*extent, *extent), (3, *extent, *extent), (5, 5, *extent)]
     else:
         sizes = [(n, *extent, 4, n % 3 + 4) for n in range(1, FEW)] + [(n, *extent, n % 3 + 4) for n in range(2, FEW)]
         squares = [(2, *extent, *extent), (2, *extent, *extent, *extent), (*extent, *extent, 5), (3, *extent, 6, 6)]
-    return [Shape(size, last, extent) for size in [*sizes, *squares] if len(size) in ranks and math.prod(size) <= LARGE]
+    tried = [size for size in [*sizes, *squares] if len(size) in ranks and math.prod(size) <= LARGE]
+    return [Shape(size, last, extent, apart) for size in tried]
 
 
 def batches(shape: Shape) -> list[Shape]:
@@ -93,8 +115,7 @@ def at_most(shape: Shape, most: int) -> Shape:
     >>> at_most(Shape((1031, 5, 4, 40), last=False, extent=(5,)), 9).sizes
     (9, 5, 4, 9)
     """
-    first = len(shape.sizes) - len(shape.extent) if shape.last else 1
-    own = range(first, first + len(shape.extent))
+    own = [axis % len(shape.sizes) for axis in shape.axes]
     return shape._replace(sizes=tuple(n if at in own else min(n, most) for at, n in enumerate(shape.sizes)))
 
 

@@ -154,8 +154,8 @@ def _calls(module: nn.Module, bare: nn.Module, extent: tuple[int, ...]) -> Itera
     needed, possible = specimen.further(module)
     for further in range(needed, min(possible, 1) + 1) if needed else (1, 0) if possible else (0,):
         all_taken = accepted_shapes(bare, shapes(extent), further)
-        for last in (True, False):
-            valid_shapes = [shape for shape in all_taken if shape.last == last]
+        for last, apart in ((True, False), (False, False), (True, True)):
+            valid_shapes = [shape for shape in all_taken if (shape.last, shape.apart) == (last, apart)]
             if _whole(valid_shapes, all_taken):
                 yield further, valid_shapes
 
@@ -210,7 +210,7 @@ def _screen(probe: Probe) -> Iterator[tuple[Candidate, float, dict[str, str]]]:
     numbers = [v for v in vars(probe.module).values() if type(v) is int]
     shape = probe.there[0]
     matrices = all(len(shape.sizes) == 2 for shape in probe.there)
-    for candidate in candidates.candidates(shape.extent, shape.last, probe.further, numbers, matrices):
+    for candidate in candidates.candidates(shape, probe.further, numbers, matrices):
         if _takes_other_ranks(candidate, probe):
             continue
         bound = LIKELY if candidate.of_card else NEAR

@@ -41,6 +41,7 @@ BATCH = (  # whose running moments mean the same
 )
 SPREADS = {"running_std": "running_var", "running_var": "running_std"}  # the former is the root of the latter and eps
 LEARNED = ("weight", "bias")
+OF_HEADS = ("heads", "heads_first")
 
 
 def norm_in(module: Any) -> Any:
@@ -308,6 +309,8 @@ def _choose(text: str, match: Match, old: nn.Module, space: int | None) -> catal
         kept = {"eps": match.kwargs["eps"]} if "eps" in match.kwargs else {}
     elif "weight" in match.carried and "offset" in takes and _offset(match.kwargs):
         kept = {"offset": _offset(match.kwargs)}
+    if match.carried:
+        kept |= {name: match.kwargs[name] for name in OF_HEADS if name in takes and name in match.kwargs}
     if space is not None and "space" in takes and takes["space"].default is not None:
         kept.setdefault("space", space)
     if "weight" in match.carried and "affine" in takes and takes["affine"].default is False:
