@@ -348,3 +348,20 @@ def test_a_norm_over_channels_may_round_to_float32():
     """Rows are then far apart in memory, and moves of them all by the same share tell nothing."""
     found = nk.recognize(ChannelsInFloat32(12))
     assert (found.name, found.kwargs) == ("layernorm2d", {"num_features": 12, "eps": 1e-6})
+
+
+class LayerNormPerHead(nn.Module):
+    """As StableLM 2 has it: a layer norm for each head, in a list."""
+
+    def __init__(self, heads, dim):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(dim, bias=False) for _ in range(heads))
+
+    def forward(self, x):
+        return torch.cat([norm(part) for norm, part in zip(self.norms, x.split(1, 1), strict=True)], 1)
+
+
+def test_of_norms_in_a_list_each_is_a_site_and_the_whole_is_not_missed():
+    sites = nk.recognize(HeadsAttend(lambda: LayerNormPerHead(3, 8)))
+    assert not sites.rest
+    assert list(sites.found) == [f"{norm}.norms.{head}" for norm in ("q_norm", "k_norm") for head in range(3)]

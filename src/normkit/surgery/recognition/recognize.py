@@ -162,7 +162,6 @@ def _may_be(module: nn.Module) -> bool:
 
 
 def _looks_so(module: nn.Module) -> bool:
-    """Whether a reader would call it a norm: to say why it was not recognized."""
-    return "norm" in specimen.kind(module).lower() and not any(
-        "norm" in specimen.kind(c).lower() for c in module.children()
-    )
+    """Whether a reader would call it a norm, and none within it: to say why it was not recognized."""
+    named = ("norm" in specimen.kind(part).lower() for part in module.modules())
+    return next(named) and not any(named)
