@@ -7,11 +7,11 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import normkit as nk
 from normkit.contract.subject import build
 from normkit.density import ot_cfm
+from sizes import Largest
 
 close = torch.testing.assert_close
 
@@ -192,18 +192,6 @@ def test_a_smooth_mixture_has_derivatives_through_its_inverse(periodic, ramp):
     close(log_det, slope.log())
     assert torch.autograd.gradcheck(transform.inverse, inputs, fast_mode=True)
     assert torch.autograd.gradgradcheck(transform.inverse, inputs, fast_mode=True, atol=1e-4, rtol=1e-3)
-
-
-class Largest(TorchDispatchMode):
-    """How many numbers the largest result has."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        if isinstance(result, torch.Tensor):
-            self.numbers = max(self.numbers, result.numel())
-        return result
 
 
 def test_plans_of_unlike_sizes_and_of_a_small_entropy_are_the_cheapest():

@@ -10,6 +10,7 @@ import torch
 
 import normkit as nk
 from normkit.optional import let_torchvision_load
+from sizes import Largest
 
 
 def numbers(*shape, seed=0):
@@ -380,3 +381,22 @@ def test_every_class_that_is_among_the_largest_may_give_up_a_place_of_a_memory(l
     draws[-1] = torch.tensor(draw)
     rows = nk.prediction_balanced_reservoir(torch.tensor([0, 0, 1, 1, label]), draws, capacity=4, classes=3)
     assert rows[-1].tolist() == held
+
+
+def test_bounds_from_many_samples_take_memory_by_their_number_alone():
+    with Largest() as seen:
+        lower, upper = nk.residual_ebm_bounds(numbers(3, 500))
+    assert seen.numbers == 3 * 500
+    assert (lower < upper + 0.1).all()
+
+
+@pytest.mark.parametrize("lead", [0.0, 3.0, 30.0, 700.0])
+def test_bounds_are_those_of_samples_left_out_one_by_one_also_where_one_outweighs_all(lead):
+    energy = numbers(7)
+    energy[2] -= lead
+    energy = energy.requires_grad_()
+    without = [torch.logsumexp(-torch.cat([energy[:i], energy[i + 1 :]]), 0) - math.log(6) for i in range(7)]
+    want = 13 * (torch.logsumexp(-energy, 0) - math.log(7)) - 12 * torch.stack(without).mean()
+    upper = nk.residual_ebm_bounds(energy).upper
+    torch.testing.assert_close(upper, want)
+    torch.testing.assert_close(*(torch.autograd.grad(bound, energy)[0] for bound in (upper, want)))

@@ -5,10 +5,9 @@ import math
 import pytest
 import scipy.stats
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 import normkit as nk
+from sizes import Largest
 
 
 def numbers(*shape, seed=0):
@@ -29,25 +28,12 @@ def test_an_epoch_beyond_the_last_whose_labels_would_weigh_less_than_nothing_is_
             loss(*given, order, epoch)
 
 
-class Sizes(TorchDispatchMode):
-    """How large the tensors are that are made."""
-
-    def __init__(self):
-        super().__init__()
-        self.largest = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        made = function(*args, **(kwargs or {}))
-        self.largest = max([self.largest, *(x.numel() for x in tree_leaves(made) if isinstance(x, torch.Tensor))])
-        return made
-
-
 @pytest.mark.parametrize("mode", ["bnpo", "grpo", "dr-grpo", "rloo"])
 def test_a_large_batch_of_rewards_takes_memory_by_its_length_alone(mode):
     rewards, group = numbers(600).sigmoid(), torch.arange(600) % 150 - 70
-    with Sizes() as sizes:
+    with Largest() as seen:
         nk.bnpo(rewards, group, mode=mode)
-    assert sizes.largest == 600
+    assert seen.numbers == 600
 
 
 @pytest.mark.parametrize("mode", ["delta-l", "dr-grpo", "grpo", "dapo"])
@@ -204,3 +190,28 @@ def test_a_single_sample_has_a_mean_of_0_and_a_deviation_of_1(mode, single):
 def test_limits_of_rewards_with_nothing_between_are_refused(limits):
     with pytest.raises(ValueError, match=r"^bnpo: min_value must be below max_value=1\.0"):
         nk.bnpo(torch.ones(2), torch.zeros(2, dtype=torch.int64), min_value=limits[0], max_value=limits[1])
+
+
+def test_the_local_dimension_of_wide_features_takes_no_more_memory_than_these():
+    features = numbers(32, 512).requires_grad_()
+    with Largest() as seen:
+        nk.LDReg(k=16)(features).backward()
+    assert seen.numbers == features.numel()
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_the_gradient_of_a_local_dimension_is_that_of_the_distances(offset):
+    x = (numbers(40, 3) @ numbers(3, 24, seed=1) + offset).float()
+    x[1] = x[0]
+    gradients = []
+    for of_differences in (False, True):
+        data = x.clone().requires_grad_()
+        if of_differences:
+            apart = torch.cdist(data, x, compute_mode="donot_use_mm_for_euclid_dist")
+            nearest = apart.topk(6, largest=False).values[:, 1:]
+            dims = nearest[:, :-1].mean(1) / (nearest[:, -1] - nearest[:, :-1].mean(1) + 1e-4)
+        else:
+            dims = nk.local_dimension(data, x, k=5, estimator="moments-eps")
+        dims.log().sum().backward()
+        gradients.append(data.grad)
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)

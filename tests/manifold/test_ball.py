@@ -5,6 +5,7 @@ import torch
 
 import normkit as nk
 from normkit.manifold import _ball, _frechet
+from sizes import Largest
 
 F64 = torch.float64
 
@@ -115,3 +116,14 @@ def test_a_matrix_of_distances_says_which_of_its_inputs_is_wrong():
         distances(x, x[0], c=0.5)
     with pytest.raises(ValueError, match=r"^poincare-distance-matrix: c must lie in \(0.0, inf\], not 0"):
         distances(x, x, c=0.0)
+
+
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_many_points_are_scaled_by_one_matrix_without_a_copy_of_it_for_each(blocks):
+    layer, x = nk.create("radius-scaling", 32, blocks=blocks, dtype=F64), points(100, 32).requires_grad_()
+    torch.nn.init.normal_(layer.weight, std=0.2)
+    with Largest() as seen:
+        layer(x).square().sum().backward()
+    assert seen.numbers == x.numel()
+    whole = torch.block_diag(*layer.weight)
+    torch.testing.assert_close(layer(x), _ball.multiply(x, x @ whole.T, 1.0))

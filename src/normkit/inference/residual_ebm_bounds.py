@@ -51,8 +51,11 @@ def residual_ebm_bounds(energy: Tensor) -> Bounds:
         raise ValueError(f"{NAME}: energy must end in at least 2 samples, but its shape is {tuple(energy.shape)}")
     wide = -scores(NAME, "energy", energy, energy.shape)
     n = wide.shape[-1]
-    whole = torch.logsumexp(wide, -1) - math.log(n)
-    itself = torch.eye(n, dtype=torch.bool, device=wide.device)
-    without = torch.logsumexp(torch.where(itself, -torch.inf, wide.unsqueeze(-2)), -1) - math.log(n - 1)
-    upper = (2 * n - 1) * whole - 2 * (n - 1) * without.mean(-1)
+    whole = torch.logsumexp(wide, -1)
+    largest = torch.arange(n, device=wide.device) == wide.argmax(-1, keepdim=True)
+    share = torch.softmax(wide, -1).masked_fill(largest, 0)  # at most 1/2, so that what is left has all its digits
+    rest = torch.logsumexp(wide.masked_fill(largest, -torch.inf), -1)
+    without = ((n - 1) * whole + torch.log1p(-share).sum(-1) + rest) / n - math.log(n - 1)
+    whole = whole - math.log(n)
+    upper = (2 * n - 1) * whole - 2 * (n - 1) * without
     return Bounds(whole.to(energy.dtype), upper.to(energy.dtype))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from normkit import check
-from normkit.statistics import accurate, root
+from normkit.statistics import accurate, full_precision, root
 
 ESTIMATORS = ("moments", "moments-eps", "mle")
 
@@ -33,11 +33,21 @@ def dimensions(owner: object, data: Tensor, reference: Tensor, k: int, estimator
 
 
 def _distances(data: Tensor, reference: Tensor, k: int) -> Tensor:
-    """Return the distances (N, k) of rows to their nearest, in order, without the first, which is the row itself."""
-    with torch.no_grad():  # without products of matrices, which are noise near 0
+    """Return the distances (N, k) of rows to their nearest, in order, without the first, which is the row itself.
+
+    Products of matrices are noise near 0, but their gradient is not: it alone is theirs, and no difference of pairs is
+    held.
+    """
+    with torch.no_grad():
         apart = torch.cdist(data.detach(), reference, compute_mode="donot_use_mm_for_euclid_dist")
-        index = apart.topk(k + 1, largest=False).indices[:, 1:]
-    return root((data.unsqueeze(1) - reference[index]).square().sum(2))
+        nearest, index = (value[:, 1:] for value in apart.topk(k + 1, largest=False))
+        center = reference.mean(0)
+        reference = reference - center
+    data = data - center
+    with full_precision(data):
+        products = (data @ reference.T).gather(1, index)
+    squares = data.square().sum(1, keepdim=True) - 2 * products
+    return root(nearest.square() + (squares - squares.detach()))
 
 
 def _of_distances(inner: Tensor, last: Tensor, k: int, estimator: str) -> Tensor:

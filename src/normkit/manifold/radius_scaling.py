@@ -57,9 +57,9 @@ class RadiusScaling(Method):
         check.features_last(self, x, self.dim)
         wide, weight = accurate(x), accurate(self.weight)
         _ball.require_inside(self, "x", wide, self.c)
-        parts = wide.to(weight.dtype).unflatten(-1, (self.blocks, -1, 1))
+        parts = wide.to(weight.dtype).unflatten(-1, (self.blocks, -1))
         with full_precision(x):
-            moved = (weight @ parts).flatten(-3)
+            moved = torch.einsum("...bi,boi->...bo", parts, weight).flatten(-2)
         return _ball.multiply(wide, moved, self.c).to(x.dtype)
 
     def radius(self, x: Tensor) -> Tensor:
