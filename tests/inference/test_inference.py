@@ -400,3 +400,20 @@ def test_bounds_are_those_of_samples_left_out_one_by_one_also_where_one_outweigh
     upper = nk.residual_ebm_bounds(energy).upper
     torch.testing.assert_close(upper, want)
     torch.testing.assert_close(*(torch.autograd.grad(bound, energy)[0] for bound in (upper, want)))
+
+
+def test_a_million_equal_outcomes_are_one_knot_in_the_middle_of_theirs():
+    calibration = torch.full((1_000_000,), 0.5)
+    calibration[:250_000] = 0.25
+    got = nk.quantile_recalibration(calibration, torch.tensor([0.25, 0.5]), map="linear")
+    torch.testing.assert_close(got, torch.tensor([0.125, 0.625]), rtol=1e-5, atol=0.0)
+
+
+def test_the_share_below_each_level_is_counted_without_a_number_for_each_pair():
+    pit = torch.tensor([0.005, 0.015, 0.015, 0.5, 0.995, 1.0]).repeat(100)
+    at = (torch.arange(100) + 0.5) / 100
+    want = ((pit <= at.unsqueeze(1)).double().mean(1) - at).abs().mean().float()
+    with Largest() as seen:
+        got = nk.pit_calibration_error(pit, method="levels")
+    torch.testing.assert_close(got, want)
+    assert seen.numbers == len(pit)

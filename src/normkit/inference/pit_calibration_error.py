@@ -60,7 +60,7 @@ def pit_calibration_error(
 
 def _share(z: Tensor, at: Tensor, sharpness: float | None) -> Tensor:
     """The share of z below each level."""
-    below = at.unsqueeze(1) - z
     if sharpness is None:
-        return (below >= 0).to(z.dtype).mean(1)
-    return torch.sigmoid(check.number(NAME, "sharpness", sharpness, 0.0, open_low=True) * below).mean(1)
+        return torch.searchsorted(z.detach().sort().values, at, right=True).to(z.dtype) / len(z)
+    sharpness = check.number(NAME, "sharpness", sharpness, 0.0, open_low=True)
+    return torch.sigmoid(sharpness * (at.unsqueeze(1) - z)).mean(1)
