@@ -1,4 +1,6 @@
-"""How much memory a computation takes at once."""
+"""How much memory a computation takes at once, and how many calls it makes."""
+
+import sys
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -14,3 +16,20 @@ class Largest(TorchDispatchMode):
         result = function(*args, **(kwargs or {}))
         self.numbers = max([self.numbers, *(x.numel() for x in tree_leaves(result) if isinstance(x, torch.Tensor))])
         return result
+
+
+def calls(function, *args):
+    """How many calls of Python's functions a call makes."""
+    count = 0
+
+    def look(frame, event, what):
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        function(*args)
+    finally:
+        sys.setprofile(before)
+    return count

@@ -8,6 +8,7 @@ import pytest
 
 import normkit as nk
 from normkit.text.candidates.alias_normalization import ratio
+from sizes import calls
 
 
 def test_a_cell_full_of_notes_takes_no_time():
@@ -49,3 +50,33 @@ def test_nothing_to_find_or_to_ask_gives_nothing():
     ngrams = nk.create("ngram-candidates")
     assert ngrams({}, ["a"]) == ngrams({"x": ["few"]}, ["few"]) == [[]]
     assert ngrams({"x": ["few"]}, []) == []
+
+
+def names(count):
+    """A story with so many mentions, (text, mentions): full names, surnames and initials."""
+    text, mentions = "", []
+    for at in range(count):
+        name = (f"Ann W{at // 3}", f"W{at // 3}", "A.W.")[at % 3]
+        mentions.append((len(text), len(text) + len(name), "PER"))
+        text += f"{name} and "
+    return text, mentions
+
+
+def test_twice_the_mentions_take_twice_the_work():
+    method = nk.create("coreference-normalization")
+    assert calls(method, *names(600)) < 2.2 * calls(method, *names(300))
+    assert method(*names(6))["canonical"] == ["Ann W0", "Ann W0", "Ann W0", "Ann W1", "Ann W1", "Ann W0"]
+
+
+@pytest.mark.parametrize("strategy", ["max_gap", "min_gap"])
+def test_the_subset_of_the_largest_or_smallest_gap_is_that_of_its_ends(strategy):
+    method = nk.create("calibration-set")
+    scores = [0.3, 0.1, 0.9, 0.2, 0.7, 0.1, 0.9, 0.75]
+    items = [{"id": at, "score": score, "beam": at} for at, score in enumerate(scores)]
+    ordered = sorted(items, key=lambda item: -item["score"])
+    subsets = itertools.combinations(range(8), 3)
+    gap = {places: ordered[places[0]]["score"] - ordered[places[-1]]["score"] for places in subsets}
+    places = (max if strategy == "max_gap" else min)(gap, key=gap.__getitem__)
+    assert method.rank_set(items, strategy, 3) == [ordered[place]["id"] for place in places]
+    many = [{"id": at, "score": at % 7 / at, "beam": at} for at in range(1, 21)]
+    assert calls(method.rank_set, many, strategy, 5) < 5000  # of 15504 subsets

@@ -58,7 +58,8 @@ class CoreferenceNormalization(Text):
             if not 0 <= start <= end <= len(text):
                 raise ValueError(f"CoreferenceNormalization: mentions must lie in the text, not from {start} to {end}")
         spans = [_read(text, *mention) for mention in mentions]
-        forms = [_canonical(place, spans) for place in range(len(spans))]
+        largest = _largest(spans)
+        forms = [_canonical(place, spans, largest) for place in range(len(spans))]
         return {"text": _replace(text, spans, forms), "canonical": forms}
 
 
@@ -76,26 +77,36 @@ def _size(place: int, mentions: list[Mention]) -> tuple[int, int, int]:
     return len(mentions[place].key), len(mentions[place].form), -place
 
 
-def _canonical(place: int, mentions: list[Mention]) -> str:
-    alike = [other for other, mention in enumerate(mentions) if mention.type == mentions[place].type]
-    own = mentions[place].key
-    may = [other for other in alike if _part(own, mentions[other].key) or _initials(own, mentions[other].key)]
-    first = max([place, *may], key=lambda other: _size(other, mentions))
-    holding = [other for other in alike if _part(mentions[first].key, mentions[other].key)]
-    return mentions[max([first, *holding], key=lambda other: _size(other, mentions))].form
+def _largest(mentions: list[Mention]) -> dict[tuple[str, Any], int]:
+    """For each type and some words in a row, or initials, the place of the largest mention that has them."""
+    lengths = {len(mention.key) for mention in mentions}
+    largest: dict[tuple[str, Any], int] = {}
+    for place, mention in enumerate(mentions):
+        for key in (*_parts(mention.key, lengths), *_initials(mention.key)):
+            other = largest.setdefault((mention.type, key), place)
+            largest[mention.type, key] = max(other, place, key=lambda at: _size(at, mentions))
+    return largest
 
 
-def _part(own: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Whether words stand in others in a row; none stand nowhere but in none."""
-    if not own:
-        return not other
-    return any(other[at : at + len(own)] == own for at in range(len(other) - len(own) + 1))
+def _canonical(place: int, mentions: list[Mention], largest: dict[tuple[str, Any], int]) -> str:
+    _, _, kind, own, *_ = mentions[place]
+    may = [largest[kind, own]]
+    if len(own) == 1:
+        may.append(largest.get((kind, own[0].replace(".", "")), place))
+    first = max(may, key=lambda at: _size(at, mentions))
+    return mentions[largest[kind, mentions[first].key]].form
 
 
-def _initials(own: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    if len(own) != 1 or len(other) < 2:
-        return False
-    return own[0].replace(".", "") == "".join(word[:1] for word in other if word not in SMALL) != ""
+def _parts(key: tuple[str, ...], lengths: set[int]) -> set[tuple[str, ...]]:
+    """As many of a mention's words in a row as some mention has; none stand nowhere but in none."""
+    counts = [count for count in lengths if 0 < count <= len(key)]
+    return {key[at : at + count] for count in counts for at in range(len(key) - count + 1)} or {()}
+
+
+def _initials(key: tuple[str, ...]) -> list[str]:
+    """The initials of several words, where there are any."""
+    initials = "".join(word[:1] for word in key if word not in SMALL)
+    return [initials] if len(key) > 1 and initials else []
 
 
 def _replace(text: str, mentions: list[Mention], forms: list[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,15 +117,15 @@ def _rank(items: list[Item], strategy: str, n: int) -> list[int]:
     }
     if strategy in simple:
         return sorted(simple[strategy])
-    measure = _gap if strategy.endswith("gap") else _agreement
-    largest = strategy in ("max_gap", "min_surprise")
-    return _subset(items, n, lambda chosen: measure(chosen) if largest else -measure(chosen))
+    is_gap = strategy.endswith("gap")
+    subsets = _first_of_ends(m, n) if is_gap else itertools.combinations(range(m), n)
+    choose, measure = max if strategy in ("max_gap", "min_surprise") else min, _gap if is_gap else _agreement
+    return list(choose(subsets, key=lambda places: measure([items[place] for place in places])))
 
 
-def _subset(items: list[Item], n: int, measure: Callable[[list[Item]], float]) -> list[int]:
-    """The first subset with the largest measure."""
-    subsets = itertools.combinations(range(len(items)), n)
-    return list(max(subsets, key=lambda places: measure([items[place] for place in places])))
+def _first_of_ends(m: int, n: int) -> Iterator[tuple[int, ...]]:
+    """Of all subsets of n with the same ends, which alone make its gap, the first; in the order of subsets."""
+    return ((*range(first, first + n - 1), last) for first in range(m - n + 1) for last in range(first + n - 1, m))
 
 
 def _gap(items: list[Item]) -> float:
