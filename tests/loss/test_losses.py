@@ -215,3 +215,34 @@ def test_the_gradient_of_a_local_dimension_is_that_of_the_distances(offset):
         dims.log().sum().backward()
         gradients.append(data.grad)
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("weighting", ["clustered", "equal_width", "unweighted"])
+def test_h_calibration_keeps_no_more_of_many_classes_than_of_few(weighting):
+    logits, target = numbers(30, 20).requires_grad_(), torch.arange(30) % 20
+    loss, kept = nk.HCalibration(20, weighting=weighting, window=4), []
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x)
+    with Largest() as seen, hooks:
+        loss(logits.softmax(1), target).backward()
+    assert seen.numbers <= 2 * logits.numel()
+    assert sum(kept) < 10 * logits.numel()
+
+
+@pytest.mark.parametrize("weighting", ["clustered", "equal_width"])
+def test_h_calibration_counts_an_event_on_an_edge_as_its_definition_does(weighting):
+    probs = (4 * numbers(12, 3).sigmoid()).round() / 4  # edges of bins, and half way between centroids
+    target, centroids = torch.arange(12) % 3, torch.tensor([0.125, 0.375, 0.375, 0.875]).double()
+    loss = nk.HCalibration(
+        3, weighting=weighting, window=2, num_bins=4, leave_one_out=False, loss_weight=1.0, epsilon=0.0
+    )
+    order = probs.flatten().argsort(stable=True)
+    p = probs.flatten()[order]
+    apart = (probs - torch.nn.functional.one_hot(target)).flatten()[order]
+    errors = torch.nn.functional.avg_pool1d(apart[None], 3, stride=1, padding=1)[0].abs()
+    if weighting == "clustered":
+        nearest = (p.unsqueeze(1) - centroids).abs().argmin(1)
+        inside = [nearest == k for k in range(4)]
+    else:
+        inside = [(p >= k / 4) & (p <= (k + 1) / 4) for k in range(4)]
+    want = torch.stack([errors[own].sum() / (own.sum() + 1e-5) for own in inside]).mean()
+    torch.testing.assert_close(loss(probs, target, centroids), want)

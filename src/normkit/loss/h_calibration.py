@@ -93,44 +93,73 @@ class HCalibration(Loss):
             centroids = accurate(centroids).to(wide.dtype)
         elif self.weighting == "clustered":
             centroids = _centers(wide.detach().flatten(), self.num_bins)
-        own = F.one_hot(target, self.num_classes).to(wide.dtype)
-        kept = [target != k for k in range(self.num_classes)] if self.leave_one_out else [target >= 0]
-        losses = [self._core(wide, own, rows, centroids) for rows in kept]
-        return (self.loss_weight * torch.stack(losses).mean()).to(probs.dtype)
+        difference = (wide - F.one_hot(target, self.num_classes).to(wide.dtype)).flatten()
+        with torch.no_grad():
+            value, slope = self._value_and_slope(difference.detach(), wide.detach().flatten(), target, centroids)
+        loss = value + (slope * (difference - difference.detach())).sum()  # where the order stays it is linear
+        return (self.loss_weight * loss).to(probs.dtype)
 
-    def _core(self, probs: Tensor, own: Tensor, rows: Tensor, centroids: Tensor | None) -> Tensor:
-        """The loss over the samples in ``rows``; the events of the others stand last, as zeros like those beyond."""
-        kept = rows.unsqueeze(1).expand_as(probs).flatten()
-        key = (probs.detach().flatten().clamp(min=0) + 1e-20).log()
-        order = torch.where(kept, key, torch.inf).argsort(stable=True)
-        over, under = (probs * (1 - own)).flatten(), ((1 - probs) * own).flatten()
-        kept, p = kept[order], probs.detach().flatten()[order]
-        difference = torch.where(kept, (over - under)[order], 0)
-        errors = F.relu(self._average(difference).abs() - self.epsilon)
-        return self._weigh(torch.where(kept, errors, 0), p, kept, centroids)
+    def _value_and_slope(
+        self, difference: Tensor, p: Tensor, target: Tensor, centroids: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the loss of p - y, and its derivative by each: held for all classes it would be C times as large."""
+        order = (p.clamp(min=0) + 1e-20).log().argsort(stable=True)
+        difference, label = _exact(difference[order]), target[order // self.num_classes]
+        bins = self._bins(p[order], centroids)
+        value, slope = torch.zeros_like(difference).sum(), torch.zeros_like(difference)
+        left_out = range(self.num_classes) if self.leave_one_out else (-1,)
+        for k in left_out:
+            kept = label != k
+            place = torch.where(kept, kept.cumsum(0) - 1, len(kept))
+            mean, weight = self._average(_moved(difference, place)), _moved(self._weight(bins, kept), place)
+            errors = F.relu(mean.abs() - self.epsilon)
+            value = value + (errors * weight).sum()
+            pull = self._average(torch.where(errors > 0, mean.sign() * weight, 0))
+            slope = slope + F.pad(pull, (0, 1))[place]
+        slope = torch.zeros_like(slope).scatter(0, order, slope)
+        return tuple((sums / len(left_out)).to(p.dtype) for sums in (value, slope))  # type: ignore[return-value]
 
     def _average(self, x: Tensor) -> Tensor:
         """The mean over window + 1 neighbours of each, with zeros beyond the ends."""
-        if not len(x):
-            return x
-        return F.avg_pool1d(x[None, None], self.window + 1, stride=1, padding=self.window // 2)[0, 0]
+        width = self.window + 1
+        sums = F.pad(x, (self.window // 2 + 1, self.window // 2)).cumsum(0)
+        return (sums[width:] - sums[:-width]) / width
 
-    def _weigh(self, errors: Tensor, p: Tensor, kept: Tensor, centroids: Tensor | None) -> Tensor:
+    def _bins(self, p: Tensor, centroids: Tensor | None) -> Tensor | None:
+        """The bins (any, E) that each event is in; ``num_bins`` is none."""
         if self.weighting == "unweighted":
-            return errors.sum() / kept.sum().clamp(min=1)
+            return None
         if self.weighting == "equal_width":
             edges = torch.arange(self.num_bins + 1, device=p.device, dtype=p.dtype) / self.num_bins
-            inside = (p >= edges[:-1, None]) & (p <= edges[1:, None])
-        else:
-            nearest = _nearest(p, centroids)  # type: ignore[arg-type]
-            inside = nearest == torch.arange(self.num_bins, device=p.device).unsqueeze(1)
-        inside = (inside & kept).to(errors.dtype)
-        return (inside @ errors / (inside.sum(1) + 1e-5)).mean()
+            low, high = (torch.searchsorted(edges, p, right=right) - 1 for right in (False, True))
+            bins = torch.stack([low, torch.where(high == low, self.num_bins, high)])
+            return torch.where(bins < 0, self.num_bins, bins)
+        return torch.searchsorted(_borders(centroids.sort().values), p).unsqueeze(0)  # type: ignore[union-attr]
+
+    def _weight(self, bins: Tensor | None, kept: Tensor) -> Tensor:
+        """What each event's error counts."""
+        if bins is None:
+            return _exact(kept.float()) / kept.sum().clamp(min=1)
+        count = bins.new_zeros(self.num_bins + 1)
+        count = count.scatter_add(0, bins.flatten(), kept.long().expand_as(bins).flatten())
+        weight = 1 / (_exact(count) + 1e-5) / self.num_bins
+        return F.pad(weight[:-1], (0, 1))[bins].sum(0)
 
 
-def _nearest(p: Tensor, centroids: Tensor) -> Tensor:
-    """Which centroid is nearest to each number, the first of equally near ones."""
-    return (p.unsqueeze(1) - centroids).abs().argmin(1)
+def _exact(x: Tensor) -> Tensor:
+    """The numbers in float64, where there is that, for sums of many."""
+    return x if x.device.type == "mps" else x.double()
+
+
+def _moved(x: Tensor, place: Tensor) -> Tensor:
+    """Numbers at their new places, and zeros elsewhere; what goes to the place behind the last is left out."""
+    return F.pad(torch.zeros_like(x), (0, 1)).scatter(0, place, x)[:-1]
+
+
+def _borders(centers: Tensor) -> Tensor:
+    """Up to where each of the sorted centers but the last is the nearest, the first of equal ones."""
+    middle = torch.where(centers[1:] == centers[:-1], torch.inf, (centers[1:] + centers[:-1]) / 2)
+    return middle.flip(0).cummin(0).values.flip(0)
 
 
 @torch.no_grad()
@@ -141,9 +170,10 @@ def _centers(p: Tensor, count: int, rounds: int = 50) -> Tensor:
     ordered = p.sort().values
     steps = torch.arange(count, device=p.device)
     centers = ordered[(2 * steps + 1) * len(p) // (2 * count)]
+    sums = F.pad(_exact(ordered).cumsum(0), (1, 0))
     for _ in range(rounds):
-        nearest = _nearest(p, centers)
-        number = torch.zeros_like(centers).scatter_add(0, nearest, torch.ones_like(p))
-        total = torch.zeros_like(centers).scatter_add(0, nearest, p)
-        centers = torch.where(number > 0, total / number.clamp(min=1), centers).sort().values
+        inner = torch.searchsorted(ordered, _borders(centers), right=True)
+        ends = F.pad(F.pad(inner, (1, 0)), (0, 1), value=len(p))
+        number, total = ends.diff(), sums[ends].diff()
+        centers = torch.where(number > 0, (total / number.clamp(min=1)).to(p.dtype), centers).sort().values
     return centers
