@@ -127,3 +127,24 @@ def test_many_points_are_scaled_by_one_matrix_without_a_copy_of_it_for_each(bloc
     assert seen.numbers == x.numel()
     whole = torch.block_diag(*layer.weight)
     torch.testing.assert_close(layer(x), _ball.multiply(x, x @ whole.T, 1.0))
+
+
+@pytest.mark.parametrize("length", [0.8, 1 - 1e-6])
+def test_the_distances_of_pairs_are_those_of_sums_of_mobius_without_one_for_each_pair(length):
+    x, y = points(30, 16, length).requires_grad_(), points(20, 16, length, seed=1)
+    y[:3] = x[:3].detach()
+    with Largest() as seen:
+        got = nk.poincare_distance_matrix(x, y, c=1.0)
+        slope = torch.autograd.grad(got.sum(), x)[0]
+    assert seen.numbers == 30 * 20
+    sums = _ball.Clamped.add(-x.unsqueeze(1), y.unsqueeze(0), 1.0)
+    want = 2 * _ball.Clamped.artanh(_ball.norm(sums)).squeeze(-1)
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(slope, torch.autograd.grad(want.sum(), x)[0])
+
+
+def test_views_in_the_ball_are_compared_without_a_sum_of_mobius_for_each_pair():
+    features = points(40, 64).requires_grad_()
+    with Largest() as seen:
+        nk.create("hyperbolic-contrastive", c=0.5)(features).backward()
+    assert seen.numbers == features.numel()

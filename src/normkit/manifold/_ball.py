@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from normkit import check
-from normkit.statistics import root
+from normkit.statistics import full_precision, root
 
 OUTSIDE = "these are no points of the ball"
 TINY = 1e-15
@@ -146,6 +146,17 @@ class Clamped:
         return above / (1 + 2 * c * inner + c**2 * aa * bb + 1e-5)
 
     @classmethod
-    def distance(cls, x: Tensor, y: Tensor, c: float) -> Tensor:
-        """Return the distances (...,) of points."""
-        return 2 / math.sqrt(c) * cls.artanh(math.sqrt(c) * norm(cls.add(-x, y, c))).squeeze(-1)
+    def distances(cls, x: Tensor, y: Tensor, c: float) -> Tensor:
+        """Return the distances (N, M) of points (N, D) and (M, D).
+
+        The sum of Möbius of -x and y is as long as y - x times the root of its denominator, over the denominator: no
+        pair needs D numbers. Products of near points are noise, but for their derivatives, which alone are taken.
+        """
+        xx, yy = x.square().sum(1, keepdim=True), y.square().sum(1)
+        with full_precision(x):
+            products = xx + yy - 2 * x @ y.T
+        apart = torch.cdist(x.detach(), y.detach(), compute_mode="donot_use_mm_for_euclid_dist").square()
+        apart = apart + (products - products.detach())
+        below = c * apart + (1 - c * xx) * (1 - c * yy)
+        length = root((apart * below).clamp(min=0)) / (below + 1e-5)
+        return 2 / math.sqrt(c) * cls.artanh(math.sqrt(c) * length)

@@ -37,4 +37,4 @@ def poincare_distance_matrix(x: Tensor, y: Tensor, *, c: float) -> Tensor:
     c = check.number("poincare-distance-matrix", "c", c, 0.0, open_low=True)
     for name, points in (("x", a), ("y", b)):
         require_inside("poincare-distance-matrix", name, points, c)
-    return Clamped.distance(a.unsqueeze(1), b.unsqueeze(0), c).to(x.dtype)
+    return Clamped.distances(a, b, c).to(x.dtype)
