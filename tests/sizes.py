@@ -8,13 +8,17 @@ from torch.utils._pytree import tree_leaves
 
 
 class Largest(TorchDispatchMode):
-    """How many numbers the largest result has."""
+    """How many numbers the largest result has, and how many all have that are no views and lie in new memory."""
 
-    numbers = 0
+    numbers = together = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        self.numbers = max([self.numbers, *(x.numel() for x in tree_leaves(result) if isinstance(x, torch.Tensor))])
+        known = {x.untyped_storage().data_ptr() for x in tree_leaves(args) if isinstance(x, torch.Tensor)}
+        for x in tree_leaves(result):
+            if isinstance(x, torch.Tensor):
+                self.numbers = max(self.numbers, x.numel())
+                self.together += x.numel() * (x.untyped_storage().data_ptr() not in known)
         return result
 
 

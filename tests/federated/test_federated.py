@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 import normkit as nk
 from normkit.federated import stack
+from sizes import Largest
 
 ENTRIES = ("weight", "bias")
 ALIKE = torch.ones(5)
@@ -271,3 +272,13 @@ def test_without_a_step_there_is_no_state_and_another_count_of_entries_is_named(
     assert found.shape == (0, 2, 3)
     with pytest.raises(ValueError, match="entries must name w1, b1, w2, b2"):
         nk.apfl_step(w, entries=("w1", "b1", "w2"), lr=0.1)
+
+
+def test_what_clients_learn_of_each_other_is_added_up_without_copies_of_all_states_for_each():
+    clients, numbers = 20, 50
+    states, gradients = torch.randn(2, clients, numbers, dtype=torch.float64)
+    risk, alpha, count = torch.rand(clients), torch.rand(clients, clients).double(), torch.rand(clients)
+    with Largest() as seen:
+        *_, sums, _ = nk.pgfed_server(states, gradients, risk, alpha, count, entries=("weight",), mu=0.1)
+    torch.testing.assert_close(sums, 0.1 * alpha @ gradients)
+    assert seen.together < clients * clients * numbers

@@ -93,8 +93,8 @@ def by_numbers(values: Tensor) -> Tensor:
 def mean(values: Tensor, weights: Tensor) -> Tensor:
     """Average over the clients in float64, ``weights`` (K,) or one a number; one client alone is what it was."""
     weights = weights.double()
-    if weights.dim() == 1 and not (torch.is_grad_enabled() and (values.requires_grad or weights.requires_grad)):
-        return _add(values, weights / total(weights))
+    if weights.dim() == 1:
+        return weighted(values, weights / total(weights))
     weights = weights.reshape(weights.shape + (1,) * (values.dim() - weights.dim()))
     return total(values.double() * (weights / total(weights)))
 
@@ -116,8 +116,10 @@ def average(values: Sequence[Tensor], weights: Tensor) -> Tensor:
     return weigh([values[k] for k in order], [each[k] for k in order], values[0])[0]
 
 
-def _add(values: Tensor, shares: Tensor) -> Tensor:
-    """Add up shares of states one after the other: nothing of the size of all of them is made."""
+def weighted(values: Tensor, shares: Tensor) -> Tensor:
+    """Add up shares (K,) of states; without a gradient one after the other, and nothing of the size of all is made."""
+    if torch.is_grad_enabled() and (values.requires_grad or shares.requires_grad):
+        return total(values.double() * shares.double().reshape(-1, *(1,) * (values.dim() - 1)))
     summed = torch.zeros(values.shape[1:], dtype=torch.float64, device=values.device)
     for k in places([[value] for value in values], shares):
         summed.add_(values[k], alpha=float(shares[k]))

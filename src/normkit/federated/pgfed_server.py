@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.federated._states import counts, join, read, total
+from normkit.federated._states import counts, join, read, total, weighted
 from normkit.federated.pgfed_client import PAPER
 
 NAME = "pgfed-server"
@@ -60,13 +60,9 @@ def pgfed_server(*states: Tensor, entries: Sequence[str], mu: float, momentum: f
     weights = counts(NAME, "count", count, clients)
     state = [join(value, weights) for value in tensors[""]]
     shared = [(mu / clients * total(value)).to(value.dtype) for value in tensors["gradient"]]
-    sums = [mu * torch.stack([total(_by(row, value)) for row in alpha]) for value in tensors["gradient"]]
+    sums = [mu * torch.stack([weighted(value, row) for row in alpha]) for value in tensors["gradient"]]
     before = tensors.get("previous", tensors["gradient"])
     sums = [
         ((1 - momentum) * new + momentum * old.double()).to(old.dtype) for new, old in zip(sums, before, strict=True)
     ]
     return (*state, *shared, *sums, (mu * risk.double()).to(risk.dtype))
-
-
-def _by(row: Tensor, value: Tensor) -> Tensor:
-    return row.double().reshape(-1, *(1,) * (value.dim() - 1)) * value.double()
