@@ -121,7 +121,8 @@ def roles(
     rows = _with_lengths(_with_lora(rows, model), model)
     ran = _ran(model, inputs, [row.parameter for row in rows]) if inputs else None
     rows = _with_head(rows, model, ran)
-    rows = [replace(row, scale_invariant=_invariant(row, owners[id(row.parameter)], model, ran)) for row in rows]
+    normed = _before_norms(model)
+    rows = [replace(row, scale_invariant=_invariant(row, owners[id(row.parameter)], normed, ran)) for row in rows]
     return Roles(_overridden(rows, owners, override or {}))
 
 
@@ -503,7 +504,7 @@ def _cosine(p: Tensor, g: Tensor) -> float:
     return float((p * g).sum().abs()) / size if size > 0 else 1.0
 
 
-def _invariant(row: Row, owners: Sequence[Owner], model: nn.Module, ran: Ran | None) -> bool | None:
+def _invariant(row: Row, owners: Sequence[Owner], normed: set[int], ran: Ran | None) -> bool | None:
     p = row.parameter
     if row.role not in DECAYING:
         return False
@@ -513,7 +514,8 @@ def _invariant(row: Row, owners: Sequence[Owner], model: nn.Module, ran: Ran | N
         return ran.cosines[id(p)] < UPRIGHT / math.sqrt(p.numel())
     if row.role in ("embedding", "head"):
         return False
-    return True if len(owners) == 1 and _before_a_norm(model, *owners[0]) else None
+    (module, name), *others = owners
+    return True if not others and name == "weight" and id(module) in normed else None
 
 
 def _parametrized_away(module: nn.Module, name: str, p: nn.Parameter) -> bool:
@@ -529,17 +531,15 @@ def _parametrized_away(module: nn.Module, name: str, p: nn.Parameter) -> bool:
     return same
 
 
-def _before_a_norm(model: nn.Module, module: nn.Module, name: str) -> bool:
-    """Whether a layer's output goes straight to a norm in a sequence, which takes its scale off."""
-    if name != "weight":
-        return False
-    for above in model.modules():
-        layers = list(above) if isinstance(above, nn.Sequential) else []
-        for layer, then in itertools.pairwise(layers):
-            bias = getattr(module, "bias", None)
-            if layer is module and isinstance(then, NORMS) and (bias is None or isinstance(then, BATCH_NORMS)):
-                return True
-    return False
+def _before_norms(model: nn.Module) -> set[int]:
+    """The layers whose output goes straight to a norm in a sequence, which takes its scale off."""
+    sequences = (module for module in model.modules() if isinstance(module, nn.Sequential))
+    pairs = itertools.chain.from_iterable(map(itertools.pairwise, sequences))
+    return {
+        id(layer)
+        for layer, then in pairs
+        if isinstance(then, NORMS) and (getattr(layer, "bias", None) is None or isinstance(then, BATCH_NORMS))
+    }
 
 
 def _overridden(rows: Sequence[Row], owners: Mapping[int, list[Owner]], override: Mapping[Any, str]) -> Iterator[Row]:

@@ -7,6 +7,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 import normkit as nk
 from normkit.parameters import hidden_matrices, is_norm, roles
+from sizes import calls
 
 
 def told(model, *inputs, **options):
@@ -295,3 +296,8 @@ def test_to_ask_what_parameters_are_moves_no_singular_vectors():
     assert invariant["0.parametrizations.weight.original"] is True
     for name, value in model.state_dict().items():
         torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+
+
+def test_twice_the_layers_take_twice_the_work():
+    few, many = (nn.Sequential(*(nn.Sequential(nn.LayerNorm(2), nn.Linear(2, 2)) for _ in range(n))) for n in (40, 80))
+    assert calls(nk.param_groups, many) < 2.2 * calls(nk.param_groups, few)
