@@ -5,11 +5,14 @@ import os
 import pathlib
 import re
 import shutil
+import sys
 
 import pytest
 import tomllib
+import torch
 
 import forked
+import normkit as nk
 from normkit import cli, optional
 from normkit.lab import api, rerank
 from normkit.lab.fit import table
@@ -117,6 +120,25 @@ def test_a_command_names_what_it_lacks_in_one_line(command, hidden, capsys):
     error = capsys.readouterr().err
     assert "accelerate, plotly are not installed: pip install -c constraints.txt '.[lab]'" in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("package, command", [("rich", ["watch", "."]), ("scipy", ["claim", "rmsnorm"])])
+def test_a_command_that_needs_a_single_package_names_it(package, command, hidden, capsys):
+    hidden(package)
+    assert cli.main(command) == 2
+    assert f"{package} is not installed: pip install -c constraints.txt '.[lab]'" in capsys.readouterr().err
+
+
+def test_show_describes_a_method_without_what_judges_its_claims(hidden, capsys):
+    hidden("scipy")
+    assert cli.main(["show", "rmsnorm"]) == 0
+    assert "Claims\n  not shown: scipy is not installed" in capsys.readouterr().out
+
+
+def test_bits_are_not_allotted_without_scipy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    with pytest.raises(ValueError, match=r"allocate-bits: .* scipy, which is not installed"):
+        nk.allocate_bits(torch.ones(2, 1), torch.zeros(1), torch.ones(2), target=0.2)
 
 
 @pytest.mark.parametrize("at", ["in a file", "in a test"])

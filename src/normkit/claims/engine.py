@@ -17,6 +17,7 @@ import torch
 from normkit.claims import shelf
 from normkit.claims.kinds import Bound, Claim
 from normkit.claims.shelf import Entry, Result
+from normkit.optional import require
 
 HOLDS, FAILS, UNDECIDED, UNTRIED = "holds", "does not hold", "undecided", "not tried"
 WORDS = (FAILS, UNDECIDED, HOLDS, UNTRIED)  # as tables sort them
@@ -84,6 +85,7 @@ def deadline(budget: float) -> float:
 
 def judged(entries: Iterable[Entry], *, run: bool, end: float = math.inf) -> Iterable[tuple[Verdict, Result | None]]:
     """Yield the verdict of each claim, with the numbers that it is from."""
+    require("scipy")
     for entry in entries:
         if entry.claim is None:
             yield untried(entry, entry.why), None

@@ -11,6 +11,7 @@ from normkit.claims import engine, shelf
 from normkit.claims.engine import SPENT, UNTRIED, WORDS, Verdict
 from normkit.columns import number_of
 from normkit.files import replace_file
+from normkit.optional import require
 
 
 def ordered(verdicts: Sequence[Verdict]) -> list[Verdict]:
@@ -31,9 +32,13 @@ def counts(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def line(method: str) -> str:
-    """Say in a line what is stored of a method's claims; empty where there is none."""
+    """Say in a line what is stored of a method's claims, or what is missing to judge it; empty where there is none."""
     if method not in shelf.methods():
         return ""
+    try:
+        require("scipy")
+    except ValueError as error:
+        return f"not shown: {error}"
     stored = [entry for entry in shelf.claims_of(method) if entry.claim is None or shelf.stored(entry) is not None]
     groups: dict[str, list[str]] = {}
     for verdict in engine.verdicts(stored):

@@ -114,8 +114,11 @@ def _check_tensors(table: Tensor, base_value: Tensor, sizes: Tensor, precisions:
 def _solve(costs, savings, wanted: float):
     """The column of each row whose costs sum to the least while savings reach what is wanted."""
     import numpy as np
-    from scipy.optimize import Bounds, LinearConstraint, milp
 
+    try:
+        from scipy.optimize import Bounds, LinearConstraint, milp
+    except ImportError as error:
+        raise ValueError(f"{NAME}: bits are allotted by scipy, which is not installed: pip install scipy") from error
     layers, options = costs.shape
     if wanted <= 0 or not layers:
         return np.zeros(layers, dtype=np.int64)

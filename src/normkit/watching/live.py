@@ -13,6 +13,7 @@ import numpy as np
 
 from normkit.columns import aligned
 from normkit.files import Tail
+from normkit.optional import require
 from normkit.safe import safe, say
 from normkit.watching import health
 from normkit.watching.diagnosis import WIDTH, Diagnosis, diagnose
@@ -133,6 +134,7 @@ def _write_time(seconds: float) -> str:
 
 def follow(place: str | Path, once: bool = False) -> Diagnosis | None:
     """Show a run until it ends or the user leaves; ``once``, or where there is no terminal, as it is now."""
+    require("rich")
     from rich.console import Console
 
     if Path(place).is_file() and Path(place).stat().st_size and not files_of(Path(place)):
