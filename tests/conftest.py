@@ -1,6 +1,7 @@
 """One thread a worker, and the instruction sets; exempt cases of the contract as in the contract itself."""
 
 import gc
+import io
 import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch: waiting takes no core
@@ -42,6 +43,18 @@ def pytest_collection(session):
         gc.collect()
         gc.freeze()
         gc.set_threshold(10_000, 20, 20)
+
+
+@pytest.fixture
+def windows_lines(monkeypatch):
+    """Text ends lines as on Windows, where a file is not opened with an end of its own."""
+    plain = io.open
+
+    def opened(file, mode="r", buffering=-1, encoding=None, errors=None, newline=None):
+        ending = "\r\n" if newline is None and not {"r", "b"} & {*mode} else newline
+        return plain(file, mode, buffering, encoding, errors, ending)
+
+    monkeypatch.setattr(io, "open", opened)
 
 
 @pytest.fixture(params=["baseline", "avx2", "avx512"])

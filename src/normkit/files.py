@@ -41,8 +41,11 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def cache_folder() -> Path:
-    """Return the folder for what may be deleted at any time, of this user."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "normkit"
+    """Return the folder for what may be deleted at any time, of this user; an OSError where the user has no home."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "normkit"
+    except RuntimeError as error:  # neither HOME nor an entry of the system's, as for a container's arbitrary user
+        raise FileNotFoundError(errno.ENOENT, "the user has no home folder; XDG_CACHE_HOME can name another") from error
 
 
 def leftovers(path: Path, kind: str = PARTIAL) -> list[Path]:
@@ -65,7 +68,7 @@ def beside(path: Path) -> Iterator[Path]:
 def replace_file(path: Path, text: str) -> None:
     """Write a file beside its place, then move it there."""
     with beside(path) as temp_path:
-        temp_path.write_text(text, encoding="utf-8")
+        temp_path.write_text(text, encoding="utf-8", newline="\n")
 
 
 @contextmanager

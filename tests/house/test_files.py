@@ -200,3 +200,19 @@ def test_what_a_dead_writer_of_a_file_left_is_deleted_and_of_a_living_one_stays(
         assert files.leftovers(path) == [living]
     assert path.read_text() == "first"
     assert [one.name for one in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_file_has_the_same_bytes_on_every_system(tmp_path, windows_lines):
+    files.replace_file(tmp_path / "names.csv", "id,name\n1,Bern\n")
+    assert (tmp_path / "names.csv").read_bytes() == b"id,name\n1,Bern\n"
+
+
+def test_a_user_without_a_home_has_no_cache_folder(monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(files.Path, "home", homeless)
+    with pytest.raises(OSError, match="the user has no home folder"):
+        files.cache_folder()
+
+
+def homeless():
+    raise RuntimeError("Could not determine home directory.")

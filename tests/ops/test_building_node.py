@@ -73,6 +73,17 @@ def test_no_cache_no_node(monkeypatch):
     assert "NORMKIT_CACHE" in node.build()
 
 
+def test_a_user_without_a_home_has_no_node(monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(node.Path, "home", homeless)
+    assert node.path() is None
+    assert node.usable() is None
+    assert "no home folder" in node.build()
+
+
 def test_a_compiler_that_fails_or_is_not_there_says_why_and_leaves_nothing(monkeypatch, cache):
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert node.obstacle() == node.build() == "there is no C++ compiler no-such-compiler"

@@ -379,6 +379,11 @@ def fused_gpt2(folder):
     return folder, logits
 
 
+def test_checksums_of_a_folder_from_windows_are_in_the_form_of_sha256sum(tmp_path, windows_lines):
+    own_model(tmp_path / "saved")
+    assert b"\r" not in (tmp_path / "saved/normkit.sha256").read_bytes()
+
+
 @pytest.mark.parametrize("made", [own_model, swapped_gpt2, fused_gpt2])
 def test_no_flip_or_cut_of_a_model_folder_is_read_as_another_model(made, tmp_path):
     word, numbers = made(tmp_path / "saved")

@@ -95,6 +95,15 @@ def test_a_folder_that_cannot_be_written_is_left_out(folder):
     assert os.path.isfile(folder.parent)
 
 
+def test_a_user_without_a_home_keeps_nothing(folder, monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(stored.Path, "home", homeless)
+    assert examine(Rms())
+
+
 def test_what_is_old_or_too_much_is_deleted_and_what_is_read_stays(folder, monkeypatch):
     monkeypatch.setattr(stored, "MOST", 3)
     folder.mkdir(parents=True)

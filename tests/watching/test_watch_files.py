@@ -126,6 +126,25 @@ def test_two_processes_do_not_mix_their_lines(tmp_path):
     assert any("another process writes to it" in note for note in first[0].notes + second[0].notes)
 
 
+def test_a_training_that_changes_its_folder_goes_on_in_the_same_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    seen, optimizer, model, _ = watched("watch.jsonl")
+    (tmp_path / "other").mkdir()
+    with seen:
+        for step in range(4):
+            monkeypatch.chdir(tmp_path / "other" if step > 1 else tmp_path)
+            model(torch.ones(2, 3)).square().sum().backward()
+            optimizer.step()
+    assert load(tmp_path / "watch.jsonl").steps == [1, 2, 3, 4]
+    assert not [*(tmp_path / "other").iterdir()]
+
+
+def test_what_is_saved_on_windows_is_read(tmp_path, windows_lines):
+    watching = watched(None)
+    train(*watching)
+    assert load(watching[0].save(tmp_path / "saved.jsonl")).steps == [1, 2, 3, 4]
+
+
 def test_a_flip_anywhere_names_the_file_and_a_cut_leaves_the_rows_before(tmp_path):
     path = tmp_path / "watch.jsonl"
     train(*watched(tmp_path, 5))

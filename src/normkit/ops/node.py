@@ -26,13 +26,17 @@ OFF = ("off", "0", "no")
 
 
 def path() -> Path | None:
-    """The node's file, named by all that it depends on; None where no cache is wanted."""
+    """The node's file, named by all that it depends on; None where no cache is wanted or there is no home for it."""
     if named := os.environ.get("NORMKIT_NODE"):
         return Path(named)
     if os.environ.get("NORMKIT_CACHE", "").lower() in OFF:
         return None
     suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
-    return files.cache_folder() / "node" / f"node-{torch.__version__}-{_sources()}{suffix}"
+    try:
+        folder = files.cache_folder()
+    except OSError:
+        return None
+    return folder / "node" / f"node-{torch.__version__}-{_sources()}{suffix}"
 
 
 @functools.cache
@@ -93,7 +97,10 @@ def obstacle() -> str | None:
         return f"it calls the C kernels, which are off: {kernels.status().reason}"
     if shutil.which(_compiler()[0]) is None:
         return f"there is no C++ compiler {_compiler()[0]}"
-    return "NORMKIT_CACHE=off is set" if path() is None else None
+    if path() is None:
+        off = os.environ.get("NORMKIT_CACHE", "").lower() in OFF
+        return "NORMKIT_CACHE=off is set" if off else "the user has no home folder; XDG_CACHE_HOME can name another"
+    return None
 
 
 def _compiler() -> list[str]:

@@ -52,7 +52,7 @@ def save(old: nn.Module, new: nn.Module, folder: str, *, same: bool = False) -> 
         _safetensors().save_file(_state(new), beside / weights, metadata={"format": "pt"})
         if edits or not own or ties != ties_in(old):
             (beside / PARTS).write_text(json.dumps({"edits": edits, "ties": ties}, indent=1))
-        (beside / SEALS).write_text(seal_lines(beside))
+        (beside / SEALS).write_text(seal_lines(beside), newline="\n")
         new_folder(folder)  # which another process may have written meanwhile
     return place
 

@@ -40,7 +40,7 @@ class Lines:
     """
 
     def __init__(self, path: str | Path):
-        path = Path(path)
+        path = Path(path).absolute()  # a training may change its working directory
         self.path = path / FILE if path.is_dir() or not path.suffix else path
         self.columns: list[Column] = []
         self.samples = 0
@@ -147,7 +147,7 @@ class Lines:
 def write_whole(history: History, path: Path) -> Path:
     """Write a history beside its place, then move it there."""
     try:
-        with beside(path) as temp_path, temp_path.open("w", encoding="utf-8") as file:
+        with beside(path) as temp_path, temp_path.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(lines_of(history, ended=True))
     except Unwritable as error:
         raise ValueError(str(error)) from error
