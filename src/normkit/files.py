@@ -59,10 +59,14 @@ def leftovers(path: Path, kind: str = PARTIAL) -> list[Path]:
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """Give a place beside ``path`` to write to, which then takes its place; after an error, nothing has changed."""
-    with writing(path), _side(path, folder=False) as temp_path:
+    """Give a place beside ``path`` to write to, which then takes its place; after an error, nothing has changed.
+
+    A link to a file stays one: what it leads to is written.
+    """
+    place = Path(os.path.realpath(path))
+    with writing(path), _side(place, folder=False) as temp_path:
         yield temp_path
-        os.replace(temp_path, path)
+        os.replace(temp_path, place)
 
 
 def replace_file(path: Path, text: str) -> None:

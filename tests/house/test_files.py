@@ -182,6 +182,14 @@ def test_a_link_to_a_folder_stays_a_link(tmp_path):
     assert whole(tmp_path / "there") == "new"
 
 
+def test_a_link_to_a_file_stays_a_link(tmp_path):
+    (tmp_path / "names").symlink_to(tmp_path / "there")
+    for text in ("old", "new"):
+        files.replace_file(tmp_path / "names", text)
+        assert (tmp_path / "names").is_symlink()
+        assert (tmp_path / "there").read_text() == text
+
+
 def test_a_file_that_stands_at_the_place_of_a_folder_stays(tmp_path):
     (tmp_path / "names").write_text("mine")
     with pytest.raises(files.Unwritable):

@@ -389,6 +389,14 @@ def test_five_names_are_named_and_of_more_the_first(count, named, capsys):
     assert f"columns are named {named}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("count", [60, 4], ids=["all differ", "as few as categories"])
+def test_decimals_behind_a_comma_between_tabs_are_no_text(count, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a\tb\n" + "".join(f"{at % 9}.5\t{at % count},25\n" for at in range(60)))
+    with pytest.raises(ValueError, match="'b' holds '0,25' in row 1: a comma stands before decimals only where ;"):
+        table.read(path)
+
+
 def test_text_that_is_no_category_is_named(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("name,a\n" + "".join(f"n{at},{at / 7}\n" for at in range(60)))

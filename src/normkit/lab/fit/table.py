@@ -6,6 +6,7 @@ import csv
 import importlib
 import io
 import itertools
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ GONE = ("", "na", "nan", "null", "none")
 SEPARATORS = (";", "\t", ",")  # that are recognized, those first that stand in no number
 LOOKED_AT = 20  # rows, to recognize one
 MOST = 50  # categories of a column of text
+COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*")  # before decimals
 
 
 class Observations(NamedTuple):
@@ -197,6 +199,12 @@ def _categories(
     known = {
         word: number for word, number in zip(words, numbers, strict=True) if number is None or not np.isnan(number)
     }
+    decimal = next((word for word in known if COMMA.fullmatch(word)), None)
+    if not asked and decimal is not None:
+        raise ValueError(
+            f"{where} holds {decimal!r} in row {1 + words.index(decimal)}: a comma stands before decimals only where ; "
+            "separates columns; write a point"
+        )
     if not asked and any(number is not None for number in known.values()):
         row = numbers.index(None)
         raise ValueError(f"{where} holds text, {words[row]!r} in row {1 + row}; {_leave_out(name)}")
