@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import normkit as nk
-from normkit.manifold import _symmetric
+from normkit.manifold import _frechet, _subspaces, _symmetric
 
 FUNCTIONS = {
     "log": (_symmetric.log, torch.log),
@@ -67,6 +67,8 @@ SECOND = {
     "liebn": nk.create("liebn", 4, momentum=0.5).double(),
     "gbw-batchnorm": nk.create("gbw-batchnorm", 4).double(),
     "gyrobn": lambda s: nk.create("gyrobn", 4).double()(s[0] / 10),
+    "mean of a ball": lambda s: _frechet.mean(s[0] / 10, 1.0),
+    "subspaces": lambda s: _subspaces.log0(s[:, :, :2] / 10 + torch.eye(4, 2, dtype=s.dtype) / 2),
     "gyrobn-grassmann": lambda s: nk.create("gyrobn-grassmann", 4, p=2).double()(
         s.new_tensor(BASES)[:, None] + 0 * s[0, 0, 0]
     ),
@@ -85,3 +87,55 @@ def test_a_second_derivative_is_refused_as_it_would_be_wrong(name):
     )
     with pytest.raises(NotImplementedError, match="have a first derivative, and no second one"):
         torch.autograd.grad(gradient.square().sum(), x)
+
+
+def over_a_dual(gradient, x, v):
+    with torch.autograd.forward_ad.dual_level():
+        return torch.autograd.forward_ad.unpack_dual(gradient(torch.autograd.forward_ad.make_dual(x, v))).tangent
+
+
+TWICE = {  # ways to the second derivative of f at x along v, as torch has them
+    "hessian": lambda f, x, v: torch.func.hessian(f)(x),
+    "twice back": lambda f, x, v: torch.func.jacrev(torch.func.jacrev(f))(x),
+    "back over forward": lambda f, x, v: torch.func.grad(lambda x: torch.func.jvp(f, (x,), (v,))[1])(x),
+    "forward over forward": lambda f, x, v: torch.func.jvp(lambda x: torch.func.jvp(f, (x,), (v,))[1], (x,), (v,)),
+    "back over a transform": lambda f, x, v: torch.autograd.functional.jacobian(lambda x: torch.func.grad(f)(x) * v, x),
+    "a dual number": lambda f, x, v: over_a_dual(
+        lambda x: torch.autograd.grad(f(x.requires_grad_()), x, create_graph=True)[0], x, v
+    ),
+    "a dual number in a plain graph": lambda f, x, v: torch.autograd.functional.jacobian(
+        lambda x: over_a_dual(f, x, v), x
+    ),
+}
+
+
+@pytest.mark.parametrize("way", TWICE)
+@pytest.mark.parametrize("name", ["log", "learned power", "polar", "mean of a ball", "subspaces"])
+def test_a_second_derivative_is_refused_however_torch_takes_it(name, way):
+    x = torch.stack([matrix(SPECTRA["apart"], seed) for seed in (0, 1)])
+
+    def call(x):
+        given = SECOND[name](x)
+        return (given[0] if isinstance(given, tuple) else given).square().sum()
+
+    with pytest.raises(NotImplementedError, match="have a first derivative, and no second one"):
+        TWICE[way](call, x, torch.ones_like(x))
+
+
+def test_an_exponents_gradient_has_no_derivative_by_the_matrix():
+    s = matrix(SPECTRA["apart"]).requires_grad_()
+    k = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    of_matrix, of_exponent = torch.autograd.grad(_symmetric.power(s, k).sum(), (s, k), create_graph=True)
+    for gradient, other in [(of_matrix, k), (of_exponent, s)]:
+        with pytest.raises(NotImplementedError, match="have a first derivative, and no second one"):
+            torch.autograd.grad(gradient.sum(), other, retain_graph=True)
+    alone = lambda k: _symmetric.power(s.detach(), k)  # noqa: E731
+    assert torch.autograd.gradgradcheck(alone, k)
+
+
+def test_what_a_function_of_numbers_learns_gets_its_gradient():
+    s, k = matrix(SPECTRA["apart"]), torch.tensor(0.7, dtype=torch.float64)
+    both = lambda s, k: nk.manifold.spectral(  # noqa: E731
+        _symmetric.symmetric(s), lambda e: (k * e).sin(), lambda e: k * (k * e).cos()
+    )
+    assert torch.autograd.gradcheck(both, (s.requires_grad_(), k.requires_grad_()))

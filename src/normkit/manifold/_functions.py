@@ -51,10 +51,10 @@ def spectral(x: Tensor, function: Real, slope: Real, *, relative: bool = True, d
     """Return a function of symmetric matrices ``x`` (..., n, n): a ``function`` of numbers with derivative ``slope``.
 
     Eigenvalues count as equal by their own size, or where not ``relative`` by 1. A gradient is multiplied by the matrix
-    of divided differences; ``diagonal`` is the slope on its diagonal alone.
+    of divided differences; ``diagonal`` is the slope on its diagonal alone. What ``function`` learns gets its gradient.
     """
-    wide = symmetric("spectral", "x", _square("spectral", x))
-    return _symmetric.apply(wide, function, slope, relative=relative, diagonal=diagonal).to(x.dtype)
+    of = _symmetric.spectrum(symmetric("spectral", "x", _square("spectral", x)))
+    return _symmetric.apply(of, function, slope, relative=relative, diagonal=diagonal).to(x.dtype)
 
 
 def _square(owner: str, x: Tensor) -> Tensor:

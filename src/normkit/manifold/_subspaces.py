@@ -15,6 +15,7 @@ from torch import Tensor
 
 from normkit import check, ops
 from normkit.manifold import _symmetric
+from normkit.ops import derivatives
 
 SMALL = 1e-3  # below it quotients are told by their series
 LEAST_SQUARE = 1e-8  # of a cosine: what rounding in float64 turns such a vector by is below that of float32
@@ -122,12 +123,13 @@ class _Log(torch.autograd.Function):
         return (lower * f.unsqueeze(-2)) @ left.mT
 
     @staticmethod
-    def backward(ctx, sent: Tensor) -> Tensor:
+    @derivatives.once_differentiable(_symmetric.REFUSAL)
+    def backward(ctx, saved: tuple[Tensor, ...], sent: Tensor):
         """Return the gradient."""
-        points, left, cosines, right, f, lower = ctx.saved_tensors
+        _, left, cosines, right, f, lower = saved
         turned = sent @ left
         upper = left @ _turning(cosines, f, lower.mT @ turned)
-        return _symmetric.Last.apply(torch.cat([upper, turned * f.unsqueeze(-2)], -2) @ right, points)
+        return (torch.cat([upper, turned * f.unsqueeze(-2)], -2) @ right,)
 
 
 def _turn(upper: Tensor) -> Tensor:

@@ -3,8 +3,7 @@
 With ``S = U diag(e) Uᵀ`` the derivative of ``f(S) = U diag(f(e)) Uᵀ`` is ``U (L * (Uᵀ dS U)) Uᵀ``, L the matrix of
 Loewner: the divided differences of f, and f' on the diagonal. One decomposition serves both passes: ``Applied`` says so
 to torch's autograd. Where one serves several functions, and under the transforms and compilers of torch, it is written
-as a term that is zero and whose derivative is that one. L is a constant there, so that a second derivative is refused,
-but by torch's transforms, which do not ask.
+as a term that is zero and whose derivative is that one. L is a constant there, so that a second derivative is refused.
 """
 
 from __future__ import annotations
@@ -17,9 +16,11 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from normkit import check, ops
+from normkit.ops import derivatives
 
 Real = Callable[[Tensor], Tensor]
 
+REFUSAL = "normkit.manifold: functions of matrices and means of points have a first derivative, and no second one"
 LEAST = {torch.float64: 1e-7, torch.float32: 1e-4}  # the floor of eigenvalues in the code of some authors
 
 
@@ -54,38 +55,12 @@ def spectrum(s: Tensor) -> Spectrum:
 
 def moved(x: Tensor) -> Tensor:
     """Return zeros with the derivative of ``x``, but no second one."""
-    return Moved.apply(x) if at_once(x) else x - x.detach()
+    return once(x - x.detach(), x)
 
 
-class Moved(torch.autograd.Function):
-    """The same as a node of torch's autograd."""
-
-    @staticmethod
-    def forward(ctx, x: Tensor) -> Tensor:
-        """Return zeros, or what is no number where ``x`` is not finite."""
-        ctx.save_for_backward(x)
-        return x - x
-
-    @staticmethod
-    def backward(ctx, sent: Tensor) -> Tensor:
-        """Return the gradient."""
-        return Last.apply(sent, *ctx.saved_tensors)
-
-
-class Last(torch.autograd.Function):
-    """A gradient in which something that depends on ``source`` is a constant: its derivative would be wrong."""
-
-    @staticmethod
-    def forward(ctx, gradient: Tensor, source: Tensor) -> Tensor:
-        """Return the gradient."""
-        return gradient.view_as(gradient)
-
-    @staticmethod
-    def backward(ctx, sent: Tensor):
-        """Refuse."""
-        raise NotImplementedError(
-            "normkit.manifold: functions of matrices and means of points have a first derivative, and no second one"
-        )
+def once(x: Tensor, source: Tensor) -> Tensor:
+    """Return ``x`` with its derivative, in which something that depends on ``source`` is a constant."""
+    return derivatives.once(x, source, REFUSAL)
 
 
 def constant(s: Tensor) -> bool:
@@ -118,8 +93,10 @@ def apply(
     image = function(of.values)
     if of.is_still:
         return _turn(of.vectors, image)
-    inner = torch.diag_embed(image) + _slopes(of.values, image, slope, relative, diagonal) * of.moved
-    return of.vectors @ inner @ of.vectors.mT
+    moved = _slopes(of.values, image, slope, relative, diagonal) * of.moved
+    if image.requires_grad or not at_once(image):  # by an exponent, whose derivative has the matrix as a constant
+        image, moved = once(image, of.moved), once(moved, image)
+    return of.vectors @ (torch.diag_embed(image) + moved) @ of.vectors.mT
 
 
 class Applied(torch.autograd.Function):
@@ -138,11 +115,12 @@ class Applied(torch.autograd.Function):
         return _turn(vectors, image)
 
     @staticmethod
-    def backward(ctx, sent: Tensor):
+    @derivatives.once_differentiable(REFUSAL)
+    def backward(ctx, saved: tuple[Tensor, ...], sent: Tensor):
         """Return the gradient."""
-        s, values, vectors, image = ctx.saved_tensors
+        _, values, vectors, image = saved
         inner = _slopes(values, image, *ctx.how) * (vectors.mT @ sent @ vectors)
-        return Last.apply(vectors @ inner @ vectors.mT, s), None, None, None, None
+        return vectors @ inner @ vectors.mT, None, None, None, None
 
 
 def _turn(vectors: Tensor, values: Tensor) -> Tensor:
