@@ -524,3 +524,21 @@ def test_rows_alone_are_padded_as_sequences_of_one(name, axis):
     close(rows.state_dict(), sequences.state_dict())
     with pytest.raises(ValueError, match=r"pad_mask must .*\(6, 1\)"):
         rows(x, torch.cat([padded, padded], 1))
+
+
+@pytest.mark.parametrize("name, shape", [("powernorm", (3, 5, 4)), ("unifiednorm", (3, 5, 4)), ("onlinenorm", (3, 4))])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_backward_pass_of_the_authors_is_not_differentiated(name, shape, dtype):
+    norm, x = build(name, 4).to(dtype), rand(*shape, dtype=dtype).requires_grad_()
+    before = nn.Linear(4, 4, dtype=dtype)  # by which a penalty has a gradient, also where the norm's own is left out
+    (slope,) = torch.autograd.grad(norm(before(x)).sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="backward pass has no derivative"):
+        slope.square().sum().backward()
+
+    def loss(x):
+        state = {key: value.detach().clone() for key, value in norm.state_dict().items()}
+        return torch.func.functional_call(norm, state, (before(x),)).sum()
+
+    gradient = torch.func.grad(loss)
+    with pytest.raises(NotImplementedError, match="backward pass has no derivative"):
+        torch.func.grad(lambda x: gradient(x).square().sum())(x.detach())

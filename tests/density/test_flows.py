@@ -68,6 +68,37 @@ def test_the_adjoint_takes_a_field_that_uses_no_more_than_a_part_of_what_it_lear
     assert flow.given.unused.grad is None or not flow.given.unused.grad
 
 
+def test_the_adjoint_sees_parameters_that_stand_in_for_a_flows_own():
+    flow, x = build("cnf", 3, steps=20), normal(5, 3)
+    gradients = []
+    for flow.adjoint in (False, True):
+        step = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+        others = {name: value.detach() + step for name, value in flow.named_parameters()}
+        z, log_det = torch.func.functional_call(flow, others, (x,))
+        (z.square().sum() + log_det.sum()).backward()
+        gradients.append(step.grad)
+    close(*gradients, rtol=1e-5, atol=1e-6)
+    assert gradients[0].abs() > 0.1
+
+
+def test_the_adjoint_refuses_a_field_whose_parameters_it_does_not_see():
+    field = Stretch()
+    flow, x = nk.create("cnf", 3, field=lambda t, x: field(t, x), steps=2, adjoint=True), normal(5, 3).float()
+    with pytest.raises(ValueError, match=r"^CNF: with adjoint=True .*must be a module"):
+        flow(x)
+    field.requires_grad_(False)
+    z, _ = flow(x.requires_grad_())
+    z.sum().backward()
+    assert x.grad.all()
+
+
+def test_a_second_derivative_of_the_adjoint_is_refused():
+    flow, x = build("cnf", 3, steps=2, adjoint=True), normal(5, 3).requires_grad_()
+    (slope,) = torch.autograd.grad(flow(x)[0].sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match=r"^CNF: with adjoint=True there are no second derivatives"):
+        (slope.square().sum() + x.sum()).backward()
+
+
 @pytest.mark.parametrize("shape", [(4,), (4, 2), (4, 2, 3)])
 def test_a_path_joins_samples_of_any_rank(shape):
     x0, x1, t = normal(*shape), normal(*shape, seed=1), torch.linspace(0, 1, 4, dtype=torch.float64)

@@ -93,6 +93,13 @@ def test_parameters_that_stand_in_for_a_flows_own_get_the_same_gradients_where_i
     assert found[0][0].abs() > 0.1
 
 
+def test_a_second_derivative_is_refused_where_inputs_are_recomputed():
+    flow, x, _ = made("affine-coupling", 3, memory="recomputed")
+    (slope,) = torch.autograd.grad(flow(x.requires_grad_())[0].sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match=r"^Flow: with memory='recomputed' there are no second derivatives"):
+        (slope.square().sum() + x.sum()).backward()
+
+
 def test_parameters_changed_before_the_backward_pass_are_seen_where_inputs_are_recomputed():
     flow, x, _ = made("affine-coupling", 3, memory="recomputed")
     loss = flow.log_prob(x).sum()

@@ -7,15 +7,17 @@ tolerance are torchdiffeq's.
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.func import functional_call
 
 from normkit import check
 from normkit.density._inputs import linear
 from normkit.kinds import Transform
+from normkit.ops.derivatives import once_differentiable
 
 METHODS = ("euler", "midpoint", "rk4")
 ADAPTIVE = "dopri5"
@@ -101,23 +103,45 @@ def _rk4(slope: Slope, state: State, t: Tensor, h: Tensor) -> State:
 STEPS = {"euler": _euler, "midpoint": _midpoint, "rk4": _rk4}
 
 
+class Slopes(nn.Module):
+    """The slope of a flow as a module, whose parameters may be others for a call."""
+
+    def __init__(self, flow: nn.Module, slope: Slope):
+        super().__init__()
+        self.flow, self.slope = flow, slope
+
+    def forward(self, t: Tensor, state: State) -> State:
+        """Return the slope."""
+        return self.slope(t, state)
+
+    def given(self, values: dict[str, Tensor]) -> Slope:
+        """Return the slope for these parameters and buffers, which ``torch.func.functional_call`` may have set."""
+        now = itertools.chain(self.named_parameters(), self.named_buffers())
+        if all(values[name] is value for name, value in now):
+            return self
+        return lambda t, state: functional_call(self, values, (t, state))
+
+
 class Adjoint(torch.autograd.Function):
     """A solve that keeps its end alone; its backward pass solves again, from the end to the start."""
 
     @staticmethod
-    def forward(ctx, slope: Slope, times: tuple[Tensor, Tensor], how: tuple[int, str], x: Tensor, *learned: Tensor):
+    def forward(ctx, of: Slopes, times: tuple[Tensor, Tensor], how: tuple[int, str], x: Tensor, *learned: Tensor):
         """Return where ``x`` is carried, and the log-determinant."""
-        end = integrate(slope, (x, x.new_zeros(len(x))), *times, *how)
-        ctx.slope, ctx.times, ctx.how = slope, times, how
+        end = integrate(of, (x, x.new_zeros(len(x))), *times, *how)
+        ctx.of, ctx.times, ctx.how = of, times, how
+        ctx.kept = dict(itertools.chain(of.named_parameters(), of.named_buffers()))
+        ctx.names = [name for name, value in of.named_parameters() if value.requires_grad]
         ctx.save_for_backward(end[0], *learned)
         return end
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, *sent: Tensor):
+    @once_differentiable("CNF: with adjoint=True there are no second derivatives; without it there are")
+    def backward(ctx, saved: tuple[Tensor, ...], *sent: Tensor):
         """Return the gradients of the start and of what is learned."""
-        z, *learned = ctx.saved_tensors
-        (start, end), back = ctx.times, _Backward(ctx.slope, sent[1], learned)
+        z, *learned = saved
+        slope = ctx.of.given({**ctx.kept, **dict(zip(ctx.names, learned, strict=True))})
+        (start, end), back = ctx.times, _Backward(slope, sent[1], learned)
         state = (z, sent[0], *(torch.zeros_like(value) for value in learned))
         _, gradient, *grads = integrate(back, state, end, start, *ctx.how)
         return None, None, None, gradient, *grads

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution, constraints
 from torch.func import functional_call
 
 from normkit import check
 from normkit.density._parts import Given, Part, Plain
 from normkit.kinds.module import TRANSFORM
+from normkit.ops.derivatives import once_differentiable
 from normkit.statistics import accurate
 
 MEMORY = ("kept", "recomputed")
@@ -268,10 +268,10 @@ class _Recomputed(torch.autograd.Function):
         return z, log_det
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, sent: Tensor, sent_log_det: Tensor):
+    @once_differentiable("Flow: with memory='recomputed' there are no second derivatives; memory='kept' has them")
+    def backward(ctx, saved: tuple[Tensor, ...], sent: Tensor, sent_log_det: Tensor):
         """Return the gradients of samples, context and parameters."""
-        z, numbers, *learned = ctx.saved_tensors
+        z, numbers, *learned = saved
         context = None if numbers is None else numbers.detach().requires_grad_()
         leaves = [value if value.is_leaf else value.detach().requires_grad_() for value in learned]
         totals: dict[Tensor, Tensor] = {}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._field import ADAPTIVE, METHODS, Adjoint, FieldFlow, adapt, integrate
+from normkit.density._field import ADAPTIVE, METHODS, Adjoint, FieldFlow, Slopes, adapt, integrate
 from normkit.density._inputs import reals
 
 SOLVED = "a solve by a fixed grid is exact only as the grid gets finer"
@@ -45,7 +46,8 @@ class CNF(FieldFlow):
         end_time: where the flow ends.
         adjoint: whether the backward pass solves again, backward, and so needs memory for no step; the gradient is then
             right up to the solver's error, and has no further derivatives.
-        field: another f: a callable (t, x) -> (velocity, divergence); a module's parameters are learned.
+        field: another f: a callable (t, x) -> (velocity, divergence); a module's parameters are learned. With
+            ``adjoint`` no others are.
 
     ``forward(x)``, (N, D), returns ``z`` and ``log_det`` (N,); ``inverse(z)`` returns x, up to the solver's error.
 
@@ -92,9 +94,17 @@ class CNF(FieldFlow):
         if self.method == ADAPTIVE:
             return adapt(self, self._slope, (x, x.new_zeros(len(x))), *times, self.tolerance)
         if self.adjoint:
-            learned = [p for p in self.parameters() if p.requires_grad]
-            return Adjoint.apply(self._slope, times, how, x, *learned)
+            of = Slopes(self, self._slope)
+            self._refuse_hidden(of, times[0], x.detach())
+            return Adjoint.apply(of, times, how, x, *(p for p in of.parameters() if p.requires_grad))
         return integrate(self._slope, (x, x.new_zeros(len(x))), *times, *how)
+
+    def _refuse_hidden(self, of: Slopes, t: Tensor, x: Tensor) -> None:
+        """Refuse a field that learns something that the adjoint would not see."""
+        if self.given is None or isinstance(self.given, nn.Module) or not torch.is_grad_enabled():
+            return
+        if any(value.requires_grad for value in of(t, (x, x.new_zeros(len(x))))):
+            raise ValueError("CNF: with adjoint=True a field that learns must be a module, whose parameters are seen")
 
     def _slope(self, t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         return (self.given or self.field)(t, state[0])

@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from normkit import check, statistics
 from normkit.ops import channel, eager, trial
+from normkit.ops.derivatives import once_differentiable
 from normkit.ops.scan import recurrence
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     Pair = tuple[Tensor, Tensor]
+
+REFUSAL = "OnlineNorm: in training its backward pass has no derivative"
 
 
 class Control(NamedTuple):
@@ -243,9 +245,9 @@ class _ByFormula(torch.autograd.Function):
         ctx.about = (u, v), control
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad):
-        x, weight, bias, *step = ctx.saved_tensors
+    @once_differentiable(REFUSAL)
+    def backward(ctx, saved, grad):
+        x, weight, bias, *step = saved
         return *_control(grad, x, weight, bias, _Step(*step), *ctx.about), *[None] * 4
 
 
@@ -264,9 +266,9 @@ class _ByKernel(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad):
-        x, weight, bias, extra, stats = ctx.saved_tensors
+    @once_differentiable(REFUSAL)
+    def backward(ctx, saved, grad):
+        x, weight, bias, extra, stats = saved
         rule, pulls, control = ctx.about
         if eager.runs_formula("online_norm backward", None, grad):
             return *_without_kernel(grad, x, weight, bias, extra, stats, pulls, control), *[None] * 5

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from normkit import check, statistics
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.ops.derivatives import once_differentiable
 from normkit.running import Running, once
 
 GROUP_EPS = 1e-5  # fixed in the authors' code; the eps argument does not reach it
@@ -143,9 +143,9 @@ class _PowerStep(torch.autograd.Function):
         ctx.joined = {"group": ctx.norm.process_group, "sync": ctx.norm.sync}
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad):
-        (x, weight, phi, batch_phi), norm = ctx.saved_tensors, ctx.norm
+    @once_differentiable("PowerNorm: in training its backward pass has no derivative")
+    def backward(ctx, saved, grad):
+        (x, weight, phi, batch_phi), norm = saved, ctx.norm
         z = x * (phi + norm.eps).rsqrt()
         tokens = tuple(range(grad.dim() - 1))
         projected = grad * weight - (1 - norm.alpha_bkw) * ctx.ema_gz * z

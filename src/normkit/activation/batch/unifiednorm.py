@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from normkit import check, statistics
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.ops.derivatives import once_differentiable
 from normkit.running import Running, once
 
 
@@ -168,9 +168,9 @@ class _UnifiedStep(torch.autograd.Function):
         ctx.joined = {"group": ctx.norm.process_group, "sync": ctx.norm.sync}
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad):
-        (x, weight, *rest), norm, ema, window = ctx.saved_tensors, ctx.norm, ctx.ema_gz, ctx.buffer_gz
+    @once_differentiable("UnifiedNorm: in training its backward pass has no derivative")
+    def backward(ctx, saved, grad):
+        (x, weight, *rest), norm, ema, window = saved, ctx.norm, ctx.ema_gz, ctx.buffer_gz
         step = _Step(*rest)
         z = x * (step.v + norm.eps).rsqrt()
         tokens = tuple(range(grad.dim() - 1))
