@@ -291,7 +291,7 @@ def other_gradient(card: Card) -> str:
 @rule
 def second_derivatives(card: Card) -> str:
     """Whether gradients of gradients are missing where the gradient itself is right."""
-    why = reason(card, "higher-derivatives")
+    why = reason(card, "higher-derivatives", "second-derivatives")
     if not why or other_gradient(card) or constants(card) or idle_parameters(card):
         return ""
     return f"not under a gradient penalty, which takes second derivatives: {why}"

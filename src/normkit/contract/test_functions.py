@@ -1,6 +1,7 @@
 """Contract of plain functions: gradients, half precision, and options that are bound and saved."""
 
 import inspect
+import itertools
 import pickle
 import re
 
@@ -11,11 +12,12 @@ import torch
 import normkit as nk
 from normkit.contract.subject import close, methods, outputs
 from normkit.contract.values import over
-from normkit.kinds import FUNCTION
+from normkit.kinds import FUNCTION, exemption
 from normkit.kinds.kind import layouts, sizes
 
 METHODS = methods(lambda kind: kind is FUNCTION)
 ANY_WORD = {("filter-normalization", "ignore")}  # all but one mean the same to its authors
+DIFFERENTIABLE = [name for name in METHODS if exemption(nk.card(name).exempt, "gradcheck") is None]
 GALLERY = [name for name in METHODS if any("G" in layout.axes for layout in layouts(nk.card(name)))]
 
 
@@ -26,6 +28,46 @@ def test_the_gradient_is_the_derivative(name):
     subject = card.kind.subject(card, 4, batch=3, trailing=(3, 2))
     given = [x.requires_grad_() if torch.is_tensor(x) and x.is_floating_point() else x for x in subject.inputs]
     assert torch.autograd.gradcheck(lambda *x: tuple(outputs(subject.call(*x))), given, fast_mode=True)
+
+
+def differentiable(name):
+    """What of a function has a gradient, as a function of its real inputs, and these inputs; there may be none."""
+    card = nk.card(name)
+    subject = card.kind.subject(card, 4, batch=3, trailing=(3, 2))
+    places = [at for at, x in enumerate(subject.inputs) if torch.is_tensor(x) and x.is_floating_point()]
+
+    def results(*values):
+        inputs = list(subject.inputs)
+        for at, value in zip(places, values, strict=True):
+            inputs[at] = value
+        return outputs(subject.call(*inputs))
+
+    values = [subject.inputs[at].requires_grad_() for at in places]
+    which = [result.requires_grad for result in results(*values)]
+    return lambda *values: tuple(itertools.compress(results(*values), which)), values if any(which) else []
+
+
+@pytest.mark.line("second-derivatives")
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_the_second_derivative_is_right(name):
+    call, values = differentiable(name)
+    loosely = {"fast_mode": True, "atol": 1e-4, "rtol": 1e-2, "check_undefined_grad": False}
+    assert not values or torch.autograd.gradgradcheck(call, values, **loosely)
+
+
+@pytest.mark.line("forward")
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_forward_mode_gives_the_derivatives_of_the_backward_pass(name):
+    call, values = differentiable(name)
+    if not values:
+        return
+    generator = torch.Generator().manual_seed(0)
+    along = [torch.randn(x.shape, generator=generator, dtype=x.dtype) for x in values]
+    given, tangents = torch.func.jvp(call, tuple(x.detach() for x in values), tuple(along))
+    sent = [torch.randn(x.shape, generator=generator, dtype=x.dtype) for x in given]
+    back = torch.autograd.grad(call(*values), values, sent, allow_unused=True, materialize_grads=True)
+    forth = sum((a * b).sum() for a, b in zip(sent, tangents, strict=True))
+    close(forth, sum((a * b).sum() for a, b in zip(back, along, strict=True)))
 
 
 @pytest.mark.line("half")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from normkit import check
+from normkit.ops.derivatives import are_constants
 from normkit.ops.sums import BLOCK, in_type, weigh
 
 SEEN = 64  # numbers of a client by which its place in a sum is told
@@ -101,9 +102,9 @@ def mean(values: Tensor, weights: Tensor) -> Tensor:
 
 def join(values: Tensor, weights: Tensor) -> Tensor:
     """Average over the clients on the first axis, ``weights`` (K,), in the states' own type."""
-    if torch.is_grad_enabled() and (values.requires_grad or weights.requires_grad):
-        return in_type(mean(values, weights), values)
-    return average(values.unbind(0), weights)
+    if are_constants(values, weights):
+        return average(values.unbind(0), weights)
+    return in_type(mean(values, weights), values)
 
 
 def average(values: Sequence[Tensor], weights: Tensor) -> Tensor:
@@ -118,7 +119,7 @@ def average(values: Sequence[Tensor], weights: Tensor) -> Tensor:
 
 def weighted(values: Tensor, shares: Tensor) -> Tensor:
     """Add up shares (K,) of states; without a gradient one after the other, and nothing of the size of all is made."""
-    if torch.is_grad_enabled() and (values.requires_grad or shares.requires_grad):
+    if not are_constants(values, shares):
         return total(values.double() * shares.double().reshape(-1, *(1,) * (values.dim() - 1)))
     summed = torch.zeros(values.shape[1:], dtype=torch.float64, device=values.device)
     for k in places([[value] for value in values], shares):

@@ -94,6 +94,8 @@ FUNCTION_LINES = {
     "arrays": "NumPy arrays give the same numbers as tensors, and come back as arrays",
     "gallery": "a permutation of the gallery, the axis G, permutes the result",
     "gradcheck": MODULE_LINES["gradcheck"],
+    "second-derivatives": "second derivatives are right",
+    "forward": "derivatives in forward mode are those of the backward pass",
     "half": MODULE_LINES["half"],
     "pickle": "the function with its options bound survives pickle",
     "copies": MODULE_LINES["copies"],

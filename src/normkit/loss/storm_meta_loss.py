@@ -89,7 +89,4 @@ def _total(weight: Tensor, x: Tensor, target: Tensor, weights: Tensor, normalize
 
 def _gradient(weight: Tensor, x: Tensor, target: Tensor, weights: Tensor, normalize: bool) -> Tensor:
     """The gradient of the total for the classifier, kept differentiable."""
-    with torch.enable_grad():
-        inner = weight if weight.requires_grad else weight.detach().requires_grad_()
-        total = _total(inner, x, target, weights, normalize)
-        return torch.autograd.grad(total, inner, create_graph=True)[0]
+    return torch.func.grad(_total)(weight, x, target, weights, normalize)

@@ -20,6 +20,7 @@ from normkit.ops import derivatives
 
 Real = Callable[[Tensor], Tensor]
 
+FIRST = "derivatives of functions of matrices are right to the first order"
 REFUSAL = "normkit.manifold: functions of matrices and means of points have a first derivative, and no second one"
 LEAST = {torch.float64: 1e-7, torch.float32: 1e-4}  # the floor of eigenvalues in the code of some authors
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.manifold import _lie
+from normkit.manifold import _lie, _symmetric
 
 
 @method(
@@ -17,6 +17,7 @@ from normkit.manifold import _lie
     paper="Lie Group Decompositions for Equivariant Neural Networks (Mironenco, Forré, 2024), arXiv 2310.11366",
     shape="N 2 2 : oriented",
     over="",
+    exempt={"second-derivatives": _symmetric.FIRST},
 )
 def lie_coordinates(g: Tensor, *, group: str = "gl2", alpha: float = 1.0) -> Tensor:
     """Turn invertible 2 by 2 matrices into the numbers of their symmetric logarithm, and an angle.

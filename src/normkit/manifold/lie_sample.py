@@ -19,6 +19,7 @@ from normkit.manifold._points import numbers
     shape="N 3",
     over="",
     inputs={"uniform": "N : unit"},
+    exempt={"second-derivatives": _symmetric.FIRST},
 )
 def lie_sample(
     normal: Tensor,

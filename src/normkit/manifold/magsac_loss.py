@@ -41,7 +41,7 @@ def magsac_loss(squared: Tensor, *, sigma: float, dof: int = 3, inverse: bool = 
         rho = w at 0 - w,    or 1 / w with ``inverse``
 
     Outside the quantile rho is constant, yet the first derivative 1e-5, and so is the gradient: a small push. Both
-    derivatives are constants for autograd.
+    derivatives are constants for autograd; those of rho are these two, and no third.
 
     Args:
         squared: squared lengths of residuals, (N,).
@@ -57,7 +57,8 @@ def magsac_loss(squared: Tensor, *, sigma: float, dof: int = 3, inverse: bool = 
     sigma = check.number("magsac-loss", "sigma", sigma, 0.0, open_low=True)
     dof = check.choice("magsac-loss", "dof", dof, tuple(KNOWN))
     rho, first, second = _values(wide.detach(), sigma, dof, inverse)
-    rho = rho + first * (wide - wide.detach())
+    moved = wide - wide.detach()
+    rho = rho + first * moved + second / 2 * moved.square()
     return rho.to(squared.dtype), first.to(squared.dtype), second.to(squared.dtype)
 
 

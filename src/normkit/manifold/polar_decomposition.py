@@ -6,7 +6,7 @@ from torch import Tensor
 
 from normkit.catalog import method
 from normkit.kinds import beside
-from normkit.manifold import _lie
+from normkit.manifold import _lie, _symmetric
 
 
 @method(
@@ -14,6 +14,7 @@ from normkit.manifold import _lie
     paper="Lie Group Decompositions for Equivariant Neural Networks (Mironenco, Forré, 2024), arXiv 2310.11366",
     shape="N C C : oriented",
     over="",
+    exempt={"second-derivatives": _symmetric.FIRST},
 )
 def polar_decomposition(g: Tensor) -> tuple[Tensor, Tensor]:
     """Split matrices into a positive definite factor and a rotation.

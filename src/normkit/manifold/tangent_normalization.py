@@ -22,6 +22,7 @@ FACTORS = ("score", "max", "mean", None)
     shape="3 N N : definite",
     over="N",
     inputs={"image": "N N : definite", "relevance": "N : unit"},
+    exempt={"second-derivatives": _symmetric.FIRST},
 )
 def tangent_normalization(
     attributes: Tensor,

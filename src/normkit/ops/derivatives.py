@@ -12,8 +12,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-__all__ = ["once", "once_differentiable"]
+from normkit.ops import eager
+
+__all__ = ["are_constants", "once", "once_differentiable"]
+
+
+def are_constants(*tensors: Tensor) -> bool:
+    """Tell whether nobody takes a derivative by these, in either mode."""
+    forward = forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
+    return not (forward or eager.needs_grad(*tensors))
 
 
 def once(x: Tensor, source: Tensor, refusal: str) -> Tensor:
