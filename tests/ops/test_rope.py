@@ -232,6 +232,15 @@ def test_gradients_of_three_orders(name, pairing):
     )
 
 
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_a_batch_of_gradients_is_that_of_each(pairing):
+    x, sent = torch.randn(2, 3, 4, requires_grad=True), torch.randn(5, 2, 3, 4)
+    y = rotate(x, angles_for(x), pairing)
+    (together,) = torch.autograd.grad(y, x, sent, is_grads_batched=True, retain_graph=True)
+    for one, own in zip(sent, together, strict=True):
+        torch.testing.assert_close(torch.autograd.grad(y, x, one, retain_graph=True)[0], own)
+
+
 def test_angles_of_a_single_pair_may_lie_anywhere():
     """To PyTorch one number is contiguous whatever its strides; the kernel walks both angles by the same."""
     x = torch.randn(7, 3, 1, 12, 2, generator=torch.Generator().manual_seed(0))

@@ -101,6 +101,14 @@ def test_derivatives_of_first_and_second_order():
     assert torch.autograd.gradgradcheck(lambda s: ops.sinkhorn(s, 3, 1e-2), scores)
 
 
+def test_a_batch_of_gradients_is_that_of_each():
+    x, sent = drawn(2, 3, 3).requires_grad_(), drawn(4, 2, 3, 3, seed=1)
+    y = ops.sinkhorn(x)
+    (together,) = torch.autograd.grad(y, x, sent, is_grads_batched=True, retain_graph=True)
+    for one, own in zip(sent, together, strict=True):
+        torch.testing.assert_close(torch.autograd.grad(y, x, one, retain_graph=True)[0], own)
+
+
 def test_layout_and_what_the_kernel_does_not_take():
     scores = drawn(4, 4, 6).permute(2, 1, 0)
     assert not scores.is_contiguous()

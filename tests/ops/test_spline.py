@@ -111,6 +111,18 @@ def test_derivatives_of_first_and_second_order(tails, inverse):
     assert torch.autograd.gradgradcheck(call, tensors)
 
 
+@pytest.mark.parametrize("which", [[0], [1], [0, 1]])
+def test_a_batch_of_gradients_is_that_of_each(which):
+    tensors = [t.requires_grad_() for t in drawn(4, False, 1.0, 6)]
+    results = [spline(Knots(4, BOXES[False]), *tensors)[at] for at in which]
+    sent = torch.randn(3, 6, dtype=torch.float64)
+    batches = [sent] * len(which)
+    together = torch.autograd.grad(results, tensors, batches, is_grads_batched=True, retain_graph=True)
+    for at, one in enumerate(sent):
+        alone = torch.autograd.grad(results, tensors, [one] * len(which), retain_graph=True)
+        torch.testing.assert_close([own[at] for own in together], [*alone])
+
+
 def test_gaps_and_leading_axes_change_nothing():
     raw = torch.randn(17, 4, 6, generator=torch.Generator().manual_seed(0), dtype=F64).permute(1, 2, 0)
     x, parts = torch.linspace(-2, 2, 24, dtype=F64).reshape(6, 4).T, raw.split([6, 6, 5], -1)

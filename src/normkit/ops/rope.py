@@ -157,7 +157,7 @@ def rotate_formula(x: Tensor, cos: Tensor, sin: Tensor, pairing: str) -> Tensor:
     """The definition of the turn, all in one type."""
     a, b = _pairs(x, pairing)
     turned = a * cos - b * sin, b * cos + a * sin
-    return torch.cat(turned, -1) if pairing == "halves" else torch.stack(turned, -1).flatten(-2)
+    return torch.cat(turned, -1) if pairing == "halves" else torch.stack(turned, -1).reshape(x.shape)
 
 
 def norm_rotate_formula(

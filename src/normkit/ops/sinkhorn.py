@@ -94,7 +94,7 @@ class _Sinkhorn(torch.autograd.Function):
     @staticmethod
     def backward(ctx, sent: Tensor):
         (x,) = ctx.saved_tensors
-        if eager.runs_formula("sinkhorn backward", eager.derived_again(), x, sent):
+        if eager.runs_formula("sinkhorn backward", eager.derived_again(), sent, x):
             return *eager.differentiate(_formula, (x,), ctx.about, sent, (True,)), None, None
         dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         plan, count = _plan(x, *ctx.about), math.prod(x.shape[:-2])

@@ -76,7 +76,8 @@ class _Spline(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *sent: Tensor):
         tensors, needs = ctx.saved_tensors, ctx.needs_input_grad[:4]
-        if eager.runs_formula("spline", eager.derived_again(), *tensors, *sent):
+        why = eager.derived_again() or eager.refusal(sent[1])  # of a batch of gradients one may be none
+        if eager.runs_formula("spline", why, *sent, *tensors):
             grads = eager.differentiate(_formula, tensors, (ctx.knots, ctx.inverse), sent, needs)
         else:
             given = [eager.pack(t) for t in (*tensors, *sent)]
