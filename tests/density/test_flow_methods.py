@@ -175,3 +175,20 @@ def test_the_index_of_a_tail_is_that_of_its_definition_also_of_many_values(metho
         want = first if method == "hill" else first + 1 - 0.5 / (1 - first.square() / second)
         close(got[k - (1 if method == "hill" else 2)], want, rtol=1e-7, atol=0.0)
     assert got[30_000].item() == pytest.approx(1 / 3, abs=0.02)
+
+
+@pytest.mark.parametrize("values", ["many in float32", "nearly equal"])
+def test_sums_cost_the_index_of_a_tail_no_digits(values):
+    generator = torch.Generator().manual_seed(0)
+    if values == "many in float32":
+        x = 1e6 * (1 - torch.rand(300_000, generator=generator)) ** (-1 / 3)
+        least, rtol = 2, 1e-5
+    else:
+        x = 1e6 * (1 + 1e-5 * torch.rand(300, dtype=torch.float64, generator=generator))
+        least, rtol = 20, 1e-7
+    exact = x.double().sort(descending=True).values
+    got = nk.tail_index(x, method="moments")
+    for k in (least, 100, len(x) - 1):
+        above = (exact[:k] / exact[k]).log()
+        first, second = above.mean(), above.square().mean()
+        close(got[k - 2].double(), first + 1 - 0.5 / (1 - first.square() / second), rtol=rtol, atol=0.0)

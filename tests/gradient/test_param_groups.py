@@ -74,6 +74,7 @@ def test_inputs_show_the_head_and_what_has_no_length():
     bare = nn.Sequential(nn.Linear(4, 4, bias=False), nn.LayerNorm(4))
     assert roles(bare, torch.randn(3, 4))[0].scale_invariant is True
     assert roles(nn.Sequential(*bare, nn.Linear(4, 2)))[0].scale_invariant is True
+    assert roles(nn.Sequential(*features, nn.Linear(4, 2)))[2].scale_invariant is None
 
 
 class Experts(nn.Module):
