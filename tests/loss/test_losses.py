@@ -7,6 +7,7 @@ import scipy.stats
 import torch
 
 import normkit as nk
+from normkit.loss.h_calibration import _borders
 from sizes import Largest
 
 
@@ -246,3 +247,10 @@ def test_h_calibration_counts_an_event_on_an_edge_as_its_definition_does(weighti
         inside = [(p >= k / 4) & (p <= (k + 1) / 4) for k in range(4)]
     want = torch.stack([errors[own].sum() / (own.sum() + 1e-5) for own in inside]).mean()
     torch.testing.assert_close(loss(probs, target, centroids), want)
+
+
+@pytest.mark.parametrize("centers", [[0.1, 0.1, 0.3, 0.5, 0.5, 0.5], [0.2, 0.2], [0.4], [0.0, 0.25, 1.0]])
+def test_the_nearest_center_is_the_first_of_equal_ones(centers):
+    centers, p = torch.tensor(centers), torch.linspace(-0.25, 1.25, 121)
+    nearest = torch.searchsorted(_borders(centers), p)
+    assert torch.equal(nearest, (p.unsqueeze(1) - centers).abs().argmin(1))
