@@ -89,4 +89,9 @@ def _total(weight: Tensor, x: Tensor, target: Tensor, weights: Tensor, normalize
 
 def _gradient(weight: Tensor, x: Tensor, target: Tensor, weights: Tensor, normalize: bool) -> Tensor:
     """The gradient of the total for the classifier, kept differentiable."""
-    return torch.func.grad(_total)(weight, x, target, weights, normalize)
+    if torch._C._are_functorch_transforms_active():
+        return torch.func.grad(_total)(weight, x, target, weights, normalize)
+    with torch.enable_grad():  # not by that transform, which refuses the hooks of a checkpoint
+        inner = weight if weight.requires_grad else weight.detach().requires_grad_()
+        total = _total(inner, x, target, weights, normalize)
+        return torch.autograd.grad(total, inner, create_graph=True)[0]
