@@ -139,3 +139,13 @@ def test_what_a_function_of_numbers_learns_gets_its_gradient():
         _symmetric.symmetric(s), lambda e: (k * e).sin(), lambda e: k * (k * e).cos()
     )
     assert torch.autograd.gradcheck(both, (s.requires_grad_(), k.requires_grad_()))
+
+
+def test_a_compiled_hessian_is_refused_and_a_compiled_gradient_is_not():
+    torch._dynamo.reset()
+    s = matrix(SPECTRA["apart"])
+    gradient = torch.func.grad(lambda s: _symmetric.log(s).square().sum())
+    torch.testing.assert_close(torch.compile(gradient, backend="aot_eager", fullgraph=True)(s), gradient(s))
+    for second in (torch.func.jacrev(gradient), lambda s: torch.func.jvp(gradient, (s,), (s,))):
+        with pytest.raises(NotImplementedError, match="have a first derivative, and no second one"):
+            torch.compile(second, backend="aot_eager")(s)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch
 from torch.autograd import forward_ad
 
 from normkit.ops import eager
@@ -28,7 +29,8 @@ def are_constants(*tensors: Tensor) -> bool:
 def once(x: Tensor, source: Tensor, refusal: str) -> Tensor:
     """Return ``x`` with its derivative, in which something that depends on ``source`` is a constant.
 
-    Nothing flows back to ``source``. A compiled graph has no second derivative in any case.
+    Nothing flows back to ``source``. A compiled graph has no second derivative but by transforms in it, two of which
+    are refused, whatever they differentiate.
 
     >>> x = torch.tensor(3.0, requires_grad=True)
     >>> [slope] = torch.autograd.grad(once(2 * x, x, "no second derivative"), x, create_graph=True)
@@ -36,7 +38,20 @@ def once(x: Tensor, source: Tensor, refusal: str) -> Tensor:
     Traceback (most recent call last):
     NotImplementedError: no second derivative
     """
-    return x if torch.compiler.is_compiling() else _Once.apply(x, source, refusal)
+    if not torch.compiler.is_compiling():
+        return _Once.apply(x, source, refusal)
+    if _orders() > 1:
+        raise NotImplementedError(refusal)
+    return x
+
+
+def _orders() -> int:
+    """How many transforms of torch.func around a call take a derivative."""
+    kinds = (functorch.TransformType.Grad, functorch.TransformType.Jvp)
+    return sum(transform.key() in kinds for transform in functorch.get_interpreter_stack() or ())
+
+
+_orders._dynamo_marked_constant = True  # type: ignore[attr-defined]  # by torch.compiler it would load the compiler
 
 
 def once_differentiable(refusal: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
