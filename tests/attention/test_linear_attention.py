@@ -600,3 +600,18 @@ def test_no_kernel_of_softmax_free_is_above_that_of_a_token_with_itself():
     found = softmax_free._kernel(far, far)
     assert (found <= 1).all()
     assert (found.diagonal() > 0).all()
+
+
+@pytest.mark.parametrize("case", RECURRENT)
+def test_second_derivatives_are_the_same_in_both_modes(case):
+    core, inputs = build(case), draw(case, length=5, batch=1)
+
+    def gradient(*inputs):
+        return torch.func.grad(lambda *x: core(*x).square().sum(), argnums=tuple(range(len(inputs))))(*inputs)
+
+    along = [x.cos() for x in inputs]
+    (_, forward), (_, backward) = (
+        torch.func.jvp(gradient, tuple(inputs), tuple(along)),
+        torch.func.vjp(gradient, *inputs),
+    )
+    close(forward, backward(tuple(along)))  # since a Hessian is symmetric

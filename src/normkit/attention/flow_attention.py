@@ -15,6 +15,8 @@ from normkit.attention.core import Recurrent
 from normkit.catalog import method
 from normkit.statistics import full_precision
 
+LEAST = -1e30  # of a sum without terms; behind -inf torch's logcumsumexp has a wrong second derivative in forward mode
+
 
 class Flows(NamedTuple):
     """The running sums of the causal form after some tokens; each has N in front."""
@@ -143,7 +145,7 @@ class FlowAttention(Recurrent, LinearCore):
         incoming, outgoing = n * inverse(self._flow(q, keys)), n * inverse(self._flow(k, queries))
         sent, received = _sums(outgoing * k, state.outgoing), _sums(incoming * q, state.incoming)
         competing = (self._flow(k, received) / n).clamp(-self.clamp, self.clamp)
-        competition = torch.cat([state.competition, hide(competing, seen, -math.inf)], -2).logcumsumexp(-2)
+        competition = torch.cat([state.competition, hide(competing, seen, LEAST)], -2).logcumsumexp(-2)
         won = n * (competing - hide(competition[..., 1:, :], seen)).exp()
         y, values = scan(incoming / n * q, k, won * v, state=state.values)
         y = (self._flow(q, sent) / n).sigmoid() * y
@@ -161,4 +163,4 @@ def _sums(x: Tensor, before: Tensor) -> Tensor:
 def _empty(q: Tensor, k: Tensor, v: Tensor) -> Flows:
     zero = q.new_zeros(*q.shape[:2], 1, q.shape[3])
     one = zero[..., :1]
-    return Flows(one, zero, zero, zero, zero, one - math.inf, zero.mT * zero)
+    return Flows(one, zero, zero, zero, zero, one + LEAST, zero.mT * zero)
