@@ -48,6 +48,8 @@ def run_list(options: argparse.Namespace, standing: Callable[[list[Card]], list[
 
 def list_family(options: argparse.Namespace) -> int:
     """Print the flows, samplers or others of a kind."""
+    if options.room or options.group or options.fits:
+        raise ValueError(f"--kind {options.kind} takes no --room, --group or --fits")
     family = families.family(options.kind)
     pattern = options.pattern.lower()
     names = [name for name in family if fnmatch.fnmatch(name, pattern)] or [name for name in family if pattern in name]
@@ -101,8 +103,12 @@ def way_to_folder(word: str, cards: Iterable[Card]) -> str:
 
 
 def _of_kind(cards: Sequence[Card], kind: str) -> list[Card]:
-    check.choice("list", "kind", kind, (*sorted({card.kind.name for card in cards}), *families.KINDS))
+    check.choice("list", "kind", kind, _kinds(cards))
     return [card for card in cards if card.kind.name == kind]
+
+
+def _kinds(cards: Iterable[Card]) -> tuple[str, ...]:
+    return (*sorted({card.kind.name for card in cards}), *families.KINDS)
 
 
 def _nearest(pattern: str, cards: Iterable[Card]) -> str:
@@ -171,13 +177,17 @@ def run_show(options: argparse.Namespace, claimed: Callable[[str], str]) -> int:
     """
     if options.kind in families.KINDS:
         return show_member(options.kind, options.name, options.json)
+    if options.kind is not None:
+        check.choice("show", "kind", options.kind, _kinds(catalog.members()))
     try:
         card, brought = catalog.find(options.name)
     except ValueError:
         kinds = [kind for kind in families.KINDS if options.name in families.family(kind)]
         if not kinds:
             raise
+        require_kind(options, kinds[0])
         return show_member(kinds[0], options.name, options.json)
+    require_kind(options, card.kind.name)
     if options.json:
         state = {entry.name: {"shape": entry.shape, "kind": entry.kind} for entry in reference.state(card)}
         beside = {"explanation": reference.explanation(card), "state": state, "claims": claimed(card.name)}
@@ -188,6 +198,12 @@ def run_show(options: argparse.Namespace, claimed: Callable[[str], str]) -> int:
         parts = [*sections(card), ("Claims", indent(claimed(card.name)))]
         say("\n\n".join(f"{title}\n{body}" if title else body for title, body in parts if body))
     return 0
+
+
+def require_kind(options: argparse.Namespace, kind: str) -> None:
+    """Refuse another kind than the one that a name is of."""
+    if options.kind not in (None, kind):
+        raise ValueError(f"{options.name} is of the kind {kind}, not {options.kind}")
 
 
 def sections(card: Card) -> list[tuple[str, str]]:

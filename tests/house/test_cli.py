@@ -456,6 +456,24 @@ def test_list_and_show_know_kinds_that_are_no_methods(capsys):
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
+        ("list --kind strategy --room loss", "--kind strategy takes no --room, --group or --fits"),
+        ("list --kind flow --fits resnet", "--kind flow takes no --room, --group or --fits"),
+        ("show rmsnorm --kind loss", "rmsnorm is of the kind norm, not loss"),
+        ("show fedbn --kind norm", "fedbn is of the kind strategy, not norm"),
+        ("show rmsnorm --kind los", "kind must be one of"),
+        ("show rmsnorm --kind flow", "flow must be one of"),
+    ],
+)
+def test_a_kind_that_does_not_fit_is_refused(words, answer, capsys):
+    assert cli.main(words.split()) == 2
+    output = capsys.readouterr()
+    assert answer in output.err
+    assert not output.out
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
         ("swap my:make --to groupnorm", "normkit swap: does not take --to; 'normkit swap -h' shows all arguments"),
         ("compare --stepz 3", "normkit compare: does not take --stepz 3; did you mean --steps?"),
         ("text fit names.csv -o V --tunes=x", "normkit text fit: does not take --tunes=x; did you mean --tune?"),
