@@ -64,6 +64,11 @@ def test_what_makes_no_sense_is_refused(capsys, words):
     assert told(capsys, *words)[0] == 2
 
 
+def test_a_page_that_is_not_there_is_named(capsys):
+    assert cli.main(["claim", "--all", "--page", "nowhere.md"]) == 2
+    assert "--page: nowhere.md" in capsys.readouterr().err
+
+
 def test_a_budget_is_a_time():
     assert [commands.seconds(text) for text in ("90", "90s", "1.5m", "1h")] == [90, 90, 90, 3600]
 

@@ -65,6 +65,8 @@ def require_consistent(options: argparse.Namespace) -> None:
         raise ValueError("name a method, or ask for --all")
     if (options.out and not options.again) or (options.page and not options.all) or (options.kind and not options.all):
         raise ValueError("--out goes with --run; --page and --kind go with --all")
+    if options.page and not Path(options.page).is_file():
+        raise ValueError(f"--page: {options.page} is no file; a page has lines <!-- claims --> and <!-- /claims -->")
 
 
 def seconds(budget: str | None) -> float:
