@@ -419,6 +419,8 @@ def run_doctor(options: argparse.Namespace) -> int:
 
     if options.model is not None:
         return run_checkup(options)
+    if options.data or options.loss or options.rate is not None:
+        raise ValueError("--data, --loss and --rate are of a training: name its MODEL")
     if options.build and (why := doctor.build()):
         raise ValueError(f"--build: autograd's node cannot be built: {why}")
     facts = doctor.examine()
@@ -441,6 +443,8 @@ def run_checkup(options: argparse.Namespace) -> int:
     from normkit.surgery import models
     from normkit.watching.checkup import checkup
 
+    if options.build:
+        raise ValueError("--build goes without a MODEL")
     if options.data is None:
         raise ValueError("a model is looked at on the batches of its training: name them, --data module:loader")
     model, batches = models.load(options.model), batches_by_name(options.data)

@@ -181,6 +181,19 @@ def test_what_it_cannot_take_is_refused(options, message):
         checkup(norms(), **{"batches": batches(), **options})
 
 
+@pytest.mark.parametrize(
+    "loss, came",
+    [
+        (lambda scores, batch: nn.functional.cross_entropy(scores, batch[1], reduction="none"), r"shape \(64,\)"),
+        (lambda scores, batch: scores.sum().detach(), "without a gradient"),
+        (lambda scores, batch: 1.0, "a float"),
+    ],
+)
+def test_a_loss_that_is_no_single_number_with_a_gradient_is_refused(loss, came):
+    with pytest.raises(ValueError, match=f"checkup: loss must give a single number with a gradient, not .*{came}"):
+        checkup(norms(), batches(), loss=loss)
+
+
 def test_the_command_prints_it_and_tells_by_its_status(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "doctored.py").write_text(
@@ -209,6 +222,10 @@ def test_the_command_prints_it_and_tells_by_its_status(capsys, tmp_path, monkeyp
     assert "built-in data or package.module:name" in capsys.readouterr().err
     assert cli.main(["doctor", "doctored:ill"]) == 2
     assert "--data" in capsys.readouterr().err
+    assert cli.main(["doctor", "--rate", "3"]) == 2
+    assert "--data, --loss and --rate are of a training: name its MODEL" in capsys.readouterr().err
+    assert cli.main(["doctor", "doctored:well", "--data", "doctored:data", "--build"]) == 2
+    assert "--build goes without a MODEL" in capsys.readouterr().err
 
 
 def test_where_nothing_could_be_looked_at_it_is_said_and_why(capsys, tmp_path, monkeypatch):

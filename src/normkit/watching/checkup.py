@@ -185,8 +185,21 @@ def _train(model: nn.Module, batches: list[Any], measure: Loss, rate: float, end
     return watch, (losses[0], sum(losses[-5:]) / len(losses[-5:])), len(losses)
 
 
+def _number(measure: Loss, output: Any, batch: Any) -> Tensor:
+    loss = measure(output, batch)
+    if not isinstance(loss, Tensor):
+        came = f"a {type(loss).__name__}"
+    elif loss.numel() != 1:
+        came = f"numbers of shape {tuple(loss.shape)}"
+    elif torch.is_grad_enabled() and not loss.requires_grad:
+        came = "one without a gradient"
+    else:
+        return loss
+    raise ValueError(f"checkup: loss must give a single number with a gradient, not {came}")
+
+
 def _step(model: nn.Module, optimizer: Any, batch: Any, measure: Loss, watch: Watch | None = None) -> float:
-    loss = measure(feed(model, batch), batch)
+    loss = _number(measure, feed(model, batch), batch)
     if watch is not None:
         watch.loss(loss)
     loss.backward()
@@ -197,7 +210,7 @@ def _step(model: nn.Module, optimizer: Any, batch: Any, measure: Loss, watch: Wa
 
 @torch.no_grad()
 def _mean_loss(model: nn.Module, batches: list[Any], measure: Loss) -> float:
-    return sum(float(measure(feed(model, batch), batch)) for batch in batches[:8]) / len(batches[:8])
+    return sum(float(_number(measure, feed(model, batch), batch)) for batch in batches[:8]) / len(batches[:8])
 
 
 def _trainable(model: nn.Module) -> list[nn.Parameter]:
