@@ -445,6 +445,12 @@ def test_no_gradient():
     _, seen = train(Half(), points, steps=10)
     unused = found(seen, "no-gradient")
     assert unused.where == ("unused.weight", "unused.bias")
+    many = Half()
+    many.unused = nn.Sequential(*(nn.Linear(2, 2) for _ in range(3)))
+    _, seen = train(many, points, steps=10)
+    assert found(seen, "no-gradient").evidence.endswith(
+        ": unused.0.weight, unused.0.bias, unused.1.weight, unused.1.bias and 2 more."
+    )
     others = [Finding(rule, 4.0, ("0",), "", rule=rule) for rule in ("dead-units", "router-collapse")]
     assert [by_cause([unused, other])[-1].cause for other in others] == ["", "router-collapse"]
     model = mlp()

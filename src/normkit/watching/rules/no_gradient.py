@@ -29,12 +29,13 @@ def find(history: History) -> Iterator[Finding]:
     zero = [name for name, series in gradient.items() if (np.nan_to_num(series, nan=0.0) == 0).all()]
     for names, count, causes in ((none, "have none", IDLE), (zero, "have only zeros", None)):
         if names:
+            more = f" and {len(names) - 4} more" if len(names) > 4 else ""
             yield Finding(
                 "parameters get no gradient",
                 3.2,
                 tuple(names),
                 f"{len(names)} {count}, of {len(history.facts['group_of'])} parameters that the optimizer holds: "
-                f"{', '.join(names[:4])}.",
+                f"{', '.join(names[:4])}{more}.",
                 leads="parameters that weight decay alone moves",
                 otherwise="a gradient other than zero at some sample",
                 causes=causes,
