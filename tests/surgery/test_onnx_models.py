@@ -54,6 +54,8 @@ def test_what_the_old_classes_cannot_hold_is_refused():
     x, before = torch.randn(4, 6), model()
     with pytest.raises(ValueError, match=r"'1' is by now Derf"):
         plain_state(before, CHANGES["swapped"](copy.deepcopy(before), x), x)
+    with pytest.raises(ValueError, match=r"differ by .*; '1' is by now L1LayerNorm"):  # which has the same entries
+        plain_state(before, nk.swap(copy.deepcopy(before), {"layernorm": "l1-layernorm"}).model, x)
     other = copy.deepcopy(before)
     other[3] = nn.ReLU()
     with pytest.raises(ValueError, match="the old model's outputs differ by"):

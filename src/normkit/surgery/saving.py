@@ -80,8 +80,13 @@ def plain_state(old: nn.Module, new: nn.Module, example: Any) -> dict[str, Tenso
     other.load_state_dict(state)
     apart = proof.apart(own, other, example)
     if not apart <= CLOSE:
+        parts = dict(old.named_modules())
+        changed = [
+            f"; {k!r} is by now {type(m).__name__}" for k, m in new.named_modules() if type(m) is not type(parts.get(k))
+        ]
         raise ValueError(
             f"plain_state: with these weights the old model's outputs differ by {apart:.1e} of the largest"
+            f"{''.join(changed[:1])}"
         )
     return state
 
