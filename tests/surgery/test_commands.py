@@ -323,6 +323,7 @@ def test_what_is_recognized_is_put_in_its_place_and_compared(here, capsys):
         ),
         (["recalibrate", "my_models:images", "--data", "no:where", "-o", "."], 2, ". exists already; name a new"),
         (["swap", "my_models:words", "layernorm=no-such", "--input", "tokens:1x3"], 2, "no-such"),
+        (["swap", "my_models:words", "layernorm=derf", "layernorm=dyt"], 2, "layernorm is named twice"),
         (["swap", "my_models:words", "layrnorm"], 2, "no method 'layrnorm'; did you mean 'layernorm'"),
         (["swap", "my_models:words", "layrnorm=derf"], 2, "no method 'layrnorm'; did you mean 'layernorm'"),
         (["recalibrate", "my_models:images", "--data", "my_models:empty"], 2, "recalibrate: data holds no batch"),

@@ -186,6 +186,8 @@ def test_linear_networks_name_their_layers():
         merged_of(models, data)
     with pytest.raises(ValueError, match="1, a ReLU"):
         merged_of(models, data, layers=["1"])
+    with pytest.raises(ValueError, match=r"average: layers names 9, and the model has no such layer"):
+        average(models, data, layers=["9"])
     with pytest.raises(ValueError, match="weights must give each of the 2"):
         merged_of(models, data, weights=[1.0], layers=["0"])
     merged = merged_of(models, data, layers=["0"])

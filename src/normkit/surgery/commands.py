@@ -76,6 +76,9 @@ def _norms(options: argparse.Namespace) -> Any:
     pairs = [word.partition("=") for word in options.norms]
     if len(pairs) > 1 and not all(equals for _, equals, _ in pairs):
         raise ValueError(f"swap: give one norm for all, or OLD=NEW for each; not {' '.join(options.norms)}")
+    olds = [old for old, _, _ in pairs]
+    if twice := next((old for old in olds if olds.count(old) > 1), None):
+        raise ValueError(f"swap: {twice} is named twice; give one norm for it")
     one = len(pairs) == 1 and (not pairs[0][1] or ":" in pairs[0][0])
     for name in options.norms if one else [name for old, _, new in pairs for name in (old, new)]:
         catalog.find(name)

@@ -227,12 +227,15 @@ def _weights(owner: str, models: Sequence[nn.Module], weights: Sequence[float] |
 
 def _layers(model: nn.Module, layers: Sequence[str] | None, folded: bool) -> tuple[list[str], list[Change]]:
     """The layers to treat, and the convolutions that are left, with the reason."""
+    parts = dict(model.named_modules(remove_duplicate=False))
     convolutions = [name for name, part in model.named_modules() if isinstance(part, CONVOLUTIONS)]
     if layers is None and not convolutions:
         raise ValueError("average: the model has no convolution; name the layers to repair, such as layers=['hidden']")
     names, left = [], []
     for name in convolutions if layers is None else layers:
-        part = model.get_submodule(name)
+        part = parts.get(name)
+        if part is None:
+            raise ValueError(f"average: layers names {name}, and the model has no such layer")
         why = _refusal(part) if folded or not isinstance(part, tuple(KINDS)) else None
         if why and layers is not None:
             raise ValueError(f"average: layers names {name}, a {type(part).__name__}: {why}")
