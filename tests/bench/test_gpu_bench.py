@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import torch
 
-from normkit import cli, ops
+from normkit import bench, cli, ops
 from normkit.bench import gpu, report
 from normkit.contract import asked
 from normkit.kernels import cuda
@@ -52,6 +52,8 @@ def test_a_gpu_that_is_not_there_is_named(monkeypatch):
         gpu.measure(cli.parser().parse_args(["bench", "--device", "cuda"]))
     with pytest.raises(ValueError, match="needs --device cuda"):
         cli.parser().parse_args(["bench", "--static"]).run(cli.parser().parse_args(["bench", "--static"]))
+    with pytest.raises(ValueError, match="needs --device cuda"):
+        bench.find_study(cli.parser().parse_args(["bench", "--static", "--device", "interpreter"]))
 
 
 @pytest.mark.parametrize(

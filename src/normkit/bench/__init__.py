@@ -158,10 +158,10 @@ def find_study(options: argparse.Namespace) -> ModuleType | None:
     It is the one of the room's name, for rooms whose methods say little alone. It has ``measure``, which takes the
     options and a clock and returns rows, ``COLUMNS`` of their table, and a ``LEGEND`` of what these mean.
     """
+    if options.static and options.device != "cuda":
+        raise ValueError("--static is of the GPU's kernels: it needs --device cuda")
     if options.device != "cpu":
         return importlib.import_module("normkit.bench.gpu")
-    if options.static:
-        raise ValueError("--static is of the GPU's kernels: it needs --device cuda")
     own = options.room in catalog.rooms() and not options.group
     name = f"normkit.bench.{options.room}"
     return importlib.import_module(name) if own and importlib.util.find_spec(name) is not None else None
