@@ -65,7 +65,7 @@ def __getattr__(name: str):
         raise AttributeError(f"module 'normkit' has no attribute {name!r}")
     catalog = importlib.import_module("normkit.catalog")
     if name == "__all__":  # which only `from normkit import *` asks for: then every method is imported
-        return sorted([*HERE, *_exports(), *catalog.entry_names()])
+        return sorted({*HERE, *_exports(), *catalog.entry_names()})
     if catalog.method_by_name(name) is None and name in _exports():  # whose look-up reads the files of every room
         return getattr(importlib.import_module(_exports()[name]), name)
     entry = catalog.entry_by_name(name)

@@ -119,6 +119,7 @@ def test_a_star_gives_every_name_and_nothing_else():
     exec("from normkit import *", scope)
     assert {"RMSNorm", "InstanceNorm2d", "create", "Decoder", "inverted_softmax"} <= set(scope)
     assert set(scope) - {"__builtins__"} == set(nk.__all__)
+    assert len(set(nk.__all__)) == len(nk.__all__)
     assert not {"importlib", "functools", "check"} & set(scope)
 
 
