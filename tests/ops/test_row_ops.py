@@ -356,6 +356,13 @@ def test_the_environment_turns_kernels_off():
     assert run.stdout.startswith("NORMKIT_KERNELS=off is set tensor([[1.0000")
 
 
+def test_a_library_that_is_not_there_is_named():
+    environment = {**os.environ, "NORMKIT_LIBRARY": "nowhere.so", "NORMKIT_KERNELS": "on"}
+    code = "from normkit import kernels; print(kernels.status().reason)"
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "NORMKIT_LIBRARY names nowhere.so, which is not there"
+
+
 def test_a_compiled_graph_is_whole_and_serves_every_batch():
     torch._dynamo.reset()
     weight = torch.randn(12, requires_grad=True)

@@ -197,6 +197,8 @@ def _load() -> tuple[Library | None, str | None]:
     if os.environ.get("NORMKIT_KERNELS", "").lower() in ("off", "0", "no"):
         return None, "NORMKIT_KERNELS=off is set"
     if not LIBRARY.exists():
+        if os.environ.get("NORMKIT_LIBRARY"):
+            return None, f"NORMKIT_LIBRARY names {LIBRARY}, which is not there"
         return None, "the C kernels were not built (no compiler when normkit was installed)"
     import torch  # noqa: F401  its OpenMP library must be in the process first, so that there is one thread pool
 
