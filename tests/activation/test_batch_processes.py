@@ -91,6 +91,28 @@ def test_unequal_batches_train_as_one_process_with_accumulated_gradients(way, pr
             torch.testing.assert_close(values[name], value, rtol=1e-10, atol=1e-12, msg=lambda m, n=name: f"{n}: {m}")
 
 
+def extremes():
+    """How far the result and the gradient of a tensor's extremes are from one process', and what was sent."""
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    x, grad = numbers(sum(SHARES), 3), numbers(sum(SHARES), 3, seed=9)
+    own, whole = x[own_samples()].requires_grad_(), x.clone().requires_grad_()
+    with CommDebugMode() as forward:
+        y = nk.create("tensor-minmax-norm", sync=True)(own)
+    with CommDebugMode() as backward:
+        y.backward(grad[own_samples()])
+    want = nk.create("tensor-minmax-norm")(whole)
+    want.backward(grad)
+    off = max((a - b[own_samples()]).abs().max().item() for a, b in [(y, want), (own.grad, whole.grad)])
+    return off, [sent_by(forward), sent_by(backward)]
+
+
+def test_both_extremes_of_a_tensor_are_one_message(processes):
+    for off, sent in processes.ask("extremes"):
+        assert off < 1e-12
+        assert sent == SUM
+
+
 PLACED = {  # by the mesh and what it shards: sums of the statistics, forward and backward
     "samples": ((4,), (0,), SUM),
     "channels": ((4,), (1,), [{}, {}]),

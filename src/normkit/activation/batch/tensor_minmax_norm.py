@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from normkit import check
@@ -68,5 +69,6 @@ def minmax(x: Tensor, sync: bool = False, group=None) -> Tensor:
     else:  # in the graph, so that every process takes part in the backward sum
         low, high = flat.sum() + float("inf"), flat.sum() - float("inf")
     if sync:
-        low, high = gather_over_processes(low, group).amin(0), gather_over_processes(high, group).amax(0)
+        lows, highs = gather_over_processes(torch.stack([low, high]), group).unbind(1)
+        low, high = lows.amin(0), highs.amax(0)
     return (x - low) / (high - low)
