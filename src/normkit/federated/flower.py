@@ -30,20 +30,16 @@ def strategy(
     set.
 
     Args:
-        method: ``"average"``; ``"apfl"``, the same, whose clients keep a personal model, by :func:`keep_local`;
-            ``"fedbn"`` and ``"fedrap"``, whose ``local`` entries stay with each client, likewise; ``"fedselect"``,
-            whose clients also send masks; ``"fedlabel"``, whose clients also send what they learned from
-            pseudo-labels; ``"fedloge"``, with the names of the ``classifier``, whose clients also send how many samples
-            each class has; or ``"fedlaw"``, with ``loss(state, batch)``, the server's ``batches``, and the names of the
-            ``parameters``; and the options of ``fedlaw``.
+        method: a name of ``normkit list --kind strategy``, such as ``"average"``. ``docs/federated.md`` says of
+            each what its server does, what its clients send, and which options it needs. With ``"fedbn"`` and
+            ``"fedrap"`` the ``local`` entries stay with each client, by :func:`keep_local`.
         local: entries that stay; ``surgery.statistics.federated.local_entries`` finds a model's batch norms.
         most: how many times as far as the median client a client may be.
         flower: arguments of Flower's ``FedAvg``, by name: fractions and numbers of nodes.
         options: of the method.
 
-    Clients send a record of arrays, ``num-examples`` among their metrics, and what their method declares besides: a
-    record ``mask`` (``fedselect``) or ``pseudo`` (``fedlabel``) with the names of the state's entries, and the metrics
-    ``pseudo-labels`` (``fedlabel``) or ``classes``, a list (``fedloge``). Flower is not a part of any group of
+    Clients send a record of arrays, ``num-examples`` among their metrics, and what their method declares besides.
+    Records such as ``mask`` (``fedselect``) have the names of the state's entries. Flower is not a part of any group of
     this package, whose versions it cannot share: ``pip install flwr``.
     """
     declaration = plan(method, local, options)
