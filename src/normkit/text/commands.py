@@ -64,7 +64,7 @@ def _describe_fit(command: argparse.ArgumentParser) -> None:
         "--tune", metavar="FILE", type=Path, help="mentions that are known, to fit weights and threshold"
     )
     command.add_argument(
-        "--aim", default="accuracy", choices=("accuracy", "nil_f1"), help="what the threshold is to be best for"
+        "--aim", choices=("accuracy", "nil_f1"), help="with --tune: what the threshold is to be best for (accuracy)"
     )
     command.add_argument(
         "--reviewed", metavar="FILE", type=Path, nargs="+", default=[], help="reviews, as further names"
@@ -153,6 +153,8 @@ def run_fit(options: argparse.Namespace) -> int:
     """
     from normkit.text.normalizer import Normalizer
 
+    if options.aim and not options.tune:
+        raise ValueError("--aim is of --tune: give --tune as well")
     if options.vocabulary.is_dir():
         if options.encoder or options.cross_encoder or options.legal_forms:
             raise ValueError(
@@ -169,7 +171,7 @@ def run_fit(options: argparse.Namespace) -> int:
         names, others = number_of(len(rows) - len(none), "further name"), number_of(len(none), "text")
         say(f"from reviews: {names}, and {others} that {'means' if len(none) == 1 else 'mean'} no entry")
     if options.tune:
-        say(norm.tune(*read_mentions(options.tune, options), aim=options.aim))
+        say(norm.tune(*read_mentions(options.tune, options), aim=options.aim or "accuracy"))
     norm.save(options.output)
     say(norm.report())
     if not options.tune and norm.fusion is None:
