@@ -1,5 +1,6 @@
 """The catalogue: names, files and folders are one list, and methods of other packages are first-class."""
 
+import re
 import textwrap
 
 import numpy as np
@@ -12,6 +13,7 @@ from normkit import catalog, cli, families
 from normkit.contract import asked
 from normkit.kinds.arguments import nearest
 from normkit.layout import DRAWN, Layout
+from normkit.residual import Branch, Wiring
 
 OTHERS = {
     "my_package/__init__.py": "",
@@ -96,6 +98,54 @@ def test_a_script_can_enter_a_method_and_nothing_breaks():
         print(type(model.layers[0].attention_norm).__name__, float(nk.create("halved", 4)(torch.ones(4))[0]))
     """)
     assert out == ["Halved", "0.5"]
+
+
+@pytest.fixture
+def entered():
+    """Enter methods until the test ends."""
+    before = dict(catalog._cards)
+    yield lambda name, entry, **card: nk.method(name, **card)(entry)
+    catalog._cards.clear()
+    catalog._cards.update(before)
+
+
+def test_a_class_without_a_constructor_takes_no_arguments(entered):
+    class Cubed(nk.Loss):
+        """Average the cube of absolute differences."""
+
+        def forward(self, x, target):
+            """Return the loss."""
+            return (x - target).abs().pow(3).mean()
+
+    entered("cubed", Cubed, shape="N C", inputs={"target": "N C"})
+    loss = nk.card("cubed").small()
+    assert repr(loss) == "Cubed()"
+    assert loss(*nk.card("cubed").draw()).dim() == 0
+    with pytest.raises(TypeError, match=re.escape("Cubed: too many positional arguments; its arguments are (*, dev")):
+        nk.create("cubed", 8)
+
+
+def test_what_the_example_of_a_card_lacks_is_named(entered):
+    class Half(nk.Block):
+        """Halve what each sublayer writes."""
+
+        wiring = Wiring(Branch(scale=0.5))
+
+    entered("half", Half)
+    with pytest.raises(TypeError, match=r"^half: the card's example lacks attention, feedforward, which a smallest"):
+        nk.card("half").small()
+
+
+def test_a_constructor_is_described_without_what_it_returns(entered):
+    class Halved(nk.Norm):
+        """Divide by two."""
+
+        def __init__(self, dim: int) -> None:
+            super().__init__()
+
+    entered("halved", Halved)
+    with pytest.raises(TypeError, match=re.escape("(dim: int, *, device=None, dtype=None)") + "$"):
+        nk.create("halved", 8, 9)
 
 
 def test_a_cell_may_be_run_again_but_a_name_is_one_method():

@@ -291,6 +291,28 @@ FAULTY = """
 """
 
 
+STRATEGY = """
+    import normkit as nk
+    from normkit import families
+    from normkit.federated.rounds import Strategy, average
+
+    @nk.method("shrunk", shape="N C", room="mine")
+    def shrunk(x, *, share: float = 1.0):
+        return x * share
+
+    def run(updates, sent, *, share: float = 1.0):
+        return {name: value * share for name, value in average(updates, sent).items()}
+
+    families.family("strategy")["shrinking"] = Strategy(run, ("shrunk",), takes=("share",))
+"""
+
+
+def test_the_parts_of_a_strategy_may_be_of_a_room_of_its_own(tmp_path):
+    (tmp_path / "mine.py").write_text(textwrap.dedent(STRATEGY))
+    done = run(tmp_path, "-m", "normkit.cli", "check", "mine.shrunk", "shrinking", "-k", "parts_of_a_strategy")
+    assert "shrinking keeps the contract of a strategy" in done.stdout, done.stdout
+
+
 def test_what_is_wrong_without_an_error_breaks_the_contract(tmp_path):
     (tmp_path / "faulty.py").write_text(textwrap.dedent(FAULTY))
     lines = "later_token or leaves_gradients or no_input_is_an or keeps_the_law or built_again or numbers_that_are"

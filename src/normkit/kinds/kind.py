@@ -210,7 +210,15 @@ class Kind:
     def small(self, card: Card, features: int = 8, **overrides: Any) -> Any:
         """Build a smallest instance."""
         args, kwargs = self.arguments(card, features, **overrides)
-        return self.create(card, *args, **kwargs)
+        try:
+            return self.create(card, *args, **kwargs)
+        except TypeError as error:
+            takes = list(card.signature.parameters.values())[len(args) :]
+            needs = [p for p in takes if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+            if missing := [p.name for p in needs if p.name not in kwargs]:
+                lacks = f"the card's example lacks {', '.join(missing)}, which a smallest instance needs"
+                raise TypeError(f"{card.name}: {lacks}") from error
+            raise
 
     def draw(
         self,

@@ -189,7 +189,7 @@ def _take_device_and_dtype(cls: type[nn.Module], called: Mapping[str, str]) -> N
 
     A class that an alias made of ``cls`` says in ``brought`` what it gives where a call does not.
     """
-    plain = cls.__init__
+    plain = _init_alone if cls.__init__ is nn.Module.__init__ else cls.__init__
     signature = _with_device_and_dtype(inspect.signature(plain))
     sensible = getattr(cls, "sensible", None)
 
@@ -216,12 +216,17 @@ def _take_device_and_dtype(cls: type[nn.Module], called: Mapping[str, str]) -> N
     cls.takes_device = True  # type: ignore[attr-defined]
 
 
+def _init_alone(self: nn.Module) -> None:
+    """Take no arguments, as a class without a constructor of its own; torch's names any."""
+    nn.Module.__init__(self)
+
+
 def _with_device_and_dtype(signature: inspect.Signature) -> inspect.Signature:
     """Put ``device`` and ``dtype`` behind the arguments of a constructor, and leave ``self`` out."""
     own = [p for p in list(signature.parameters.values())[1:] if p.name not in ("device", "dtype")]
     extra = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in ("device", "dtype")]
     split = len(own) - sum(p.kind is p.VAR_KEYWORD for p in own)
-    return signature.replace(parameters=[*own[:split], *extra, *own[split:]])
+    return inspect.Signature([*own[:split], *extra, *own[split:]])
 
 
 def _plain_values(bound: inspect.BoundArguments) -> dict[str, Any]:
