@@ -19,6 +19,7 @@ import importlib
 import inspect
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,9 +105,14 @@ class Card:
         return self.entry.__module__
 
     @property
+    def docstring(self) -> str:
+        """What is written of the method itself; empty where nothing is, whatever its base says."""
+        return inspect.cleandoc(self.entry.__doc__ or "")
+
+    @property
     def summary(self) -> str:
         """The first line of the docstring: what the method does to the numbers."""
-        return (inspect.getdoc(self.entry) or "").split("\n", 1)[0]
+        return self.docstring.split("\n", 1)[0]
 
     @property
     def signature(self) -> inspect.Signature:
@@ -210,6 +216,11 @@ def method(
         messages: why it sends more than one message in a pass over many processes, where it does.
         room: the room that it belongs to.
     """
+    if not isinstance(name, str):
+        raise TypeError(f'method: a name comes first, as in @method("my-norm"), not {name!r}')
+    for field_name, names in (("replaces", replaces), ("aliases", aliases), ("invariant", invariant)):
+        if isinstance(names, str):
+            raise TypeError(f"{name}: {field_name} must be a tuple, ({names!r},), not {names!r}")
     reasons = exempt or {}
     _check_lines(name, reasons, CONTRACT)
 
@@ -394,7 +405,11 @@ def find(text: str) -> Choice:
 def _held_by(name: str) -> str:
     """Say how the methods of a user's own module are named; nothing where a name is of no such module."""
     module = name.removesuffix(".py")
-    paths = [f"{module}.{card.entry.__name__}" for card in others() if card.module == module]
+    parent, _, last = module.rpartition(".")
+    named = getattr(sys.modules.get(parent), last, None)
+    if isinstance(named, type) and named.__module__ == parent:
+        return f'{last} has no card: put @nk.method("my-norm") with a name of its own above the class'
+    paths = [f"{card.module}.{card.entry.__name__}" for card in others() if card.module in (module, parent)]
     if paths:
         return f"the module holds {', '.join(paths)}"
     file = Path(f"{module}.py")
@@ -490,8 +505,10 @@ def _by_path(name: str) -> Choice | None:
             continue
         own = [c for c in _cards.values() if c.module == module.__name__]
         named = [c for c in own if last in (c.entry.__name__, c.name, c.name.replace("-", "_"))]
-        if len(named or own) == 1:
-            return Choice((named or own)[0])
+        if path == name:  # the module itself
+            named = named or own
+        if len(named) == 1:
+            return Choice(named[0])
     return None
 
 

@@ -72,7 +72,7 @@ class Axis:
 
 def explanation(card: Card) -> str:
     """Return the docstring below its first line, without the list of arguments and the roles before names."""
-    text = ROLE.sub("", (inspect.getdoc(card.entry) or "").partition("\n")[2])
+    text = ROLE.sub("", card.docstring.partition("\n")[2])
     kept = [block for name, block in _blocks(text) if name != "Args"]
     return "\n\n".join(block.strip("\n") for block in kept if block.strip()).strip("\n")
 
@@ -142,7 +142,7 @@ def forms(card: Card) -> list[tuple[str, str]]:
 def _meanings(card: Card) -> dict[str, str]:
     """Read the ``Args`` section, where a line may speak of several parameters: ``affine, bias: ...``."""
     meanings = {"device": "where the parameters are made.", "dtype": "the type of the parameters."}
-    text = "\n".join(block for name, block in _blocks(inspect.getdoc(card.entry) or "") if name == "Args")
+    text = "\n".join(block for name, block in _blocks(card.docstring) if name == "Args")
     for names, meaning in ARGUMENT.findall(text):
         for name in re.split(r",\s*", names.replace("`", "").replace("*", "")):
             meanings[name.strip()] = ROLE.sub("", " ".join(meaning.split()))

@@ -9,7 +9,7 @@ import torch
 
 import forked
 import normkit as nk
-from normkit import catalog, cli, families
+from normkit import catalog, cli, describe, families
 from normkit.contract import asked
 from normkit.kinds.arguments import nearest
 from normkit.layout import DRAWN, Layout
@@ -186,6 +186,47 @@ def test_a_file_that_fails_at_import_is_named_with_its_line(tmp_path, monkeypatc
             load()
     assert cli.main(["list", "broken"]) == 2
     assert capsys.readouterr().err.startswith(f"normkit list: {file}:4: method() got an unexpected keyword")
+
+
+TWO = """
+    import normkit as nk
+
+    @nk.method("carded")
+    class Carded(nk.Norm):
+        def __init__(self, dim: int):
+            super().__init__()
+
+    class Other(nk.Norm):
+        pass
+"""
+
+
+def test_a_class_without_a_card_is_no_other_method_of_its_module(tmp_path, monkeypatch, entered):
+    (tmp_path / "two.py").write_text(textwrap.dedent(TWO))
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"no method 'two.Other'; Other has no card: put @nk.method"):
+        nk.create("two.Other", 4)
+    with pytest.raises(ValueError, match=r"no method 'two.Typo'; the module holds two.Carded"):
+        nk.create("two.Typo", 4)
+    assert repr(nk.create("two.carded", 4)) == "Carded(4)"
+
+
+def test_a_method_without_a_docstring_is_not_described_by_its_base(entered):
+    class Bare(nk.Norm):
+        def __init__(self, dim: int):
+            super().__init__()
+
+    entered("bare", Bare)
+    assert (nk.card("bare").summary, nk.card("bare").docstring) == ("", "")
+    assert "Bare" in "".join(text for _, text in describe.sections(nk.card("bare")))
+
+
+def test_a_decorator_without_a_name_and_a_word_for_several_are_named():
+    with pytest.raises(TypeError, match=r'a name comes first, as in @method\("my-norm"\), not <class'):
+        nk.method(torch.nn.Module)
+    for field in ("aliases", "replaces", "invariant"):
+        with pytest.raises(TypeError, match=rf"^mine: {field} must be a tuple, \('scale',\), not 'scale'"):
+            nk.method("mine", **{field: "scale"})
 
 
 def test_an_installed_package_is_found_by_its_entry_point(tmp_path):
