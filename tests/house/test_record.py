@@ -251,6 +251,8 @@ def test_a_step_without_gradients_sends_none():
 
 
 def test_what_cannot_be_replayed_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"case must be the name of a file on any system, .* not 'eps:1e-3'"):
+        batchnorm("eps:1e-3")
     with pytest.raises(ValueError, match="source is empty"):
         Golden("rmsnorm", "plain", source=" ")
     with pytest.raises(ValueError, match="no step"):

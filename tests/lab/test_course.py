@@ -4,6 +4,7 @@ import argparse
 import json
 from types import SimpleNamespace
 
+import filelock
 import pytest
 import synthetic_logs
 
@@ -57,6 +58,15 @@ def test_rounds_that_are_none_are_not_read(row, folder):
 def test_a_comparison_is_locked_in_a_folder_of_folders_that_are_not_there_yet(tmp_path):
     with course.lock_folder(str(tmp_path / "runs" / "one")):
         assert (tmp_path / "runs" / "one").is_dir()
+
+
+def test_a_disk_without_locks_is_named_where_filelock_is_old(tmp_path, monkeypatch):
+    def refused(lock):
+        raise NotImplementedError("FileSystem does not appear to support flock; use SoftFileLock instead")
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", refused)
+    with pytest.raises(ValueError, match="is on a disk without locks; name another folder with"):
+        course.lock_folder(str(tmp_path / "runs"))
 
 
 def test_a_report_is_made_again_where_a_comparison_is_written_when_no_folder_is_named():

@@ -183,6 +183,8 @@ def lock_folder(root: str) -> Any:
         return FileLock(folder.lock, timeout=0).acquire()
     except Timeout:
         raise ValueError(f"another normkit compare is at work in {root}; {another_folder()}") from None
+    except NotImplementedError as error:  # of an old filelock, where a cluster's disk has no locks
+        raise ValueError(f"{root} is on a disk without locks; {another_folder()}") from error
     except OSError as error:
         where = error.filename or root
         raise ValueError(f"{where} cannot be written: {error.strerror}; {another_folder()}") from error

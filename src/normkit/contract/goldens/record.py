@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -49,6 +50,8 @@ class Recording:
     ):
         if not source.strip():
             raise ValueError("source is empty: say which code or which equations gave the numbers")
+        if not re.fullmatch(r"[\w.+=-]+", case):
+            raise ValueError(f"case must be the name of a file on any system, letters, digits and .+=_-, not {case!r}")
         self.place = pathlib.Path(name, case + self.suffix)
         self.meta = {"name": name, "kind": self.kind, "args": list(args), "kwargs": dict(kwargs or {})}
         self.meta |= {"source": source, "note": note, "rtol": rtol, "atol": atol}
