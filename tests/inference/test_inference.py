@@ -229,9 +229,11 @@ RETRIEVAL = {
 }
 
 
+@pytest.mark.parametrize("rows", [8, 30])
 @pytest.mark.parametrize("method", RETRIEVAL)
-def test_retrieval_in_blocks_is_that_of_the_whole_matrix(method, monkeypatch):
-    monkeypatch.setattr("normkit.inference.retrieval.NUMBERS", 30 * 700)
+def test_retrieval_in_blocks_is_that_of_the_whole_matrix(method, rows, monkeypatch):
+    monkeypatch.setattr("normkit.inference.retrieval.NUMBERS", rows * 700)
+    monkeypatch.setattr("normkit.inference.retrieval.ROWS", rows, raising=False)
     options, several = RETRIEVAL[method]
     queries, gallery = numbers(30, 16), numbers(5000, 16, seed=1)
     banks = [numbers(25, 16, seed=s + 2) for s in range(several)]
@@ -417,3 +419,19 @@ def test_the_share_below_each_level_is_counted_without_a_number_for_each_pair():
         got = nk.pit_calibration_error(pit, method="levels")
     torch.testing.assert_close(got, want)
     assert seen.numbers == len(pit)
+
+
+def test_a_large_bank_is_compared_with_few_items_at_once(monkeypatch):
+    monkeypatch.setattr("normkit.inference.retrieval.BANK", 1000, raising=False)
+    with Largest() as seen:
+        nk.retrieve(numbers(2, 4), numbers(600, 4, seed=1), numbers(200, 4, seed=2), method="csls")
+    assert seen.numbers <= 600 * 4  # the gallery
+
+
+def test_many_queries_leave_room_for_many_items_in_a_block(monkeypatch):
+    monkeypatch.setattr("normkit.inference.retrieval.NUMBERS", 640)
+    monkeypatch.setattr("normkit.inference.retrieval.ROWS", 10, raising=False)
+    queries, gallery = numbers(600, 4), numbers(256, 4, seed=1)
+    with Largest() as seen:
+        nk.retrieve(queries, gallery, count=1)
+    assert seen.together < 3 * len(queries) * len(gallery)  # block by block each query's best are sorted anew

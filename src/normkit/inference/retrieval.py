@@ -12,7 +12,7 @@ from torch import Tensor
 
 from normkit import catalog, check
 from normkit.columns import number_of
-from normkit.inference._scores import invert, nearest_mean, normal_rank, scores
+from normkit.inference._scores import above_least, log_sums, nearest_mean, normal_rank, scores
 from normkit.kinds.arrays import takes_arrays
 
 NUMBERS = 2**22  # of one block of similarities: such memory is used again, where larger is fetched anew each time
@@ -26,7 +26,9 @@ BANKS = {
     "dual-inverted-softmax": 2,
     "dual-dynamic-inverted-softmax": 2,
 }
-Rank = Callable[[Tensor, Tensor], Tensor]
+ROWS = 2**12  # queries of one block: with a million, NUMBERS left four items
+BANK = 2**25  # numbers of one block of a bank's similarities, which has all rows of the bank
+Rank = Callable[[Tensor], Callable[[Tensor, slice], Tensor]]  # for some items: of similarities, and which queries
 
 
 class Retrieved(NamedTuple):
@@ -80,17 +82,18 @@ def retrieve(
     given = {**defaults, **catalog.create(method, **options).keywords}
     if method == "score-normalization":
         return _less_background(queries, gallery, banks[0], count, given)
+    most = max(map(len, banks))
     if method == "csls":
-        return _search(queries, gallery, count, _less_nearest(queries, gallery, banks[0], given["k"]))
+        return _search(queries, gallery, count, _less_nearest(queries, gallery, banks[0], given["k"]), most)
     if method == "mutual-proximity":
-        hits = _search(queries, gallery, count, _normal_ranks(queries, gallery, banks[0]))
+        hits = _search(queries, gallery, count, _normal_ranks(queries, gallery, banks[0]), most)
         return Retrieved(hits.scores.exp(), hits.index)
     sharpness = {key: given[key] for key in ("beta", "beta_query", "beta_gallery") if key in given}
     betas = list(sharpness.values())
     if "dynamic" in method:
-        hits = _search(queries, gallery, count, _near_hubs(queries, gallery, banks, betas, given["top"]))
+        hits = _search(queries, gallery, count, _near_hubs(queries, gallery, banks, betas, given["top"]), most)
     else:
-        hits = _search(queries, gallery, count, _exponents(banks, betas))
+        hits = _search(queries, gallery, count, _exponents(banks, betas), most)
         hits = Retrieved(hits.scores.exp(), hits.index)
     share = hits.scores.isinf().double().mean().item()
     if share > 0:
@@ -117,7 +120,12 @@ def _less_background(queries: Tensor, gallery: Tensor, background: Tensor, count
 def _less_nearest(queries: Tensor, gallery: Tensor, bank: Tensor, k: int) -> Rank:
     """What turns similarities to a block of the gallery into those less what is nearest to query and item."""
     own = _search(queries, gallery, min(k, len(gallery))).scores.mean(1, keepdim=True)
-    return lambda similarity, items: similarity.mul_(2).sub_(own).sub_(nearest_mean(bank @ items.T, k, 0))
+
+    def rank(items: Tensor) -> Callable[[Tensor, slice], Tensor]:
+        others = nearest_mean(bank @ items.T, k, 0)
+        return lambda similarity, part: similarity.mul_(2).sub_(own[part]).sub_(others)
+
+    return rank
 
 
 def _normal_ranks(queries: Tensor, gallery: Tensor, bank: Tensor) -> Rank:
@@ -131,9 +139,12 @@ def _normal_ranks(queries: Tensor, gallery: Tensor, bank: Tensor) -> Rank:
     mine = queries.double()
     own = [(mine @ mean)[:, None].to(queries.dtype), ((mine @ spread) * mine).sum(1, keepdim=True).to(queries.dtype)]
 
-    def rank(similarity: Tensor, items: Tensor) -> Tensor:
+    def rank(items: Tensor) -> Callable[[Tensor, slice], Tensor]:
         others = bank @ items.T
-        return normal_rank(similarity, *own) + normal_rank(similarity, others.mean(0), others.var(0, correction=0))
+        law = others.mean(0), others.var(0, correction=0)
+        return lambda similarity, part: (
+            normal_rank(similarity, *(value[part] for value in own)) + normal_rank(similarity, *law)
+        )
 
     return rank
 
@@ -142,11 +153,9 @@ def _exponents(banks: tuple[Tensor, ...], betas: list[float]) -> Rank:
     """What turns similarities (Q, block) to a block of the gallery into logarithms of scores, whose order is theirs."""
     scaled = [beta * bank for bank, beta in zip(banks, betas, strict=True)]
 
-    def rank(similarity: Tensor, items: Tensor) -> Tensor:
-        similarity.mul_(sum(betas))
-        for bank in scaled:
-            similarity.sub_(_logsumexp(bank @ items.T))
-        return similarity
+    def rank(items: Tensor) -> Callable[[Tensor, slice], Tensor]:
+        less = [_logsumexp(bank @ items.T) for bank in scaled]
+        return lambda similarity, part: functools.reduce(Tensor.sub_, less, similarity.mul_(sum(betas)))
 
     return rank
 
@@ -162,24 +171,39 @@ def _near_hubs(queries: Tensor, gallery: Tensor, banks: tuple[Tensor, ...], beta
     best = _search(queries, gallery, 1).index
     touched = [torch.isin(best, _search(bank, gallery, min(top, len(gallery))).index) for bank in banks]
 
-    def rank(similarity: Tensor, items: Tensor) -> Tensor:
-        product = torch.ones_like(similarity)
-        for bank, beta, rows in zip(banks, betas, touched, strict=True):
-            product *= torch.where(rows, invert(similarity, bank @ items.T, beta), similarity)
-        return product
+    def rank(items: Tensor) -> Callable[[Tensor, slice], Tensor]:
+        less = [log_sums(bank @ items.T, beta) for bank, beta in zip(banks, betas, strict=True)]
+
+        def normalize(similarity: Tensor, part: slice) -> Tensor:
+            product = torch.ones_like(similarity)
+            for own, beta, rows in zip(less, betas, touched, strict=True):
+                product *= torch.where(rows[part], above_least(similarity, beta, own), similarity)
+            return product
+
+        return normalize
 
     return rank
 
 
-def _search(rows: Tensor, gallery: Tensor, top: int, rank: Rank | None = None) -> Retrieved:
-    """The best items of each row, block by block."""
-    best = Retrieved(rows.new_zeros(len(rows), 0), torch.zeros(len(rows), 0, dtype=torch.int64, device=rows.device))
-    block = max(1, NUMBERS // max(len(rows), 1))
+def _search(rows: Tensor, gallery: Tensor, top: int, rank: Rank | None = None, bank: int = 0) -> Retrieved:
+    """The best items of each row, block by block; ``bank`` is how many rows each item is compared with beside these."""
+    parts = [slice(at, at + ROWS) for at in range(0, max(len(rows), 1), ROWS)]
+    none = [rows[part, :0] for part in parts]
+    best = [Retrieved(own, own.long()) for own in none]
+    block = max(1, min(NUMBERS // max(min(len(rows), ROWS), 1), BANK // max(bank, 1)))
     for start in range(0, len(gallery), block):
         items = gallery[start : start + block]
-        similarity = rows @ items.T if rank is None else rank(rows @ items.T, items)
-        value, index = similarity.topk(min(top, similarity.shape[1]), dim=1)
-        value, index = torch.cat([best.scores, value], 1), torch.cat([best.index, index + start], 1)
-        value, order = value.topk(min(top, value.shape[1]), dim=1)
-        best = Retrieved(value, index.gather(1, order))
-    return best
+        normalize = None if rank is None else rank(items)
+        for number, part in enumerate(parts):
+            similarity = rows[part] @ items.T
+            similarity = similarity if normalize is None else normalize(similarity, part)
+            best[number] = _better(best[number], similarity, start, top)
+    return Retrieved(torch.cat([own.scores for own in best]), torch.cat([own.index for own in best]))
+
+
+def _better(best: Retrieved, similarity: Tensor, start: int, top: int) -> Retrieved:
+    """The best of those so far and of the items from ``start`` on."""
+    value, index = similarity.topk(min(top, similarity.shape[1]), dim=1)
+    value, index = torch.cat([best.scores, value], 1), torch.cat([best.index, index + start], 1)
+    value, order = value.topk(min(top, value.shape[1]), dim=1)
+    return Retrieved(value, index.gather(1, order))
