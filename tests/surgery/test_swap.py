@@ -9,6 +9,7 @@ from normkit.optional import library
 from normkit.surgery.recognition import recognize
 from normkit.surgery.replacement import fits
 from normkit.surgery.replacement.swapping import places, sites
+from sizes import calls
 
 timm, transformers = library("timm"), library("transformers")
 
@@ -87,3 +88,9 @@ def test_norms_that_took_a_place_are_known_with_what_holds_them(norm, monkeypatc
     monkeypatch.setattr(recognize, "examine", lambda module, *_: looked.append(module) or recognize.Match("a layer"))
     assert len(sites(model)) == before
     assert not [part for part in looked if isinstance(part, recognize.Followed | fits.Laid)]
+
+
+def test_twice_the_norms_take_twice_the_work():
+    few, many = (nn.Sequential(*(nn.Sequential(nn.LayerNorm(2), nn.GELU()) for _ in range(n))) for n in (80, 160))
+    nk.swap(nn.Sequential(nn.LayerNorm(2)), {"layernorm": "rmsnorm"})  # what is loaded at the first call
+    assert calls(nk.swap, many, {"layernorm": "rmsnorm"}) < 2.1 * calls(nk.swap, few, {"layernorm": "rmsnorm"})

@@ -3,6 +3,7 @@
 from normkit.surgery.edits.edit import (
     RECORD,
     Edit,
+    all_places,
     comparison,
     edits_between,
     edits_in,
@@ -22,6 +23,7 @@ from normkit.surgery.edits.edit import (
 __all__ = [
     "RECORD",
     "Edit",
+    "all_places",
     "comparison",
     "edits_between",
     "edits_in",

@@ -278,7 +278,8 @@ def replace_parts(
     if "" in new:
         note(new[""], edits)
         return new[""]
-    spots = {name: places(model, model.get_submodule(name)) for name in new}
+    held = all_places(model)
+    spots = {name: held.get(model.get_submodule(name), []) for name in new}
     for name, module in new.items():
         put(model, spots[name], module)
     for name, parameter in (tensors or {}).items():
@@ -356,6 +357,14 @@ def _readable(norm: nn.Module) -> bool:
         return isinstance(norm, nn.LayerNorm)
     vectors = dict(norm.named_parameters())
     return is_layer_norm(norm.card.name, norm.arguments) and not norm.offset and {"weight", "bias"} <= set(vectors)
+
+
+def all_places(model: nn.Module) -> dict[nn.Module, list[str]]:
+    """Every name by which a model holds each of its modules."""
+    held: dict[nn.Module, list[str]] = {}
+    for name, part in model.named_modules(remove_duplicate=False):
+        held.setdefault(part, []).append(name)
+    return held
 
 
 def places(model: nn.Module, module: nn.Module) -> list[str]:

@@ -13,7 +13,7 @@ from torch import nn
 
 from normkit.norm import Norm
 from normkit.surgery import proof
-from normkit.surgery.edits import Edit, adding, forms, places, replace_parts, replay, rewriting, turning
+from normkit.surgery.edits import Edit, adding, all_places, forms, replace_parts, replay, rewriting, turning
 from normkit.surgery.edits.changes import Change, Report, norm_words
 from normkit.surgery.edits.layers import joined
 from normkit.surgery.edits.renaming import rename
@@ -249,10 +249,10 @@ def _kind(module: nn.Module) -> tuple[Any, ...]:
 def _blocks(model: nn.Module, rows: Collection[str]) -> dict[str, list[str]]:
     """The modules that hold sites as parts of their own, in one place alone, and what they call them."""
     blocks: dict[str, list[str]] = {}
+    held = all_places(model)
     for site in rows:
         name, _, own = site.rpartition(".")
-        block = model.get_submodule(name)
-        if site and len(places(model, model.get_submodule(site))) == 1 and len(places(model, block)) == 1:
+        if site and all(len(held.get(model.get_submodule(one), ())) == 1 for one in (site, name)):
             blocks.setdefault(name, []).append(own)
     return blocks
 
