@@ -2,6 +2,7 @@
 
 import re
 import time
+import tracemalloc
 
 import pytest
 
@@ -71,3 +72,13 @@ def test_what_is_no_text_is_refused():
 
 def test_strange_texts_are_rewritten():
     assert Rules([(r"\p{Lu}", "x")])("\ud800É\U0001f600") == "\ud800x\U0001f600"
+
+
+def test_a_long_text_is_rewritten_without_a_place_for_each_of_its_letters():
+    rules, text = Rules([("b", "bb"), ("c$", "d")]), "a" * 200_000 + "bc"
+    tracemalloc.start()
+    try:
+        assert rules(text) == text[:-2] + "bbd"
+        assert tracemalloc.get_traced_memory()[1] < 10 * len(text)
+    finally:
+        tracemalloc.stop()

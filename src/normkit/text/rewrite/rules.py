@@ -58,11 +58,23 @@ class Rules:
 
     def __call__(self, text: str) -> str:
         """Return the text rewritten."""
-        return self._run(text)[0]
+        self._require_text(text)
+        for number, (pattern, replace) in enumerate(self._compiled):
+            parts, last = [], 0
+            for match in self._find_all(number, pattern, text):
+                parts += [text[last : match.start()], self._written(number, replace, match)]
+                last = match.end()
+            text = "".join([*parts, text[last:]])
+        return text
 
     def trace(self, text: str) -> list[Change]:
         """Return what each rule did, in the order that it was done."""
-        return self._run(text)[1]
+        self._require_text(text)
+        places = [(at, at + 1) for at in range(len(text))]  # of each letter, where it comes from
+        changes: list[Change] = []
+        for number, (pattern, replace) in enumerate(self._compiled):
+            text, places = self._apply(number, pattern, replace, text, places, changes)
+        return changes
 
     def settings(self) -> dict[str, Any]:
         """What a normalizer writes down of it; functions cannot be."""
@@ -71,23 +83,16 @@ class Rules:
                 raise ValueError(f"Rules: rule {number}, {pattern!r}, has a function, which cannot be saved")
         return {"rules": [list(rule) for rule in self.rules], "seconds": self.seconds}
 
-    def _run(self, text: str) -> tuple[str, list[Change]]:
+    def _require_text(self, text: Any) -> None:
         if not isinstance(text, str):
             raise TypeError(f"Rules: text must be a string, not {text!r}")
-        places = [(at, at + 1) for at in range(len(text))]  # of each letter, where it comes from
-        changes: list[Change] = []
-        for number, (pattern, replace) in enumerate(self._compiled):
-            text, places = self._apply(number, pattern, replace, text, places, changes)
-        return text, changes
 
     def _apply(
         self, number: int, pattern: Any, replace: Any, text: str, places: list[tuple[int, int]], changes: list[Change]
     ) -> tuple[str, list[tuple[int, int]]]:
         result, origin, last = "", list[tuple[int, int]](), 0
         for match in self._find_all(number, pattern, text):
-            after = replace(match)
-            if not isinstance(after, str):
-                raise TypeError(f"Rules: the function of rule {number} must return a string, not {after!r}")
+            after = self._written(number, replace, match)
             start, end = match.span()
             whence = _span(places, start, end)
             changes.append(Change(number, pattern.pattern, *whence, match[0], after))
@@ -95,6 +100,12 @@ class Rules:
             origin += places[last:start] + [whence] * len(after)
             last = end
         return result + text[last:], origin + places[last:]
+
+    def _written(self, number: int, replace: Callable[[Any], str], match: Any) -> str:
+        after = replace(match)
+        if not isinstance(after, str):
+            raise TypeError(f"Rules: the function of rule {number} must return a string, not {after!r}")
+        return after
 
     def _find_all(self, number: int, pattern: Any, text: str) -> Sequence[Any]:
         try:
