@@ -11,6 +11,7 @@ import normkit as nk
 from normkit import catalog
 from normkit.kinds import PARAMETRIZATION
 from processes import group_of, mesh_of
+from sizes import calls
 
 
 def model(seed=0):
@@ -312,3 +313,18 @@ def test_to_collect_a_loss_moves_no_singular_vectors():
     before = layer.parametrizations.weight[0]._u.clone()
     nk.weight.regularize(layer, "group-orthogonality", num_groups=2)
     assert layer.parametrizations.weight[0]._u.tolist() == before.tolist()
+
+
+def put_on(model):
+    nk.weight.apply(model, "weight-standardization")
+
+
+def project(model):
+    nk.weight.project(model, torch.optim.SGD(model.parameters()), "normalize-and-project")
+
+
+@pytest.mark.parametrize("change", [put_on, project])
+def test_twice_the_layers_take_twice_the_work(change):
+    few, many = (nn.Sequential(*(nn.Linear(2, 2) for _ in range(n))) for n in (40, 80))
+    change(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))  # what is loaded at the first call
+    assert calls(change, many) < 2.2 * calls(change, few)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from normkit.weight._layers import (
     Row,
     Table,
     Where,
+    holders,
     misfit,
     named_outright,
     options_for,
@@ -55,9 +57,9 @@ def apply(model: nn.Module, name: str, *, where: Where = None, tensor: str = "we
     require_whole("apply", model)
     require_known("apply", where, model)
     choice = catalog.choose("apply", "name", name, PARAMETRIZATION).with_arguments(options)
-    rows, plans = [], []
+    rows, plans, held = [], [], holders(model, tensor)
     for layer, module, value in weights(model, tensor):
-        map_or_why = plan(model, layer, module, value, choice, where, tensor)
+        map_or_why = plan(held, layer, module, value, choice, where, tensor)
         if isinstance(map_or_why, Parametrization):
             plans.append((layer, module, map_or_why))
         rows.append(
@@ -77,13 +79,14 @@ def check_model(owner: str, model: Any) -> None:
 
 
 def plan(
-    model: nn.Module, name: str, module: nn.Module, value: Tensor, choice: Choice, where: Where, tensor: str
-) -> Any:
+    held: Mapping[int, list[tuple[str, nn.Module]]], name: str, module: nn.Module, value: Tensor, choice: Choice,
+    where: Where, tensor: str,
+) -> Any:  # fmt: skip
     """Build what is put on a layer, or return why the layer is left; one named outright must fit."""
     if not selects(where, name, module):
         return "a vector" if value.dim() < 2 else "not chosen"
     _refuse_twice(name, module, choice, tensor)
-    why = misfit(model, tensor, module, value) or _build(name, module, value, choice)
+    why = misfit(held, module, value) or _build(name, module, value, choice)
     if isinstance(why, str) and named_outright(where, name):
         raise ValueError(f"apply: {choice.card.name} does not fit {name!r}: {why}")
     return why

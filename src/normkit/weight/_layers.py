@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -94,13 +94,23 @@ def outputs_on(module: nn.Module) -> int:
     return int(isinstance(module, _ConvTransposeNd) or type(module).__name__ == "Conv1D")
 
 
-def misfit(model: nn.Module, tensor: str, module: nn.Module, value: Tensor) -> str:
-    """Why no map of a weight can be put on a layer, or an empty string."""
+def holders(model: nn.Module, tensor: str) -> dict[int, list[tuple[str, nn.Module]]]:
+    """By its id, which layers hold each parameter of that name."""
+    held: dict[int, list[tuple[str, nn.Module]]] = {}
+    for name, module in model.named_modules():
+        value = own_parameter(module, tensor)
+        if value is not None and not isinstance(module, parametrize.ParametrizationList | Parametrization):
+            held.setdefault(id(value), []).append((name, module))
+    return held
+
+
+def misfit(held: Mapping[int, list[tuple[str, nn.Module]]], module: nn.Module, value: Tensor) -> str:
+    """Why no map of a weight can be put on a layer, or an empty string; ``held`` is of :func:`holders`."""
     if value.dim() < 2:
         return "a vector"
     if nn.parameter.is_lazy(value):
         return "its shape is not known before the first pass"
-    shared = [name for name, other, own in weights(model, tensor) if own is value and other is not module]
+    shared = [name for name, other in held.get(id(value), ()) if other is not module]
     return f"shared with {', '.join(shared)}" if shared else ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from normkit import catalog, check
 from normkit.kinds import PARAMETRIZATION, Parametrization
 from normkit.weight._apply import check_model
-from normkit.weight._layers import Row, Table, Where, misfit, named_outright, options_for, selects, weights
+from normkit.weight._layers import Row, Table, Where, holders, misfit, named_outright, options_for, selects, weights
 from normkit.where import require_known
 
 
@@ -114,10 +115,10 @@ def _name(model: nn.Module, name: str, where: Where, tensor: str, options: dict[
     if not choice.card.entry.projects:
         known = [card.name for card in catalog.members(PARAMETRIZATION) if card.entry.projects]
         raise ValueError(f"project: {choice.card.name} is no projection; those are {', '.join(known)}")
-    rows, maps = [], []
+    rows, maps, held = [], [], holders(model, tensor)
     last = _last(model, tensor) if where is None else None
     for layer, module, value in weights(model, tensor):
-        map_or_why = _map(model, layer, module, value, choice, where, tensor, last)
+        map_or_why = _map(held, layer, module, value, choice, where, tensor, last)
         if isinstance(map_or_why, Parametrization):
             maps.append((module, tensor, map_or_why))
         rows.append(
@@ -134,8 +135,8 @@ def _last(model: nn.Module, tensor: str) -> nn.Module | None:
 
 
 def _map(
-    model: nn.Module, name: str, module: nn.Module, value: Tensor, choice: catalog.Choice, where: Where, tensor: str,
-    last: nn.Module | None,
+    held: Mapping[int, list[tuple[str, nn.Module]]], name: str, module: nn.Module, value: Tensor,
+    choice: catalog.Choice, where: Where, tensor: str, last: nn.Module | None,
 ) -> Any:  # fmt: skip
     """Build the projection of a layer's weight, or return why the layer is left."""
     if not selects(where, name, module):
@@ -145,7 +146,7 @@ def _map(
     if tensor not in module._parameters:
         why: Any = "it is reparametrized"
     else:
-        why = misfit(model, tensor, module, value) or options_for(choice, module, name, value)
+        why = misfit(held, module, value) or options_for(choice, module, name, value)
     if isinstance(why, dict):
         try:
             result = choice.card.kind.create(choice.card, **why, device=value.device, dtype=value.dtype)
