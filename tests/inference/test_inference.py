@@ -435,3 +435,10 @@ def test_many_queries_leave_room_for_many_items_in_a_block(monkeypatch):
     with Largest() as seen:
         nk.retrieve(queries, gallery, count=1)
     assert seen.together < 3 * len(queries) * len(gallery)  # block by block each query's best are sorted anew
+
+
+def test_a_hundred_tasks_weigh_in_single_precision_as_in_double():
+    vectors = numbers(100, 200) / 100
+    want, got = nk.pcb_merge(vectors), nk.pcb_merge(vectors.float())
+    torch.testing.assert_close(got.importance, want.importance.float(), rtol=1e-3, atol=1e-4)
+    assert got.merged.isfinite().all()

@@ -72,7 +72,8 @@ def pcb_merge(
     size = _clip(t.abs(), q, q)
     signed, relative = t.sign() * size, _unit(size)
     others = (t if variant == "paper" else t.sign() * relative).sum(0)
-    balanced = (len(t) * relative.square()).exp() * (t * others).tanh()
+    less = max(len(t) / 2, len(t) - 80)  # what divides a row changes no importance; exp(89) is infinite
+    balanced = (len(t) * relative.square() - less).exp() * (t * others).tanh()
     importance = _unit(_clip(balanced, 1 - ratio, 0.0))
     merged = (factors * importance * signed).sum(0) / importance.sum(0).clamp(min=1e-12)
     return Merged(merged.to(task_vectors.dtype), importance.to(task_vectors.dtype))
