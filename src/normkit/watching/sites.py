@@ -72,7 +72,8 @@ def parts(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 def children(module: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return the parts that a module is directly made of, with their names; parametrizations are none."""
-    return [(name, m) for name, m in module.named_children() if m not in _parametrizations(module)]
+    of_weights = _parametrizations(module)
+    return [(name, m) for name, m in module.named_children() if m not in of_weights]
 
 
 def _parametrizations(module: nn.Module) -> list[nn.Module]:
