@@ -239,7 +239,7 @@ MISSES = {
     "a buffer of another class": (batchnorm, lambda m, p: put(m, "running_var", torch.ones(8).as_subclass(Own))),
     "a buffer of whole numbers": (batchnorm, lambda m, p: put(m, "running_mean", torch.zeros(8, dtype=torch.int64))),
     "a tensor that is no buffer": (batchnorm, no_buffer),
-    "a gain that is one number": (Rms, lambda m, p: put(m, "weight", nn.Parameter(torch.ones(2, 12)))),
+    "a gain of three axes": (Rms, lambda m, p: put(m, "weight", nn.Parameter(torch.ones(2, 3, 12)))),
 }
 OF_OURS_TOO = {"a hook on all modules", "a call put on every module"}  # under it both may be equal: it is probed anew
 
