@@ -232,7 +232,7 @@ def test_where_nothing_could_be_looked_at_it_is_said_and_why(capsys, tmp_path, m
     def broken(watch):
         raise RuntimeError("no room")
 
-    monkeypatch.setattr(Watch, "_close_sample", broken)
+    monkeypatch.setattr(Watch, "_look_again", broken)
     report = checkup(norms(), batches())
     assert report.steps == 60
     assert report.losses[1] < 0.9 * report.losses[0]
