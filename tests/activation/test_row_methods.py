@@ -172,6 +172,8 @@ def test_gains_of_heads_go_with_the_dialects_of_rms_norm(more):
 def test_heads_that_are_not_there_are_told():
     with pytest.raises(ValueError, match=r"LayerNorm: x must end in axes of sizes \(3, 8\)"):
         _of_heads()(torch.ones(2, 4, 8))
+    with pytest.raises(ValueError, match=r"\(2, 3, 4, 8\); heads_first=True takes heads before tokens$"):
+        _of_heads("rmsnorm")(torch.ones(2, 3, 4, 8))
     with pytest.raises(ValueError, match="LayerNorm: heads must be at least 1, not 0"):
         nk.create("layernorm", 8, heads=0)
     with pytest.raises(ValueError, match=r"LayerNorm: residual must have shape \(2, 3, 8\)"):

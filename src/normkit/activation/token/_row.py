@@ -113,9 +113,9 @@ class RowNorm(Norm):
             n not in (None, size) for n, size in zip(sizes, x.shape[-len(sizes) :], strict=True)
         ):
             wanted = ", ".join("T" if n is None else str(n) for n in sizes)
-            raise ValueError(
-                f"{type(self).__name__}: x must end in axes of sizes ({wanted}), but its shape is {tuple(x.shape)}"
-            )
+            hint = "; heads_first=True takes heads before tokens" if self.heads in x.shape[:-1] and not first else ""
+            whose = f"{type(self).__name__}: x must end in axes of sizes ({wanted})"
+            raise ValueError(f"{whose}, but its shape is {tuple(x.shape)}{hint}")
         weight, bias = (t.unsqueeze(1) if first and t is not None else t for t in (self._gain, self.bias))
         return row_values(x, weight, bias, rule, len(self.shape))
 
