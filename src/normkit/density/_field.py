@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from normkit import check
-from normkit.density._inputs import linear
+from normkit.density._inputs import bind, linear
 from normkit.kinds import Transform
 from normkit.ops.derivatives import once_differentiable
 
@@ -114,13 +113,6 @@ class Slopes(nn.Module):
         """Return the slope."""
         return self.slope(t, state)
 
-    def given(self, values: dict[str, Tensor]) -> Slope:
-        """Return the slope for these parameters and buffers, which ``torch.func.functional_call`` may have set."""
-        now = itertools.chain(self.named_parameters(), self.named_buffers())
-        if all(values[name] is value for name, value in now):
-            return self
-        return lambda t, state: functional_call(self, values, (t, state))
-
 
 class Adjoint(torch.autograd.Function):
     """A solve that keeps its end alone; its backward pass solves again, from the end to the start."""
@@ -140,7 +132,7 @@ class Adjoint(torch.autograd.Function):
     def backward(ctx, saved: tuple[Tensor, ...], *sent: Tensor):
         """Return the gradients of the start and of what is learned."""
         z, *learned = saved
-        slope = ctx.of.given({**ctx.kept, **dict(zip(ctx.names, learned, strict=True))})
+        slope = bind(ctx.of, {**ctx.kept, **dict(zip(ctx.names, learned, strict=True))})
         (start, end), back = ctx.times, _Backward(slope, sent[1], learned)
         state = (z, sent[0], *(torch.zeros_like(value) for value in learned))
         _, gradient, *grads = integrate(back, state, end, start, *ctx.how)

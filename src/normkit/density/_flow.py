@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution, constraints
-from torch.func import functional_call
 
 from normkit import check
+from normkit.density._inputs import bind
 from normkit.density._parts import Given, Part, Plain
 from normkit.kinds.module import TRANSFORM
 from normkit.ops.derivatives import once_differentiable
@@ -292,10 +291,7 @@ class _Recomputed(torch.autograd.Function):
 
 def _again(part: nn.Module, state: dict[str, Tensor], z: Tensor, condition: Given) -> tuple[Tensor, Tensor, Tensor]:
     """Work out a part's input from its image, and go through it again, with the parameters and buffers of the first."""
-    now = itertools.chain(part.named_parameters(remove_duplicate=False), part.named_buffers(remove_duplicate=False))
-    if all(state.get(name) is value for name, value in now):
-        return _Again(part)(z, condition)
-    return functional_call(_Again(part), {f"part.{name}": value for name, value in state.items()}, (z, condition))
+    return bind(_Again(part), {f"part.{name}": value for name, value in state.items()})(z, condition)
 
 
 class _Again(nn.Module):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from normkit import check
@@ -79,6 +82,14 @@ def tied(value: Tensor, name: str) -> Tensor:
             "no_grad, or does not depend on x"
         )
     return value
+
+
+def bind(module: nn.Module, state: Mapping[str, Tensor]) -> Callable[..., Any]:
+    """Return a module's call with these parameters and buffers, which ``torch.func.functional_call`` may have set."""
+    own = itertools.chain(module.named_parameters(), module.named_buffers())
+    if all(state.get(name) is value for name, value in own):
+        return module
+    return lambda *inputs: functional_call(module, dict(state), inputs)
 
 
 def linear(x: Tensor, layer: nn.Linear) -> Tensor:
