@@ -41,6 +41,11 @@ def accurate(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
+def widest(x: Tensor) -> Tensor:
+    """Return ``x`` in float64 where its device has it: for sums of many numbers, and squares of what runs."""
+    return x if x.device.type == "mps" else x.double()
+
+
 def full_precision(x: Tensor) -> AbstractContextManager[object]:
     """Switch autocast off on the device of ``x``; that of shapes alone has none."""
     return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)

@@ -8,6 +8,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.density._inputs import reals
+from normkit.statistics import widest
 
 NAME = "tail-index"
 
@@ -46,8 +47,7 @@ def tail_index(x: Tensor, *, method: str = "hill") -> Tensor:
     least = 2 if method == "hill" else 3
     if len(x) < least:
         raise ValueError(f"{NAME}: x must have at least {least} values with method={method!r}, but has {len(x)}")
-    wide = wide if wide.device.type == "mps" else wide.double()  # sums of many logarithms
-    top = wide.sort(descending=True).values.log()
+    top = widest(wide).sort(descending=True).values.log()
     top = top - top[0]  # what all share costs no digits
     count = torch.arange(1, len(top), dtype=top.dtype, device=top.device)
     mean, lower = top[:-1].cumsum(0) / count, top[1:]

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Loss
-from normkit.statistics import accurate
+from normkit.statistics import accurate, widest
 
 SLACK = 0.01  # what rounding in half precision may add
 WEIGHTINGS = ("clustered", "equal_width", "unweighted")
@@ -104,7 +104,7 @@ class HCalibration(Loss):
     ) -> tuple[Tensor, Tensor]:
         """Return the loss of p - y, and its derivative by each: held for all classes it would be C times as large."""
         order = (p.clamp(min=0) + 1e-20).log().argsort(stable=True)
-        difference, label = _exact(difference[order]), target[order // self.num_classes]
+        difference, label = widest(difference[order]), target[order // self.num_classes]
         bins = self._bins(p[order], centroids)
         value, slope = torch.zeros_like(difference).sum(), torch.zeros_like(difference)
         left_out = range(self.num_classes) if self.leave_one_out else (-1,)
@@ -139,16 +139,11 @@ class HCalibration(Loss):
     def _weight(self, bins: Tensor | None, kept: Tensor) -> Tensor:
         """What each event's error counts."""
         if bins is None:
-            return _exact(kept.float()) / kept.sum().clamp(min=1)
+            return widest(kept.float()) / kept.sum().clamp(min=1)
         count = bins.new_zeros(self.num_bins + 1)
         count = count.scatter_add(0, bins.flatten(), kept.long().expand_as(bins).flatten())
-        weight = 1 / (_exact(count) + 1e-5) / self.num_bins
+        weight = 1 / (widest(count) + 1e-5) / self.num_bins
         return F.pad(weight[:-1], (0, 1))[bins].sum(0)
-
-
-def _exact(x: Tensor) -> Tensor:
-    """The numbers in float64, where there is that, for sums of many."""
-    return x if x.device.type == "mps" else x.double()
 
 
 def _moved(x: Tensor, place: Tensor) -> Tensor:
@@ -170,7 +165,7 @@ def _centers(p: Tensor, count: int, rounds: int = 50) -> Tensor:
     ordered = p.sort().values
     steps = torch.arange(count, device=p.device)
     centers = ordered[(2 * steps + 1) * len(p) // (2 * count)]
-    sums = F.pad(_exact(ordered).cumsum(0), (1, 0))
+    sums = F.pad(widest(ordered).cumsum(0), (1, 0))
     for _ in range(rounds):
         inner = torch.searchsorted(ordered, _borders(centers), right=True)
         ends = F.pad(F.pad(inner, (1, 0)), (0, 1), value=len(p))

@@ -107,14 +107,9 @@ def _formula(x, weight, bias, moments, pulls, control: Control, limit: float | N
     with torch.no_grad():
         mean, var, _ = channel.instance_moments(exact)
         var = var.clamp(max=torch.finfo(var.dtype).max)  # as an infinite one would stay for ever
-        step = _step(_double(mean), _double(var), moments, control)
+        step = _step(statistics.widest(mean), statistics.widest(var), moments, control)
     y = _ByFormula.apply(exact, weight, bias, *pulls, step, control)
     return (y if limit is None else y.clamp(-limit, limit)).to(x.dtype)
-
-
-def _double(x: Tensor) -> Tensor:
-    """What runs, which is few numbers, runs in float64: a square of it may be too large for float32."""
-    return x if x.device.type == "mps" else x.double()  # which has no float64
 
 
 class _Block(NamedTuple):
@@ -141,7 +136,7 @@ def _follow(
     control: Control,
 ) -> Pair:
     """Run two values over the samples of all processes, in the order of the ranks: both before each, and in place."""
-    first, second = (_double(value) for value in running)
+    first, second = (statistics.widest(value) for value in running)
     if control.joins():
         (first, second), last = _past_others(block(torch.zeros_like(first)), (first, second), control)
         before, _ = run(first, second)
@@ -226,7 +221,9 @@ def _control(grad, x, weight, bias, step: _Step, pulls, control: Control) -> tup
     exact, h = statistics.accurate(grad), _h(x, step)
     total, total_h = statistics.sum_over(exact, axes), statistics.sum_over(exact * h, axes)
     scale = total.new_ones(total.shape[1]) if weight is None else weight
-    u, v = _pull(_double(scale * total / space), _double(scale * total_h / space), pulls, step, control)
+    u, v = _pull(
+        statistics.widest(scale * total / space), statistics.widest(scale * total_h / space), pulls, step, control
+    )
     share = 1 - control.backward_decay
     dx = exact * _along(scale * step.rstd, x) - h * _along(share * v * step.rstd, x) - _along(share * u, x)
     dweight = None if weight is None else total_h.sum(0).to(weight.dtype)
