@@ -92,7 +92,9 @@ class RowNorm(Norm):
         return ops.row_norm(x, self._gain, self.bias, self.rule, self.shape, self)
 
     def add_norm(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``norm(x + residual)`` and ``x + residual`` in one pass over memory, forward and backward."""
+        """Return ``norm(x + residual)`` and ``x + residual``; without heads in one pass, forward and backward."""
+        if self.heads is not None:
+            return self._add(x, residual)
         return ops.add_row_norm(x, residual, self._gain, self.bias, self.rule, self.shape, self)
 
     def norm_rotate(self, x: Tensor, angles: Turns, pairing: str = "halves") -> Tensor:

@@ -102,7 +102,3 @@ class LayerNorm(RowNorm):
             weight = self._gain if self.unbiased else self.weight
             return ops.row_norm(x, weight, self.bias, self.rule, self.shape, self)
         return self._by_heads(x, self.rule, first=self.heads_first).to(x.dtype)
-
-    def add_norm(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``norm(x + residual)`` and ``x + residual``; without heads in one pass, forward and backward."""
-        return super().add_norm(x, residual) if self.heads is None else self._add(x, residual)

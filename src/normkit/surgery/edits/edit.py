@@ -369,4 +369,4 @@ def all_places(model: nn.Module) -> dict[nn.Module, list[str]]:
 
 def places(model: nn.Module, module: nn.Module) -> list[str]:
     """Every name by which a model holds a module."""
-    return [name for name, part in model.named_modules(remove_duplicate=False) if part is module]
+    return all_places(model).get(module, [])
