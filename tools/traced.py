@@ -9,13 +9,14 @@ and the ones that a method's name leads to, its contract and its goldens, are le
 
 from __future__ import annotations
 
+import cProfile
 import json
 import os
 import sys
 import time
 from collections import defaultdict
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType
 
 import pytest
 
@@ -41,17 +42,14 @@ class Tracer:
         if len(taken) >= CASES and sum(taken) > ENOUGH:
             item.add_marker(pytest.mark.skip("as many of its cases were run as are wanted"))
             return (yield)
-        codes, before = set[CodeType](), time.process_time()
-
-        def called(frame: FrameType, event: str, argument: object) -> None:
-            codes.add(frame.f_code)
-
-        sys.settrace(called)
+        calls, before = cProfile.Profile(builtins=False), time.process_time()
+        calls.enable()
         try:
             return (yield)
         finally:
-            sys.settrace(None)
+            calls.disable()
             taken.append(time.process_time() - before)
+            codes = {entry.code for entry in calls.getstats() if isinstance(entry.code, CodeType)}
             self.ran[function_of(item)] |= {named(code) for code in codes if code.co_filename.startswith(str(SOURCE))}
 
     def pytest_sessionfinish(self):
