@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import gc
 import importlib
 import json
 import os
@@ -22,7 +23,7 @@ from normkit.columns import number_of
 from normkit.files import Unwritable
 from normkit.lab import cli as lab
 from normkit.lab.plan.variants import SLOTS
-from normkit.optional import library
+from normkit.optional import library, uncollected
 from normkit.safe import say
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ SURGERY = {
 }
 QUANTIZE = """Put the weights of a model's linears on grids of few bits, each as many or as a budget allots, and tell
 what that takes and costs. nk.load reads the folder that -o names."""
+BRIEF = {"list", "show", "recognize"}  # importing is the most of them: no garbage is looked for
 LIST = "List the methods, one line each."
 SHOW = "Describe one method."
 CHECK = "Hold methods, your own too, to what every method of the catalogue keeps. It needs pytest."
@@ -109,7 +111,8 @@ def main(words: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # a terminal or pipe that is not UTF-8 has no sign for each
     try:
         try:
-            return answer(words)
+            with uncollected():
+                return answer(words)
         finally:
             sys.stdout.flush()  # not when Python ends, where a reader that has left would be an error
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
@@ -144,6 +147,8 @@ def answer(words: Sequence[str] | None) -> int:
 
     warnings.formatwarning = of_ours
     try:
+        if options.command not in BRIEF:
+            gc.enable()
         return options.run(options)
     except (ValueError, TypeError, Unwritable) as error:
         say(f"normkit {options.command}: {str(error).removeprefix(f'{options.command}: ')}", file=sys.stderr)

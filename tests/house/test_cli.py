@@ -1,5 +1,6 @@
 """The commands: what they print is read as a person would."""
 
+import gc
 import importlib.metadata
 import io
 import json
@@ -485,3 +486,11 @@ def test_an_argument_that_there_is_not_is_named_with_what_it_may_be_meant_for(wo
     with pytest.raises(SystemExit):
         cli.main(words.split())
     assert capsys.readouterr().err.strip() == answer
+
+
+@pytest.mark.parametrize("words, collects", [(["list", "rmsnorm"], False), (["doctor"], True)])
+def test_garbage_is_looked_for_but_in_what_does_little_but_import(words, collects, monkeypatch):
+    seen = []
+    monkeypatch.setattr(f"normkit.cli.run_{words[0]}", lambda options: seen.append(gc.isenabled()) or 0)
+    assert cli.main(words) == 0
+    assert (seen, gc.isenabled()) == ([collects], True)

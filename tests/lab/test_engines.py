@@ -13,6 +13,7 @@ import pytest
 import torch
 from helpers import TINY, all_numbers, losses, run, settings
 
+import forked
 from normkit.lab import logs
 from normkit.lab.files import Folder, Unwritable
 from normkit.lab.plan.plan import Plan
@@ -192,3 +193,14 @@ def test_what_workers_come_from_begins_before_they_are_asked_for_and_ends_with_a
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
     assert done.stdout.split() == [str(not fails), "False"], done.stderr
+
+
+def test_workers_come_from_a_process_that_has_imported_and_looks_for_no_garbage_among_it():
+    code = """if True:
+    import gc, sys
+    before = gc.get_freeze_count()
+    from normkit.lab.training import ahead
+    print(gc.isenabled(), gc.get_freeze_count() - before > 10_000, sys.modules.keys() >= {*ahead.MODULES})
+    """
+    done = forked.run("-c", code)
+    assert done.stdout.split() == ["True"] * 3, done.stderr

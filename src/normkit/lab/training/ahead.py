@@ -1,12 +1,17 @@
-"""Imported by the process that workers come from: libraries of models, which each worker would otherwise import."""
+"""Imported by the process that workers come from: what each of them would otherwise import, a model's library too."""
 
 import contextlib
+import gc
 import importlib
 import os
 
-from normkit.optional import let_torchvision_load
+MODULES = ["normkit.lab.training.loop", "accelerate", "torch._dynamo"]  # torch's optimizers need its compiler
 
-for name in os.environ.pop("NORMKIT_AHEAD", "").split():
+gc.disable()  # nothing of what is imported is garbage, and looking takes a quarter of the time
+for name in [*MODULES, *os.environ.pop("NORMKIT_AHEAD", "").split()]:
     with contextlib.suppress(Exception):  # a worker that needs it has the words
-        let_torchvision_load()
+        if name not in MODULES:
+            importlib.import_module("normkit.optional").let_torchvision_load()
         importlib.import_module(name)
+gc.freeze()  # nor is it looked through in the workers, which would each copy the memory that it is in
+gc.enable()

@@ -215,8 +215,7 @@ def prepare_fork_server(settings: Settings) -> None:
     if server._forkserver_pid is not None:
         return
     used = [name for name, start in LIBRARIES.items() if name in sys.modules or settings.model.startswith(start)]
-    modules = ["normkit.lab.training.loop", "accelerate", "torch._dynamo", "normkit.lab.training.ahead"]
-    forkserver.set_forkserver_preload(modules)
+    forkserver.set_forkserver_preload(["normkit.lab.training.ahead"])
     resource_tracker.ensure_running()  # else the server starts it, which unblocks
     try:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
