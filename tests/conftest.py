@@ -1,6 +1,5 @@
 """One thread a worker, and the instruction sets; exempt cases of the contract as in the contract itself."""
 
-import gc
 import io
 import os
 
@@ -29,20 +28,9 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in left]
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection(session):
-    """Forty thousand tests are no garbage: none is looked for while they are made, nor among them later.
-
-    Then it is looked for less often: tracing makes many objects, and few circles of them.
-    """
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.enable()
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(10_000, 20, 20)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config):
+    config.option.maxschedchunk = 500  # that one worker takes at once: the last tests, too, are for all of them
 
 
 @pytest.fixture

@@ -4,13 +4,16 @@ Starting Python takes a hundredth of a second, and importing these four seconds:
 What is run has variables, a folder, a path and streams of its own, and nothing of this library is imported before.
 """
 
+import contextlib
 import functools
+import gc
 import json
 import os
 import runpy
 import subprocess
 import sys
 import tempfile
+from multiprocessing import util
 from pathlib import Path
 
 
@@ -31,9 +34,12 @@ def server():
 
 
 def serve():
+    gc.disable()  # what is imported is not garbage
     import pytest  # noqa: F401
     import torch._dynamo  # noqa: F401
 
+    gc.freeze()  # nor looked through by those that are forked, which would copy the memory that it is in
+    gc.enable()
     own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     usual = [place for place in sys.path[1:] if place not in own]
     for line in sys.stdin:
@@ -50,6 +56,9 @@ def become(words, cwd, env, streams, usual):
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    if threads := env.get("OMP_NUM_THREADS"):  # which is read where torch is imported
+        sys.modules["torch"].set_num_threads(int(threads))
+    util.spawnv_passfds = forked_server
     kind, *sys.argv = words if words[0].startswith("-") else ["", *words]
     first = "" if kind else str(Path(words[0]).resolve().parent)
     sys.path[:] = [first, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep)), *usual]
@@ -60,6 +69,21 @@ def become(words, cwd, env, streams, usual):
         exec(code, {"__name__": "__main__"})
     else:
         runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def forked_server(path, words, kept, start=util.spawnv_passfds):
+    """Begin what multiprocessing asks for; its fork server comes from this process, while that has but one thread."""
+    words = [os.fsdecode(word) for word in words]
+    if "multiprocessing.forkserver" not in words[-1] or len(os.listdir("/proc/self/task")) > 1:
+        return start(path, words, kept)
+    child = os.fork()
+    if not child:
+        for number in {*map(int, os.listdir("/proc/self/fd"))} - {0, 1, 2, *kept}:
+            with contextlib.suppress(OSError):  # it listed them itself
+                os.close(number)
+        exec(words[-1], {})
+        os._exit(0)
+    return child
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import torch
 import normkit as nk
 from normkit.contract.elsewhere import FRESH, PRELOADED
 
-TIMEOUT = 5  # seconds of the group
+TIMEOUT = 2  # seconds of the group, once both have come
 PATIENCE = 90  # seconds that the test waits: what hangs longer than the group's timeout is seen
 
 
@@ -20,11 +20,9 @@ def process(rank, folder, how):
     import torch._dynamo  # collectives import it; the clock of the group should not run meanwhile
     from torch import distributed
 
-    timeout = datetime.timedelta(seconds=TIMEOUT)
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=timeout
-    )
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     distributed.barrier()
+    distributed.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=TIMEOUT))
     if rank == 1:
         time.sleep(0 if how == "dies" else PATIENCE)
         os._exit(3)

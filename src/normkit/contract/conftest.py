@@ -1,5 +1,6 @@
 """The cases of the contract that are exempt or newer than what is asked for, and what may not skip."""
 
+import gc
 import os
 
 import pytest
@@ -11,6 +12,7 @@ __all__ = [
     "_a_newer_line_may_fail",
     "_an_exempt_case_must_fail",
     "cases",
+    "pytest_collection",
     "pytest_configure",
     "pytest_make_collect_report",
     "pytest_runtest_makereport",
@@ -24,6 +26,22 @@ def pytest_configure(config):
     for device in (torch.cuda, torch.xpu, torch.mtia):
         if not device.is_available():  # torch would keep every seed for it, with the stack of who gave it
             device.manual_seed_all = lambda seed: None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """Thousands of tests are no garbage: none is looked for while they are made, nor among them later.
+
+    Then it is looked for less often: tracing makes many objects, and few circles of them.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.hookimpl(wrapper=True)
