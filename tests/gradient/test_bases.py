@@ -164,6 +164,20 @@ def test_soap_of_vectors_and_long_axes_is_adam():
     assert {"Q0", "Q1"} & optimizer.state[matrix].keys() == {"Q0"}
 
 
+def test_a_vector_with_a_basis_of_its_own_moves_as_the_matrix_of_one_column():
+    options = {"precondition_1d": True, "precondition_frequency": 2, "lr": 0.1}
+    start = drawn(4)
+    vector, column = nn.Parameter(start.clone()), nn.Parameter(start[:, None].clone())
+    optimizers = [nk.create("soap", [p], **options) for p in (vector, column)]
+    for step in range(STEPS):
+        for p in (vector, column):
+            p.grad = drawn(4, seed=step + 1).view(p.shape)
+        for optimizer in optimizers:
+            optimizer.step()
+    assert optimizers[0].state[vector]["Q0"].shape == (4, 4)
+    torch.testing.assert_close(vector.detach(), column.detach()[:, 0])
+
+
 def test_eigenvalues_of_zero_divide_by_no_more_than_a_bound():
     p = nn.Parameter(drawn(4, 6))
     optimizer = nk.create("kl-soap", [p], init_factor=0.0, shampoo_beta=0.5)

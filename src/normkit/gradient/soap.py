@@ -128,7 +128,7 @@ class SOAP(Optimizer):
         first = not state["step"]
         axes = with_basis(g, group) if first else [axis for axis in range(g.dim()) if f"Q{axis}" in state]
         for axis in axes:
-            flat = g.movedim(axis, 0).flatten(1)
+            flat = g.movedim(axis, 0).unsqueeze(-1).flatten(1)
             statistic = state.setdefault(f"GG{axis}", flat.new_zeros(len(flat), len(flat)))
             statistic.lerp_(flat @ flat.mT, 1 - share)
             if first:
