@@ -64,7 +64,7 @@ class Hyperball(Kin):
         ns_eps: added to the length that a matrix is divided by first.
         ns_dtype: the type that it is worked out in, as a word; None: that of the parameter.
         betas: shares of the old value in the moments of ``"adam"`` and ``"soap"``; None: (0.9, 0.95), and of ``"soap"``
-            (0.95, 0.9).
+            (0.95, 0.9). A group with a ``base`` of its own names its betas too.
         beta2: of ``"normuon"``: the share of the old value in the mean of squares.
         eps: added to the root of the second moment.
         precondition_frequency: of ``"soap"``: calls from one pair of bases to the next.

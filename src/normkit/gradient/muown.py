@@ -51,8 +51,8 @@ class Muown(Kin):
         momentum: the share of the old direction that is kept.
         weight_decay: the share of a row's length that is taken off after a step, times the learning rate.
         nesterov: look ahead along the momentum.
-        betas: shares of the old value in the moments of the lengths, and of Adam's groups.
-        eps: added to the root of the second moment.
+        betas: shares of the old value in the moments of the lengths; Adam's groups have (0.9, 0.95) or their own.
+        eps: added to the root of the second moment of the lengths; Adam's groups have 1e-10 or their own.
         adjust_lr: the factor for the shape of a matrix, as in Muon.
         row_norm_schedule: steps, target and power of n, or None.
         ns_steps: rounds of the polynomial that orthogonalizes.
@@ -65,7 +65,7 @@ class Muown(Kin):
         foreach: work on matrices of one shape in one product; None: yes.
 
     State of a parameter: ``step``, ``g``, ``v_norm``, ``momentum_buffer``, Adam's moments of g, ``g_exp_avg`` and
-    ``g_exp_avg_sq``, and with a schedule ``v_norm_start``.
+    ``g_exp_avg_sq``, and ``v_norm_start``; of Adam's: ``step``, ``exp_avg``, ``exp_avg_sq``.
 
     Of distributed tensors each process keeps its part of the momentum, and all lengths.
 

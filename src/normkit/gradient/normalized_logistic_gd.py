@@ -38,7 +38,7 @@ def normalized_logistic_gd(features: Tensor, labels: Tensor, theta: Tensor, *, l
         features: the samples, (N, C).
         labels: -1 or 1 each, (N,).
         theta: the weights, (C,).
-        lr: the length of the step.
+        lr: what that mean is multiplied by.
 
     From Logistic Regression to the Perceptron Algorithm (Tyurin, 2024), arXiv 2412.08424.
     """

@@ -52,8 +52,8 @@ class NorMuon(Momentum):
         ns_steps: rounds of the polynomial that orthogonalizes.
         ns_coefficients: of its odd powers 1, 3 and 5.
         ns_dtype: the type that it is worked out in, as a word; None: that of the parameter.
-        adjust_lr: ``"spectral"``, a step as long as Muon's, as in the authors' code, or ``"match_rms"``, entries of
-            0.2 lr in the mean, as in the paper, for matrices of two axes.
+        adjust_lr: ``"spectral"``, a step as long as Muon's, as in the authors' code. Or ``"match_rms"`` for matrices of
+            two axes, entries of 0.2 lr in the root mean square, as in the paper.
         betas: of Adam's groups.
         eps: of Adam's groups.
         sync: share the matrices out over processes that hold the same gradients.

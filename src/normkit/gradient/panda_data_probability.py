@@ -28,7 +28,7 @@ def panda_data_probability(norms: Tensor, index: Tensor, *, size: int, tau: floa
     by ``panda-path-probability``.
 
     Samples with long gradients are drawn more often, so that those of a batch differ less. In the order of the epoch, a
-    sample's value is its norm at the first visit, and half of the sum of old and new at each later one; with none, 0.
+    sample's value is its first norm that is not 0, and half of the sum of old and new at each later one; with none, 0.
 
         probability = tau value / sum(value) + (1 - tau) / size
 

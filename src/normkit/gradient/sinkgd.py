@@ -51,7 +51,7 @@ class SinkGD(MatrixOptimizer):
         sync: share the matrices out over processes that hold the same gradients.
         process_group: the processes, default all.
         maximize: go up instead of down.
-        foreach: work on matrices of one shape together; None: not on CPU.
+        foreach: work on matrices of one shape together; None: yes.
 
     State of a parameter: none; of Adam's: ``step``, ``exp_avg``, ``exp_avg_sq``.
 

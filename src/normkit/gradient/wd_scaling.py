@@ -49,7 +49,8 @@ class WDScaling(Estimator):
             axes; names may be patterns such as ``"*.gate"``. ``rule(weight, name)`` knows no types of modules.
 
     ``rule(weight, name=None)`` returns ``(lr, weight_decay, sigma)``; ``rule.param_groups(model)`` groups for
-    ``torch.optim.AdamW``.
+    ``torch.optim.AdamW``. The former sees a tensor alone: two axes or more are a matrix inside, embeddings and heads
+    too, unless ``vector_like`` has the name.
 
     Robust Layerwise Scaling Rules (Fan et al., 2025), arXiv 2510.15262.
     """

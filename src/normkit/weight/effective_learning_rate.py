@@ -36,7 +36,8 @@ def effective_learning_rate(
         radial = <weight, grad> / (n |grad|)                 equilibrium_norm = (lr (|grad| n)^2 / (2 weight_decay))^1/4
 
     Relative update is the angle of a plain step; radial is 0 of a weight that really is followed by a norm, and the
-    rest means nothing where it is not. At the equilibrium the relative update is sqrt(2 lr weight_decay).
+    rest means nothing where it is not. The equilibrium is that of ``"sgd"``: there the relative update is
+    sqrt(2 lr weight_decay).
 
     Args:
         weight, grad: a weight and its gradient, of one shape: one layer's with layer norm, one filter's with batch

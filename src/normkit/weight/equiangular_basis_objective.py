@@ -27,7 +27,7 @@ class EquiangularBasisObjective(Loss):
     Args:
         threshold: the cosine that is allowed.
 
-    ``loss(weight)``: (K, d), rows of length 1; they are brought to it before the call, without a gradient.
+    ``loss(weight)``: (K, d), rows of length 1. The caller normalizes them before, without a gradient.
 
     Equiangular Basis Vectors (Shen, Sun, Wei, 2023), arXiv 2303.11637.
     """

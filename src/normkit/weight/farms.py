@@ -40,13 +40,13 @@ def farms(
 
     For learning rates and pruning shares layer by layer: a heavier tail, a smaller alpha, tells a layer that is trained
     better. Measured over the whole matrix alpha depends on its aspect ratio; in windows of one ratio it does not. With
-    the n largest of the sorted values l_i, l_i, ... of all windows,
+    the n largest, l_i, l_(i + 1), ..., of the sorted values of all windows,
 
         alpha = 1 + n / (sum ln l_j - n ln l_i),    D the largest distance of both distribution functions
 
     Args:
         weight: (rows, cols) or (out, in, kh, kw).
-        num_row_samples: rows of a window.
+        num_row_samples: rows of a window; with ``sampling_ops_per_dim`` no more than the shorter side has.
         q_ratio: columns of a window for each row.
         sampling_ops_per_dim: windows along each axis; None: one every ``step_size``.
         step_size: between windows without it.
@@ -56,7 +56,8 @@ def farms(
         xmin_pos, bins: see ``fit``.
 
     Returns alpha, D, the largest value, alpha log10 of it, and the sum over the largest. Of a convolution windows are
-    made of all kernel positions at once, and results averaged over windows.
+    made of all kernel positions at once, and results averaged over windows; their size and number follow from
+    ``q_ratio`` alone.
 
     Eigenspectrum Analysis of Neural Networks without Aspect Ratio Bias (Hu et al., 2025), arXiv 2506.06280.
     """

@@ -27,13 +27,14 @@ def global_magnitude_pruning(*weights: Tensor, sparsity: float, minimum: int = 0
     For pruning a trained network in one go or in rounds, with fine-tuning under fixed masks.
 
     A pool of n weights loses those below its k-th smallest size, k = int(sparsity n), at least 1; the k-th and its
-    equals are kept. With a ``minimum`` no layer collapses: layers that would keep fewer keep so many, layers that are
-    smaller stay dense, and the others' shares grow until the whole has its sparsity.
+    equals are kept. With a ``minimum``, layers that would keep fewer keep so many, layers that are smaller stay dense,
+    and the others' shares grow until the whole has its sparsity. A layer of exactly ``minimum`` weights is not held, as
+    in the authors' code.
 
     Args:
         weights: of linear layers and convolutions.
         sparsity: the share that goes.
-        minimum: the number of weights that a layer keeps.
+        minimum: the number of weights that a layer keeps at least.
 
     Is Complexity Required for Neural Network Pruning? (Gupta et al., 2022), arXiv 2209.14624.
 

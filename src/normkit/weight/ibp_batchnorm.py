@@ -33,7 +33,7 @@ class IBPBatchNorm(Running, Method):
     Args:
         num_features: C.
         eps: added to the variance.
-        momentum: share of the new batch in the running moments.
+        momentum: share of the new batch in the running moments, whose variance is unbiased.
         statistics: ``"clean"``: of x; ``"interval"``: of the midpoints.
         sync: join the moments over the processes of ``process_group``.
         process_group: the processes to join, default all.

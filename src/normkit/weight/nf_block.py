@@ -85,14 +85,15 @@ class NFBlock(Method):
         alpha: share of the branch.
         beta: what the input's activation is multiplied by.
         bottleneck_ratio: channels inside, as a share of out_channels.
-        kernel_size: of conv1; conv0, conv2 and the shortcut have 1x1.
+        kernel_size: of conv1; conv0, conv2 and the shortcut have 1x1. Padding is TensorFlow's "SAME": ceil(H / stride)
+            rows come out, and an odd row of zeros goes after.
         activation: a name of ``nf_gamma`` but glu; gelu is the tanh form.
         eps: of the standardization.
         se_ratio: hidden features, as a share, of a squeeze-excite on the branch, 2 sigmoid(...); None: there is none.
         stochdepth_rate: share of samples that leave the branch out in training; the others are not scaled up.
 
     State: ``conv0``, ``conv1``, ``conv2`` and ``conv_shortcut`` with ``weight``, ``gain`` (ones), ``bias`` (zeros);
-    ``skip_gain`` (1,), zero, so that a block starts as its shortcut.
+    ``skip_gain`` (1,), zero, so that a block starts as its shortcut; with ``se_ratio`` ``excite``.
 
     Characterizing Signal Propagation to Close the Performance Gap in Unnormalized ResNets (Brock, De, Smith, 2021),
     arXiv 2101.08692.
@@ -174,8 +175,8 @@ class Excite(nn.Module):
 def nf_betas(depths: Sequence[int], alpha: float = 0.2) -> list[list[float]]:
     """Return the beta of every block, by stages of so many blocks.
 
-    The deviation grows by alpha^2 with each block, and is 1 again behind the first of a stage, whose shortcut reads
-    the scaled activation.
+    The variance grows by alpha^2 with each block. In the first block of a stage, whose shortcut reads the scaled
+    activation, it begins at 1 again.
 
     >>> [[round(beta, 3) for beta in stage] for stage in nf_betas([2, 1], alpha=1.0)]
     [[1.0, 0.707], [0.577]]

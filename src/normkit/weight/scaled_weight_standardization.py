@@ -62,7 +62,7 @@ class ScaledWeightStandardization(Parametrization):
         eps_mode: ``"clamp"`` or ``"add"``. Below the clamp no gradient flows through v.
         gain_init: what the gain starts at.
 
-    State: ``gain`` (shape[0],). Raw weights start as N(0, 1 / N).
+    State: ``gain`` (shape[0],). Raw weights are the caller's; the authors draw them from N(0, 1 / N).
 
     Characterizing signal propagation to close the performance gap in unnormalized ResNets (Brock et al., 2021), arXiv
     2101.08692; High-Performance Large-Scale Image Recognition Without Normalization (Brock et al., 2021), arXiv

@@ -39,7 +39,7 @@ def snnk_exponential(
         projection: (m, dim).
         scale, gain: (m,), real.
         normalize: divide x by its length first.
-        radius: and multiply it by this.
+        radius: and multiply it by this; without ``normalize`` it has no effect.
 
     Scalable Neural Network Kernels (Sehanobish et al., 2024), arXiv 2310.13225.
 

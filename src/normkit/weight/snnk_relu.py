@@ -35,7 +35,7 @@ class SNNKReLU(Method):
         num_features: m.
         floor: the least of a feature before the root; below 0 lets some of the negative part through.
         normalize: divide z by its length first.
-        radius: and multiply it by this.
+        radius: and multiply it by this; without ``normalize`` it has no effect.
 
     State: ``weight`` (out, m), which begins as the features of a linear layer's weight (:meth:`reset` takes those of
     another); the buffer ``projection`` (m, in), without which the trained weight means nothing.

@@ -33,8 +33,7 @@ class TLEGLinear(Method):
         bias: learn a shift.
 
     State: ``weight_base``, ``weight_layer`` (out, in), truncated normal with deviation 0.02; ``bias_base``,
-        ``bias_layer``
-    (out,), zeros. Layers share them by assignment: ``second.weight_base = first.weight_base``.
+    ``bias_layer`` (out,), zeros. Layers share them by assignment: ``second.weight_base = first.weight_base``.
 
     Transformer as Linear Expansion of Learngene (Xia et al., 2024), arXiv 2312.05614.
 
