@@ -41,9 +41,10 @@ class GatedAttention(AttentionCore):
         norm: divide each head's result by its root mean square before the gate (Muse Spark).
         eps: added to the mean square.
 
-    ``core(q, k, v, gate, mask=None)`` as :class:`~normkit.attention.softmax.Softmax`; ``gate``, before the sigmoid, is
-    (N, heads, T, head_dim), or (N, heads, T, 1) for one gate a head. Its owner makes it by a linear map without bias
-    from the hidden state that the queries come from; norms and rotary angles of queries and keys leave it alone.
+    ``core(q, k, v, gate, mask=None)`` as :class:`~normkit.attention.softmax.Softmax`, v of head_dim features; ``gate``,
+    before the sigmoid, is (N, heads, T, head_dim), or (N, heads, T, 1) for one gate a head. Its owner makes it by a
+    linear map without bias from the hidden state that the queries come from; norms and rotary angles of queries and
+    keys leave it alone.
 
     Gated Attention for Large Language Models: Non-linearity, Sparsity, and Attention-Sink-Free (Qiu et al., 2025),
     arXiv 2505.06708.

@@ -114,8 +114,9 @@ def param_groups(
 
     where m0, r0 and f0 are those of ``base``, the model at the width where lr was found, and f is the factor for the
     shape that Muon has already. ``base`` of ``"spectral"`` is a number of features, at which Adam's rate is lr. Vectors
-    and embeddings keep Adam's rate. The decay is divided by what the rate is multiplied by. Initial scales are sent
-    along and not set: ``groups.initialize()`` sets them. With s0 the scale of the weight in ``base`` they are
+    and embeddings keep Adam's rate; their SGD's of ``"spectral"`` is multiplied by m / base. The decay is divided by
+    what the rate is multiplied by. Initial scales are sent along and not set: ``groups.initialize()`` sets them. With
+    s0 the scale of the weight in ``base`` they are
 
         "mup"       s0 sqrt(r0 / r) min(1, sqrt((m / m0) (r0 / r)))
         "spectral"  min(1, sqrt(m / r)) / sqrt(r)

@@ -34,7 +34,8 @@ class Scion(Optimizer):
         m <- momentum m + (1 - momentum) g
         w <- w (1 - lr), unless unconstrained,    w <- w - lr scale lmo(m)
 
-    Weights that start in the ball of radius ``scale`` stay in it: decay and radius are one argument. The authors take
+    Weights that start in the ball of radius ``scale`` stay in it: decay and radius are one argument. In ``"spectral"``
+    they may leave it by a fifth, since Muon's rounds bring singular values to 0.7 to 1.2 only. The authors take
     ``norm="spectral"`` with a scale of 50 inside, ``"sign"`` with 3000 for heads and embeddings that are heads as well,
     and ``"column"`` for the first layer of images; each is a group.
 

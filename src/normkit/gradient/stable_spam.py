@@ -34,7 +34,8 @@ class StableSPAM(Optimizer):
         a, b = running means of |g| and |g|^2, rates gamma1 and gamma2, each over 1 - gamma^s
         g <- g / |g| a / (sqrt(b) + eps),    then Adam's step with g
 
-    With ``total_T``, gamma1 and the first beta fall on a cosine to ``eta_min`` of their value.
+    With ``total_T``, gamma1 and the first beta fall on a cosine to ``eta_min`` of their value, and rise again behind
+    it.
 
     Every ``update_proj_gap`` steps the moments start anew: that very step still uses the old ones with the corrections
     of a first step, and leaves nothing in the new ones. The authors' code does this.

@@ -52,7 +52,8 @@ def farms(
         step_size: between windows without it.
         conv_norm: what the squared entries of a convolution are multiplied by.
         fit: where the tail begins: ``"xmin_mid"``, at the 1 / xmin_pos of all values; ``"goodness_of_fit"``, where D
-            is least; ``"xmin_peak"``, the same near the fullest of ``bins`` bins of log10 l.
+            is least; ``"xmin_peak"``, the same between log10(0.95 p) and 1.5 p, as in the authors' code. There p is the
+            lower edge of the fullest of ``bins`` bins of log10 l.
         xmin_pos, bins: see ``fit``.
 
     Returns alpha, D, the largest value, alpha log10 of it, and the sum over the largest. Of a convolution windows are

@@ -44,7 +44,7 @@ class FixupBlock(Method):
         num_layers: L, the number of blocks in the network: all convolutions of a branch but the last start as He's by
             fan-out times L^(-1/(2 m - 2)), m the convolutions of the branch. None: He's as they are.
 
-    Scalars train at a tenth of the learning rate, and the classifier starts at 0.
+    The authors train scalars at a tenth of the learning rate, and start the classifier at 0.
 
     Fixup Initialization (Zhang, Dauphin, Ma, 2019), arXiv 1901.09321.
     """
