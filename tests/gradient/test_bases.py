@@ -263,6 +263,21 @@ def test_a_base_whose_decay_is_in_its_gradient_is_named():
         nk.Cautious([p], lr=0.1, rescale="sum")
 
 
+@pytest.mark.parametrize(
+    "name, options, muons",
+    [
+        ("pmuon", {"gamma": 0.0}, {"ns_steps": 12, "ns_coefficients": (2.0, -1.5, 0.5)}),
+        ("muonclip", {}, {"nesterov": False, "adjust_lr": "match_rms_adamw", "ns_eps": 1e-7 * (1 - 0.95)}),
+    ],
+)
+def test_pmuon_without_a_power_and_muonclip_without_scores_are_muon(name, options, muons):
+    p, q = nn.Parameter(drawn(5, 4)), nn.Parameter(drawn(5, 4))
+    common = {"lr": 0.1, "weight_decay": 0.1, "ns_dtype": None}
+    torch.testing.assert_close(
+        trained(nk.create(name, [p], **options, **common), [p]), trained(nk.Muon([q], **muons, **common), [q])
+    )
+
+
 def test_cautious_decay_around_muon_is_that_of_muon():
     p, q = nn.Parameter(drawn(5, 4)), nn.Parameter(drawn(5, 4))
     options = {"lr": 0.1, "weight_decay": 0.5, "ns_dtype": None}
