@@ -38,8 +38,8 @@ class Cautious(StepMask):
         w <- w (1 - lr weight_decay) - lr u
 
     The decay is not masked, but for a base whose decay is part of the gradient, as that of ``"adam"`` and of ``"sgd"``
-    with momentum. Where nothing agrees nothing moves; where little does, it is enlarged up to 1000 times. Of weights in
-    half precision, the steps that rounding loses count as agreeing: nobody knows where they pointed.
+    with momentum. Where nothing agrees weights only decay; where little does, it is enlarged up to 1000 times. Of
+    weights in half precision, the steps that rounding loses count as agreeing: nobody knows where they pointed.
 
     Args:
         params: parameters, or groups of them.

@@ -23,8 +23,8 @@ STARTS = ("random", "identity")
 class Dion(Hidden):
     """Step along a few orthogonal directions of the momentum, and take off it only what the step has used.
 
-    For large matrices: a step of rank k costs a k-th of Muon's, and sends as little. Where all directions are
-    affordable, take ``muon``.
+    For large matrices: the lower the rank k, the less a step costs and sends between processes. Where all directions
+    are affordable, take ``muon``.
 
     With g the gradient of a matrix of r rows and c columns, and Q (c, k) of the step before,
 

@@ -29,8 +29,8 @@ class Dion2(Kin):
     Where the orthogonalization of ``muon`` takes a large share of a step, as with large matrices and small batches.
     Where it is cheap beside the model, Muon moves all rows at once.
 
-    Orthogonalizing a quarter of a matrix costs a quarter, and what is left out goes on gathering. With g the gradient
-    of a matrix, slices its rows where it has no more of them than columns, else its columns, n their number,
+    Orthogonalizing a quarter of a matrix costs at most a quarter, and what is left out goes on gathering. With g the
+    gradient of a matrix, slices its rows where it has no more of them than columns, else its columns, n their number,
 
         M <- M + g,    U = the max(1, ceil(fraction n)) slices of M with the largest sum of absolute values
         chosen slices of M <- ef_decay M

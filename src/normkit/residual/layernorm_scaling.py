@@ -17,9 +17,9 @@ from normkit.residual.wiring import Branch, Wiring
 class LayerNormScaling(Block):
     """Add to the stream what each sublayer makes of a normalized copy, made smaller in deeper layers.
 
-    For deep pre-norm models, whose late layers otherwise contribute little: the variance of the hidden states grows
-    polynomially. Use a plain initialization; with output projections scaled by depth the gain is lost. The final norm
-    is not scaled.
+    For deep pre-norm models, whose late layers otherwise contribute little: here the variance of the hidden states
+    grows polynomially, not exponentially. Use a plain initialization; with output projections scaled by depth the gain
+    is lost. The final norm is not scaled.
 
         x <- x + A(c * attention_norm(x))
         x <- x + F(c * feedforward_norm(x)),    c = 1 / sqrt(layer + 1)
