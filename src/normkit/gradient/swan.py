@@ -32,7 +32,7 @@ class SWAN(MatrixOptimizer):
 
     For large models, as SinkGD, at more work a step. Of a gradient G with rows (outputs) over columns,
 
-        N = (G - mean of the row) / (its deviation),    or G / (its root mean square) without ``center``
+        N = (G - mean of the row) / (its biased deviation),    or G / (its root mean square) without ``center``
         W = (N N^T)^(-1/2) N,    then times |N| / |W| with ``rescale``
         w <- w (1 - lr weight_decay) - lr scale W
 

@@ -36,8 +36,8 @@ class IBPRegularizer(Loss):
                   + relu(tol - fold(sum((c - mean c)^2 A) / sum((c - mean c)^2 I))) / tol
         std         relu(tol - deviation(c)) / tol
 
-    and the loss is the sum of the terms' means over layers. A layer without an inactive ReLU adds nothing to ``relu``.
-    In training multiply it by 0.5 (1 - eps / eps_max), eps the radius now.
+    with n - 1 in the deviation, and the loss is the sum of the terms' means over layers. A layer without an inactive
+    ReLU adds nothing to ``relu``. In training multiply it by 0.5 (1 - eps / eps_max), eps the radius now.
 
     Args:
         terms: which ones, in any order; ``"std"`` is not part of the authors' recipe.
