@@ -69,7 +69,8 @@ class JetCoupling(Transform):
         kind: ``"channels"`` or ``"spatial"``. A model has two of the former for each of the latter.
         emb_dim, depth, num_heads: of the transformer.
         scale_factor: at 2 the coupling starts as the identity.
-        grid: (rows, columns) of the tokens, the columns even; None: as square as T allows.
+        grid: (rows, columns) of the tokens, the columns even; None: the largest even number of columns that divides T
+            and is at most that of the rows, else 2.
         inverted: whether the odd squares of the checkerboard come first, and not the even ones.
 
     ``forward(x)``, (N, T, C), returns ``z`` and ``log_det`` (N,); ``inverse(z)`` returns x. State: ``projection``, the

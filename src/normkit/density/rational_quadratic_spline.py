@@ -46,7 +46,7 @@ class RationalQuadraticSpline(Transform):
         tail_bound: half the side of the box with tails.
         left, right, bottom, top: the box without.
         min_bin_width, min_bin_height: the least share of a bin.
-        min_derivative: the least slope.
+        min_derivative: the least slope at a knot.
 
     ``forward(x, widths, heights, derivatives)`` and ``inverse(z, ...)`` return a value and its log-derivative, number
     by number: x of any shape S; widths and heights S + (K,), derivatives S + (K + 1,), or S + (K - 1,) with tails; all

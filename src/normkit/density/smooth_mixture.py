@@ -34,8 +34,8 @@ class SmoothMixture(Transform):
     derivative, this one has none of any order, also not across the seam of the circle. Where no forces are needed take
     ``rational-quadratic-spline``, whose inverse is a root of a quadratic.
 
-    With the ramp r(u) = exp(a (1 - u^-p)), s = r(u) / (r(u) + r(1 - u)), S = exp(log_scale), m = mean - 1 / (2 S) and q
-    the slope,
+    The ramp is r(u) = exp(a (1 - u^-p)), the step s = r(u) / (r(u) + r(1 - u)), and S = exp(log_scale). With m = mean -
+    1 / (2 S), on the circle mod 1, and q the slope,
 
         interval  y = (s(S (x - m)) - s(-S m)) / (s(S (1 - m)) - s(-S m))
         circle    y = s(S ((x - m) mod 1)) - s(S (-m mod 1)) + floor(x - m) + 1

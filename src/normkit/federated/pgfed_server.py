@@ -36,8 +36,8 @@ def pgfed_server(*states: Tensor, entries: Sequence[str], mu: float, momentum: f
 
     Args:
         states: for each entry the clients', stacked (M, ...), and their gradients, then risk (M,), alpha (M, M), row i
-            client i's, and sample counts n (M,); with a momentum also the auxiliaries of the last round. The first
-            round has neither gradients nor momentum.
+            client i's, and sample counts n (M,); with a momentum also the auxiliaries of the last round. After the
+            first round there are none yet, and so no momentum.
         entries: the names, in order.
         mu: how much the others count.
         momentum: b; above 0 it is PGFedMo.

@@ -50,7 +50,8 @@ def adaptive_weighted_rejection_sampling(
     then an unbiased estimate of the mass of all accepted tokens.
 
     Args:
-        log_probs: of the tokens, (V,), normalized; of others their log-normalizer is to be added to the weight.
+        log_probs: of the tokens, (V,), normalized. Normalize others before the call, and add their log-normalizer to
+            the weight.
         accept: 1 for tokens that are allowed, (V,), numbers or boolean.
         gumbel: standard Gumbel noise, (V,).
         max_rejects: after so many rejected tokens the last one is returned; None: no bound.

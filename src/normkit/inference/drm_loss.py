@@ -26,8 +26,6 @@ def drm_loss(own_logits: Tensor, shared_logits: Tensor, target: Tensor) -> Tenso
     For training on several known domains, with a head for each, where one classifier for all would lose what is
     particular to each. ``drm-ensemble`` weighs the heads at test time. With a single domain one head is enough.
 
-    Trains the heads that ``drm-ensemble`` weighs at test time.
-
         mean over domains of (CE(own) + CE(shared)) / 2
 
     Args:

@@ -43,7 +43,7 @@ def bnpo(
     One prompt alone, or prompts that are all alike, have weight 1. A prompt with a single sample has p = 0. The other
     modes, with m, s the mean and unbiased deviation of the prompt's rewards (a single sample: 0 and 1), n its samples:
 
-        grpo (r - m) / (s + eps),   dr-grpo r - m,   rloo (r - m) n / (n - 1)
+        grpo (r - m) / (s + eps),   dr-grpo r - m,   rloo (r - m) n / (n - 1), r of a single sample
 
     Rewards that are all equal have advantage 0 in every mode, but for single samples.
 
@@ -54,7 +54,7 @@ def bnpo(
         min_value, max_value: what rewards lie between; for bnpo.
         eps: added to the deviation; for grpo.
 
-    Advantages (N,) carry no gradient. Several rewards are summed after each was normalized alone.
+    Advantages (N,) carry no gradient. Several rewards are each normalized alone, and the advantages averaged.
 
     BNPO (Xiao et al., 2025), arXiv 2506.02864.
 

@@ -31,7 +31,7 @@ class DeltaL(Loss):
     where
 
         delta-l   x_i = L_i^-alpha / (M sum_j L_j^-alpha)        alpha = 1: the least variance if it grows with L
-        dr-grpo   x_i = 1 / (N M)                                the same with alpha = 0
+        dr-grpo   x_i = 1 / (N M)                                the same with alpha = 0, but N counts empty ones
         grpo      x_i = 1 / (N L_i)                              biased: long responses count for less
         dapo      x_i = 1 / (sum_j L_j + 1e-8)                   biased by the batch
 

@@ -41,7 +41,7 @@ class LDReg(Loss):
 
         loss = - mean |log dimension|
 
-    Samples whose neighbours are all equally far have an infinite dimension and no gradient.
+    By ``"moments"``, samples whose neighbours are all equally far have an infinite dimension and no gradient.
 
     Args:
         k: which neighbour ends the neighbourhood.

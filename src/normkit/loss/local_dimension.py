@@ -27,8 +27,8 @@ def local_dimension(data: Tensor, reference: Tensor, *, k: int = 20, estimator: 
 
         moments m / (a_k - m),   moments-eps m / (a_k - m + 1e-4),   mle -k / sum_(j=1..k-1) log(a_j / a_k + 1e-4)
 
-    Neighbours that are all equally far give infinity; k is at most the number of rows less 2. The constants of the last
-    two are the authors' code's.
+    Neighbours that are all equally far give infinity by moments, a large number by moments-eps and a negative one by
+    mle. k is at most the number of rows of ``data`` less 2. The constants of the last two are the authors' code's.
 
     Args:
         data: (N, ...), at least 4 rows.

@@ -35,9 +35,9 @@ class USKD(Loss):
         loss_non  - mean sum z log softmax(logits without K),       z ~ 1 / (rank + 1), Zipf's law
 
     and the result is alpha loss_t + beta loss_non + loss_weak. Classes rank by s = softmax(weak) / (1 - sum_K + 1e-6)
-    + l / (1 - sum_K l + 1e-6) with l the log-softmax of the logits, as the authors' code has it. A sample's label
-    depends on its batch; alone it has q = v. Soft labels, q and z carry no gradient; features, weight and bias have
-    theirs from loss_weak alone.
+    + l / (1 - sum_K l + 1e-6) with l the log-softmax of the logits, as the authors' code has it. A sample alone in
+    its batch has q = v. Soft labels, q and z carry no gradient; features, weight and bias have theirs from loss_weak
+    alone.
 
     Args:
         in_features: of the middle layer.

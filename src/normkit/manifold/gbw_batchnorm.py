@@ -28,8 +28,8 @@ class GBWBatchNorm(DefiniteNorm):
 
     Matrices raised to ``power`` and turned by metric^(-1/2) on both sides are, in tangent spaces of the plain metric:
     centered by m, one fixed-point step from the arithmetic mean; moved to the identity; multiplied by scale / sqrt(v +
-    eps), v the mean squared distance to the identity; moved to the weight; and turned back. m and v are constants for
-    the gradient.
+    eps), v the mean squared distance to the identity over power²; moved to the weight; and turned back. m and v are
+    constants for the gradient.
 
     Args:
         n: size of the matrices.

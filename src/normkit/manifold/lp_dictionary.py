@@ -39,7 +39,7 @@ def lp_dictionary(atoms: Tensor, data: Tensor, *, p: float = 3) -> tuple[Tensor,
     Args:
         atoms: A (n, l), orthonormal columns.
         data: Y (n, m); ``nk.create("lp-dictionary").whiten(data)`` makes any complete dictionary orthogonal.
-        p: the power, above 2.
+        p: the power, at least 1; only one above 2 makes codes sparse.
 
     Returns the new atoms, and the objective of the old ones. No gradient. ``.error(atoms, dictionary)`` is 0 where both
     agree up to order and signs.

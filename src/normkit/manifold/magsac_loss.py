@@ -34,8 +34,8 @@ def magsac_loss(squared: Tensor, *, sigma: float, dof: int = 3, inverse: bool = 
     known. Outliers have hardly a pull, so begin near the solution. ``rotation-residual`` gives such residuals.
 
     The likelihood of a residual is averaged over all deviations of the noise up to ``sigma``. Let s be the squared
-    residual, held below the 0.99 quantile q^2 sigma^2, and G the upper incomplete gamma function. With nu = ``dof``, a
-    = C(nu) 2^((nu - 1) / 2) and z = s / (2 sigma^2),
+    residual, held below the 0.99 quantile q^2 sigma^2, and G the upper incomplete gamma function. With nu = ``dof``,
+    a = 2^((nu - 1) / 2) / (0.99 2^(nu / 2) Gamma(nu / 2)) and z = s / (2 sigma^2),
 
         w = a / sigma (G((nu - 1) / 2, z) - G((nu - 1) / 2, q^2 / 2))
         rho = w at 0 - w,    or 1 / w with ``inverse``

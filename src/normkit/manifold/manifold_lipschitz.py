@@ -37,8 +37,8 @@ class ManifoldLipschitz(Loss):
 
         loss = data_weight data_loss + tr((W f)ᵀ L f)
 
-    :meth:`update`, after each step of the function, raises the weights of points by their largest difference quotient,
-    and ``data_weight`` while the loss of the data is above ``epsilon``.
+    :meth:`update`, after each step of the function, raises the weights of points by their largest difference quotient.
+    It raises ``data_weight``, up to 2, while the loss of the data is above ``epsilon``.
 
     Args:
         num_points: N.

@@ -30,7 +30,7 @@ def poincare_distance_matrix(x: Tensor, y: Tensor, *, c: float) -> Tensor:
         c: minus the curvature.
 
     Returns (N, M). As in the authors' code 1e-5 is added to a denominator and artanh is bounded: no distance exceeds
-    12.2 / sqrt(c). Hyperbolic Category Discovery (Liu et al., 2025), arXiv 2504.06120.
+    12.21 / sqrt(c). Hyperbolic Category Discovery (Liu et al., 2025), arXiv 2504.06120.
     """
     a = numbers("poincare-distance-matrix", "x", x, (None, None))
     b = numbers("poincare-distance-matrix", "y", y, (None, x.shape[1]), x)

@@ -49,8 +49,9 @@ class LearnedRounding(Parametrization):
         per_channel: a grid for each row, axis 0, else one for all.
 
     State: ``alpha`` as the weight, ``scale`` and ``zero_point`` (shape[0],) or (1,). :meth:`fit` sets the grid from the
-    range of a weight, and alpha so that training begins at that weight; an assignment through
-    ``torch.nn.utils.parametrize`` does so too. No gradient flows to the weight.
+    range of a weight, and alpha so that training begins at that weight. Entries that an end of the grid clips are
+    off by up to half a step. An assignment through ``torch.nn.utils.parametrize`` does so too. No gradient flows to the
+    weight.
 
     Gradient-Based Post-Training Quantization: Challenging the Status Quo (Yvinec, Dapogny, Bailly, 2023), arXiv
     2308.07662.

@@ -31,7 +31,8 @@ class NilDecision(Text):
         allow_nil: False: that place keeps its id, and gets probability 0.
 
     ``method(ids, logits)`` gives [(id, probability), ...], best first, of equals the earlier; ``ranked(ids, logits)``
-    the same where none is likeliest too. ``spread(keys, ranked)``.
+    the same where none is likeliest too. ``spread(keys, ranked)``: of equal keys in a row, each next one gets its list
+    without one more of its first entries.
 
     xMEN (Borchert et al., 2023), arXiv 2310.11275.
     """

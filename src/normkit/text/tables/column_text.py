@@ -28,7 +28,8 @@ class ColumnText(Text):
 
         NAME contains N values (LONGEST, SHORTEST, MEAN): v1, v2, ...
 
-    cut to the first words apart by white space. ``joinability`` is the label, |Q & X| / |Q|; it is not symmetric.
+    cut to the first ``limit`` words, which are apart by white space. ``joinability`` is the label, |Q & X| / |Q|; it is
+    not symmetric.
 
     Args:
         limit: the most words.

@@ -30,7 +30,8 @@ class CharacterAlignment(Text):
     for what a line of the map says (source, target, target ..., apart by tabs, ``NULL`` for nothing); weights below 0.1
     go. ``corrupt(text, table, percent, order, picks)`` replaces characters of the text, in the order given, by entries
     of their rows. The n-th gets entry picks[n] modulo the row's length, until more than percent of the different
-    characters are; None if nothing was. Replacements chain. Nothing draws by the weights.
+    characters are; None if nothing was. Replacements chain, and the filler goes at the end. Nothing draws by the
+    weights.
 
     Args:
         match: score of two equal characters.
