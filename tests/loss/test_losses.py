@@ -254,3 +254,11 @@ def test_the_nearest_center_is_the_first_of_equal_ones(centers):
     centers, p = torch.tensor(centers), torch.linspace(-0.25, 1.25, 121)
     nearest = torch.searchsorted(_borders(centers), p)
     assert torch.equal(nearest, (p.unsqueeze(1) - centers).abs().argmin(1))
+
+
+def test_a_single_reward_is_weighted_too():
+    rewards, reference = numbers(5), numbers(1)
+    column = nk.RewardTransform(weights=[2.0])(rewards.unsqueeze(1), reference)
+    assert torch.equal(nk.RewardTransform(weights=[2.0])(rewards, reference), column)
+    with pytest.raises(ValueError, match="of 1 kind, but weights has 2"):
+        nk.RewardTransform(weights=[2.0, 1.0])(rewards, reference)

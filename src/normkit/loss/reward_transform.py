@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.catalog import method
+from normkit.columns import number_of
 from normkit.kinds import Method
 from normkit.statistics import accurate
 
@@ -35,7 +36,7 @@ class RewardTransform(Method):
 
     Args:
         mode: ``"log_sigmoid"``, or ``"sigmoid"`` or ``"identity"`` of the same difference.
-        weights: one number a reward; None: all 1.
+        weights: one number a reward, K of them; None: all 1.
         quantile: which quantile :meth:`reference` takes.
 
     ``transform(rewards, reference)``: (N,) or (N, K) both, or a reference that broadcasts; returns (N,).
@@ -62,16 +63,16 @@ class RewardTransform(Method):
                 f"it, not {tuple(rewards.shape)} and {tuple(reference.shape)}"
             )
         utility = MODES[self.mode](accurate(rewards) - accurate(reference))
-        if rewards.dim() == 2:
-            utility = (utility * self._of(rewards.shape[1], utility)).sum(1)
-        return utility.to(rewards.dtype)
+        if rewards.dim() == 1:
+            utility = utility.unsqueeze(1)
+        return (utility * self._of(utility.shape[1], utility)).sum(1).to(rewards.dtype)
 
     def _of(self, kinds: int, like: Tensor) -> Tensor | float:
         if self.weights is None:
             return 1.0
         if len(self.weights) != kinds:
             raise ValueError(
-                f"{type(self).__name__}: rewards are of {kinds} kinds, but weights has {len(self.weights)}"
+                f"{type(self).__name__}: rewards are of {number_of(kinds, 'kind')}, but weights has {len(self.weights)}"
             )
         return like.new_tensor(self.weights)
 
