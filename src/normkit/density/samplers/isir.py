@@ -1,4 +1,4 @@
-"""One of 16 samples of a flow, drawn by their weights.
+"""One of 15 samples of a flow and the state itself, drawn by their weights.
 
 The step is ``isir-step``.
 """
