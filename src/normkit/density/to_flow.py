@@ -35,7 +35,7 @@ class TOFlow(FieldFlow):
     makes the error less and not the cost; there ``cnf`` is enough.
 
     The end T is learned in turn with the weights, held in a band, and short where the data allow it. Some steps on the
-    weights, one on T, then ``anchor.copy_(end_time)`` and :meth:`clip_`.
+    weights, one on T, then ``anchor.copy_(end_time.detach())`` and :meth:`clip_`.
 
         dL/dT = mean(z f(T, z) - tr df/dx(T, z)),    L = mean(|z|^2 / 2 + D/2 log 2 pi - log_det)
 

@@ -36,7 +36,7 @@ class NDLoss(Loss):
     A student longer than the teacher is turned only; a shorter one gets the constant pull -e / |t|, which lengthens it.
 
     Args:
-        num_features: of the teacher; the student's are projected to as many.
+        num_features: of the teacher; project the student's to as many before the call.
         num_classes: how many centers there are.
         loss_weight: 2 or 4 in the authors' scripts.
 

@@ -38,7 +38,7 @@ class StormFeatures(Fitted):
 
     Args:
         num_classes: C.
-        window: for how many batches a class' samples are remembered; 0: the batch alone.
+        window: of a class the last ``window`` times ``batch_size`` samples are remembered; 0: the batch alone.
         batch_size: of the batches.
         separate: remember each class apart; else all together.
         categories: look up only those that agree as the sample does; else all.
