@@ -116,3 +116,8 @@ def test_a_gaussian_of_two_samples_or_of_one_kind_of_sample_is_refused(reduction
     fitted = nk.GaussianNormality(3).fit(torch.cat([one, one, two]))
     assert float(fitted(one)[0]) == pytest.approx(float(fitted(torch.cat([one, two]))[0]))
     assert nk.GaussianNormality(1).fit(torch.tensor([[0.0], [2.0]]))(torch.tensor([[3.0]])).tolist() == [2.0]
+
+
+def test_t3a_without_supports_is_refused_as_all_its_logits_would_be_0():
+    with pytest.raises(ValueError, match="T3A: supports must be at least 1, or -1, not 0"):
+        nk.T3A(4, 3, supports=0)

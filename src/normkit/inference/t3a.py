@@ -94,6 +94,8 @@ class T3A(Fitted):
         self.num_features = check.size(self, "num_features", num_features)
         self.num_classes = check.size(self, "num_classes", num_classes)
         self.supports = check.size(self, "supports", supports, least=-1)
+        if not supports:
+            raise ValueError(f"{type(self).__name__}: supports must be at least 1, or -1, not {supports}")
         self.guard = make_guard(self, guard)
         head = nn.Linear(num_features, num_classes, bias=bias)
         self.register_buffer("weight", head.weight.detach().clone())
