@@ -31,7 +31,9 @@ def flow(
     memory: str = "kept",
     **options: Any,
 ) -> Flow:
-    """Return a flow by name: a norm that is set from data, then parts that begin at the identity.
+    """Return a flow by name: a norm that is set from data, then its parts.
+
+    Affine and spline parts of vectors, and those of ``jet``, begin at the identity.
 
     Args:
         name: of the files in ``density/flows``: couplings and autoregressive maps of vectors, images at several scales;
