@@ -47,8 +47,8 @@ def category_balanced_memory(
 
         age_weight / (1 + exp(-age / capacity)) + uncertainty_weight u / log K
 
-    A class that holds fewer than capacity / K samples takes a new one in; if the memory is full, one of the largest
-    classes has to leave. A class that holds more lets one of its own leave. The one of the highest score leaves, the
+    A class that holds fewer than capacity / K samples takes a new one in; if the memory is full, a sample of one of the
+    largest classes has to leave. Any other class lets one of its own leave. The one of the highest score leaves, the
     last of equals; but if the new one's score is no lower, that is dropped. Then everything held is one older.
 
     Args:

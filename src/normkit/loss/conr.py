@@ -36,8 +36,9 @@ class ConR(Loss):
     near to them in feature space. ``window`` must say which labels count as near. For rare classes take
     ``per-class-gradient-normalization``.
 
-    Let s be the cosines of features over the temperature, and dy how far labels are apart. Positives P have labels that
-    differ by at most the window. Negatives N have labels that differ by more, but predictions that do not. Then
+    Let s be the cosines of features over the temperature, and dy how far labels are apart. Positives P are others
+    whose labels differ by at most the window. Negatives N have labels that differ by more, but predictions that do not.
+    Then
 
         S_ij = w_i exp(eta dy_ij),    D_i = sum_j exp(s_ij P_ij) + sum_j S_ij N_ij exp(s_ij)
         loss = mean_i w_i / |P_i| sum_P (log D_i - s_ij)                  over rows with negatives, the others give 0
