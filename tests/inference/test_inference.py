@@ -404,6 +404,12 @@ def test_bounds_are_those_of_samples_left_out_one_by_one_also_where_one_outweigh
     torch.testing.assert_close(*(torch.autograd.grad(bound, energy)[0] for bound in (upper, want)))
 
 
+@pytest.mark.parametrize("map", ["linear", "smooth"])
+def test_a_recalibrated_value_has_gradients_of_both_inputs(map):
+    calibration, pit = numbers(9).sigmoid().requires_grad_(), numbers(4, seed=1).sigmoid().requires_grad_()
+    assert torch.autograd.gradcheck(lambda c, z: nk.quantile_recalibration(c, z, map=map), (calibration, pit))
+
+
 def test_a_million_equal_outcomes_are_one_knot_in_the_middle_of_theirs():
     calibration = torch.full((1_000_000,), 0.5)
     calibration[:250_000] = 0.25

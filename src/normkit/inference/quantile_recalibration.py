@@ -64,7 +64,9 @@ def _reflect(t: Tensor, c: Tensor, sharpness: float) -> Tensor:
 
 def _linear(c: Tensor, z: Tensor) -> Tensor:
     """Straight lines between the knots."""
-    x, count = torch.cat([c.new_zeros(1), c, c.new_ones(1)]).unique_consecutive(return_counts=True)
-    y = (2 * count.cumsum(0) - count - 1).to(x.dtype) / (2 * (len(c) + 1))  # of equal knots the middle
+    ends = torch.cat([c.new_zeros(1), c, c.new_ones(1)])
+    count = ends.detach().unique_consecutive(return_counts=True)[1]
+    behind = count.cumsum(0)
+    x, y = ends[behind - 1], (2 * behind - count - 1).to(ends.dtype) / (2 * (len(c) + 1))  # of equal knots the middle
     at = torch.searchsorted(x, z.detach().to(x.dtype), right=True).clamp(1, max(len(x) - 1, 1)) - 1
     return y[at] + (z - x[at]) * (y[at + 1] - y[at]) / (x[at + 1] - x[at])
