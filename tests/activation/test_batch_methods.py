@@ -526,6 +526,21 @@ def test_rows_alone_are_padded_as_sequences_of_one(name, axis):
         rows(x, torch.cat([padded, padded], 1))
 
 
+@pytest.mark.parametrize("warmup", [0, 100])
+@pytest.mark.parametrize("name", ["powernorm", "unifiednorm"])
+def test_a_batch_without_tokens_is_no_step(name, warmup):
+    """A rank whose shard is empty, or a batch of padding: its mean square of 0 would shrink the averages for good."""
+    module, x = build(name, 4, warmup_iters=warmup), 3 * rand(6, 5, 4)
+    for seed in range(6):
+        step(module, x + rand(6, 5, 4, seed=seed), seed=seed)
+    before, expected = state(module), copy.deepcopy(module)(x)
+    step(module, rand(0, 5, 4))
+    close(state(module), before)
+    module(x, torch.ones(x.shape[:2] if name == "unifiednorm" else x.shape[1::-1], dtype=torch.bool))
+    close(state(module), before)
+    close(module(x), expected)
+
+
 @pytest.mark.parametrize("name, shape", [("powernorm", (3, 5, 4)), ("unifiednorm", (3, 5, 4)), ("onlinenorm", (3, 4))])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_a_backward_pass_of_the_authors_is_not_differentiated(name, shape, dtype):

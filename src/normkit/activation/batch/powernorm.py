@@ -57,7 +57,7 @@ class PowerNorm(Running, Norm):
 
     Differs from the paper, as the authors' code does, in: the gradient is divided by the batch's phi also after the
     warm-up, and ``running_phi`` moves twice a step during the warm-up. A batch with NaN or infinity enters the running
-    averages, as in torch's BatchNorm.
+    averages, as in torch's BatchNorm; an empty one leaves them as they are.
     """
 
     running_phi: Tensor
@@ -121,13 +121,16 @@ class PowerNorm(Running, Norm):
     @torch.no_grad()
     def _step(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the phi to divide by and the batch's, and move the counter and ``running_phi``."""
-        batch_phi = statistics.mean_over(
+        batch_phi, count = statistics.mean_and_count(
             x.square(), range(x.dim() - 1), mask=valid, group=self.process_group, sync=self.sync
         )
-        self.iters += 1
-        t, old = self.iters.to(batch_phi.dtype), self.running_phi.clone()
+        some, old = count > 0, self.running_phi.clone()
+        self.iters += some.any()
+        t = self.iters.to(batch_phi.dtype)
+        batch_phi = torch.where(some, batch_phi, old.to(batch_phi.dtype))
         warm = torch.where(t < self.warmup_iters, old * ((t - 1) / t) + batch_phi / t, old)
-        self.running_phi.copy_(self.alpha_fwd * warm + (1 - self.alpha_fwd) * batch_phi)
+        moved = self.alpha_fwd * warm + (1 - self.alpha_fwd) * batch_phi
+        self.running_phi.copy_(torch.where(some, moved, old))
         return torch.where(t <= self.warmup_iters, batch_phi, old.to(batch_phi.dtype)), batch_phi
 
 

@@ -37,7 +37,7 @@ class _Step(NamedTuple):
     },
 )
 class UnifiedNorm(Running, Norm):
-    """Divide each feature by the geometric mean of its last few batches' mean squares.
+    """Divide each feature by the root of the geometric mean of its last few batches' mean squares.
 
     For transformers whose normalization shall fold into the neighbouring linear at inference. Where a token must not
     depend on the batch, take ``rmsnorm``.
@@ -46,14 +46,14 @@ class UnifiedNorm(Running, Norm):
 
         y = weight * x / sqrt(v + eps) + bias
 
-    In evaluation v is ``running_var``, a running average of v. The backward pass smooths its own statistic over a
-    window in the same way. With ``outlier_filtration`` a batch whose statistics stick out of the window is not let
-    into it.
+    In evaluation v is ``running_var``, a running average of v. The backward pass smooths its own statistic by the
+    arithmetic mean over a window, and a running average of that. With ``outlier_filtration`` a batch whose statistics
+    stick out of the window is not let into it.
 
     Args:
         num_features: C, the size of the last axis.
         window_size: batches in the window, or a pair (forward, backward).
-        warmup_iters: steps that use the batch's own statistic.
+        warmup_iters: steps that use the batch's own statistic, as those do that first fill the window.
         outlier_filtration: True for vision, False for text.
         eps: added to v under the root.
         momentum: share of the OLD value in the running averages.
@@ -65,7 +65,7 @@ class UnifiedNorm(Running, Norm):
     Unified Normalization for Accelerating and Stabilizing Transformers (Yang et al., 2022), arXiv 2208.01313.
 
     A batch with NaN or infinity enters the running averages, as in torch's BatchNorm; ``outlier_filtration`` does not
-    recognize it.
+    recognize it. An empty one leaves them as they are.
     """
 
     running_var: Tensor
@@ -127,14 +127,17 @@ class UnifiedNorm(Running, Norm):
     def _step(self, x: Tensor, pad_mask: Tensor | None) -> _Step:
         """Write this batch into the window, choose v, and move ``running_var``."""
         valid = None if pad_mask is None else ~(pad_mask.unsqueeze(-1) if x.dim() == 3 else pad_mask)
-        x2 = statistics.mean_over(x.square(), range(x.dim() - 1), mask=valid, group=self.process_group, sync=self.sync)
-        width, window = self.window[0], self.buffer_x2
-        self.iters += 1
+        x2, count = statistics.mean_and_count(
+            x.square(), range(x.dim() - 1), mask=valid, group=self.process_group, sync=self.sync
+        )
+        some, width, window = (count > 0).any(), self.window[0], self.buffer_x2
+        x2 = torch.where(some, x2, self.running_var.to(x2.dtype))
+        self.iters += some
         t = self.iters
-        at = torch.arange(width, device=x.device).unsqueeze(-1) == t % width
+        at = (torch.arange(width, device=x.device).unsqueeze(-1) == t % width) & some
         spread = window.sqrt().var() if window.numel() > 1 else window.new_zeros(())
         window.copy_(torch.where(at, x2.to(window.dtype), window))
-        skip = torch.full_like(t, width <= 1, dtype=torch.bool)
+        skip = torch.full_like(t, width <= 1, dtype=torch.bool) | ~some
         if self.outlier_filtration:
             sticks_out = (window.mean(0) - _geometric_mean(window) > spread * width).any()
             outlier = (t >= self.warmup_iters) & sticks_out
@@ -148,7 +151,7 @@ class UnifiedNorm(Running, Norm):
         ratio = torch.where(stable, ratio.clamp(0.2, 5.0), 1.0)
         self.running_var.copy_(self.momentum * self.running_var + (1 - self.momentum) * v)
         back = self.window[1]
-        at_back = torch.arange(back, device=x.device).unsqueeze(-1) == t % back
+        at_back = (torch.arange(back, device=x.device).unsqueeze(-1) == t % back) & some
         return _Step(v, ratio, skip, at_back, (t <= back) | (t < self.warmup_iters) | skip)
 
 
@@ -175,7 +178,8 @@ class _UnifiedStep(torch.autograd.Function):
         z = x * (step.v + norm.eps).rsqrt()
         tokens = tuple(range(grad.dim() - 1))
         g = grad * weight * step.ratio
-        gz = statistics.mean_over(g * z, tokens, **ctx.joined).to(ema.dtype)
+        gz, count = statistics.mean_and_count(g * z, tokens, **ctx.joined)
+        gz = torch.where(count > 0, gz.to(ema.dtype), ema)
         window.copy_(torch.where(step.at, torch.where(step.skip, ema, gz), window))
         smoothed = torch.where(step.early, gz, window.mean(0))
         ema.copy_(norm.momentum * ema + (1 - norm.momentum) * smoothed)
