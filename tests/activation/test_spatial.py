@@ -135,6 +135,14 @@ def test_a_stride_of_a_broadcast_residual_is_a_pair_of_sizes(stride):
         nk.create("broadcast-residual", 2, stride=stride)
 
 
+def test_a_broadcast_residual_keeps_all_times():
+    """The part over time is added to one that has all times: a stride there failed in the sum, at the first call."""
+    module = nk.create("broadcast-residual", 2, out_channels=3, num_groups=2, stride=(2, 1))
+    assert module(torch.randn(2, 2, 7, 5)).shape == (2, 3, 4, 5)
+    with pytest.raises(ValueError, match=r"stride over time must be 1, not 2"):
+        nk.create("broadcast-residual", 2, out_channels=3, stride=(1, 2))
+
+
 @pytest.mark.parametrize("name, shape", [("instancenorm", (2, 3, 1)), ("ibn", (1, 3, 1)), ("pcnorm", (1, 3, 1, 1))])
 def test_one_value_has_no_spread_to_train_on(name, shape):
     module = nk.create(name, 3, dtype=torch.float64)

@@ -42,13 +42,13 @@ class BroadcastResidual(Norm):
         in_channels: C, the number of channels.
         out_channels: channels of the result, default C.
         index: stage of the network; the dilation over time is 2^index.
-        stride: of the two depthwise convolutions, over frequency and over time.
+        stride: that of the convolution over frequency, and 1: all times are kept.
         num_groups: bands, a divisor of the number of frequencies after the stride.
         dropout: probability of dropping a channel of t in training.
         sync: join all moments over the processes of ``process_group``.
         process_group: the processes to join, default all.
 
-    Input ``(N, C, F, T)``, output ``(N, out_channels, F / stride[0], T / stride[1])``, rounded up.
+    Input ``(N, C, F, T)``, output ``(N, out_channels, F / stride[0], T)``, rounded up.
 
     Broadcasted Residual Learning for Efficient Keyword Spotting (Kim et al., 2021), arXiv 2106.04140; studied in A
     Study on Broadcast Networks for Music Genre Classification (2022).
@@ -79,13 +79,10 @@ class BroadcastResidual(Norm):
         if out != in_channels:
             self.expand = Conv2d(in_channels, out, 1, bias=False)
             self.expand_norm = BatchNorm(out, **shared)
-        over, along = self.stride
         pad = self.dilation
-        self.frequency = Conv2d(out, out, (3, 1), stride=(over, 1), padding=(1, 0), groups=out, bias=False)
+        self.frequency = Conv2d(out, out, (3, 1), stride=self.stride, padding=(1, 0), groups=out, bias=False)
         self.frequency_norm = SubSpectralNorm(out, num_groups=num_groups, **shared)
-        self.temporal = Conv2d(
-            out, out, (1, 3), stride=(1, along), padding=(0, pad), dilation=(1, pad), groups=out, bias=False
-        )
+        self.temporal = Conv2d(out, out, (1, 3), padding=(0, pad), dilation=(1, pad), groups=out, bias=False)
         self.temporal_norm = BatchNorm(out, **shared)
         self.project = Conv2d(out, out, 1, bias=False)
 
@@ -102,19 +99,23 @@ class BroadcastResidual(Norm):
 
     def _check(self, x: Tensor) -> None:
         check.channels_first(self, x, self.in_channels, 4, 4)
-        frequencies, times = (-(-size // step) for size, step in zip(x.shape[2:], self.stride, strict=True))
+        frequencies = -(-x.shape[2] // self.stride[0])
         check.divides(self, "num_groups", self.num_groups, "frequencies", frequencies)
-        if self.out_channels == self.in_channels and (frequencies, times) != tuple(x.shape[2:]):
+        if self.out_channels == self.in_channels and frequencies != x.shape[2]:
             raise ValueError(
-                f"BroadcastResidual: x of shape {tuple(x.shape)} cannot be added to the {frequencies} frequencies and "
-                f"{times} times that stride={self.stride} leaves; change the channel count, or use stride=(1, 1)"
+                f"BroadcastResidual: x of shape {tuple(x.shape)} cannot be added to the {frequencies} frequencies "
+                f"that stride={self.stride} leaves; change the channel count, or use stride=(1, 1)"
             )
-        if self.training and not self.temporal_norm.sync and x.shape[0] * times == 1:
+        if self.training and not self.temporal_norm.sync and x.shape[0] * x.shape[3] == 1:
             raise ValueError(f"BroadcastResidual: x of shape {tuple(x.shape)} has one time; training needs more")
 
 
 def _pair(owner: object, stride: Sequence[int]) -> tuple[int, int]:
     if isinstance(stride, int) or len(stride) != 2:
         raise ValueError(f"BroadcastResidual: stride must be a pair (frequency, time), not {stride!r}")
-    over, along = stride
-    return check.size(owner, "stride", over), check.size(owner, "stride", along)
+    over, along = (check.size(owner, "stride", step) for step in stride)
+    if along != 1:
+        raise ValueError(
+            f"BroadcastResidual: stride over time must be 1, not {along}, since what it leaves is added to all times"
+        )
+    return over, along
