@@ -47,7 +47,8 @@ class Transformer(nn.Module):
         length: the most positions; needed for learned ones.
         rotary_base: the base of the rotary angles.
         frequencies: :class:`normkit.ops.rope.Frequencies` in their place, dealt out to the layers in turn.
-        window: how many positions back a query sees, None for all; several are dealt out to the layers in turn.
+        window: how many positions back a query sees, itself included, None for all; several are dealt out to the
+            layers in turn.
         scale_embedding: multiply embeddings by sqrt(dim).
         embedding_norm, final_norm: normalize before the first, after the last layer; None leaves it to the placement.
         layer_inputs: each layer has an input of so many features of each token by itself, made of its embedding, and

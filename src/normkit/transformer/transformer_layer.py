@@ -83,7 +83,7 @@ class TransformerLayer(Stream):
         query_key_norm: also normalize queries and keys, over each ``"head"`` or the full ``"width"``.
         value_norm: a norm of the values over the same, by name or as a function of the width; None: there is none.
         keys_of: attend to the keys and values of an earlier layer, by its number, and project none.
-        window: how many positions back a query sees; None for all.
+        window: how many positions back a query sees, itself included; None for all.
         rotary: ``"halves"`` or ``"pairs"``: which features are turned together, where ``angles`` are given.
         rotary_dim: how many features of a head are turned, the first ones; None for all.
         mixer: what positions read each other by: ``"attention"``, the memory of a ``"delta-net"``, or ``"latent"`` or

@@ -44,8 +44,8 @@ class EvoNormB0(EvoNormB):
         num_features: C, the number of channels.
         eps: added to the variances under the roots.
         momentum: share of the NEW batch in ``running_var``.
-        affine: learn ``weight`` and ``bias``; ``v`` belongs to the non-linearity and is there in any case.
-        apply_act: without it the layer is only weight * x + bias, as in the authors' code.
+        affine: learn ``weight`` and ``bias``; ``v`` belongs to the non-linearity and stays.
+        apply_act: without it the layer is only weight * x + bias, as in the authors' code, and has no ``v``.
         unbiased: track the variance that is divided by n - 1, as timm's does.
         sync: join the batch's variance over the processes of ``process_group``.
         process_group: the processes to join, default all.

@@ -34,14 +34,15 @@ class PHIS(Norm):
 
     and ``matrix`` by ``method``, a² being the mean of e:
 
-        phi-s       H Uᵀ / a                  every feature gets variance 1, one number scales all; nothing is divided
-        by e standard    diag(1 / sqrt(S_cc))      each feature on its own
+        phi-s       H Uᵀ / a                  every feature gets variance 1, one number scales all
+        standard    diag(1 / sqrt(S_cc))      each feature on its own
         pca         diag(e)^(-1/2) Uᵀ         white, in the directions of the data
         zca         U diag(e)^(-1/2) Uᵀ       white, nearest to x
         hadamard    H diag(e)^(-1/2) Uᵀ       white, rotated
 
-    The eigenvalues ascend, and each eigenvector's largest entry is positive. Call :meth:`fit` once; before it the
-    module is the identity. Training and evaluation are the same.
+    ``"phi-s"`` divides by no single e. Where a direction has no variance, the three white ones are refused; where a
+    feature has none, ``"standard"`` is. The eigenvalues ascend, and each eigenvector's largest entry is positive. Call
+    :meth:`fit` once; before it the module is the identity. Training and evaluation are the same.
 
     Args:
         num_features: C.

@@ -37,8 +37,8 @@ class TensorMinMaxNorm(Norm):
 
         y = (x - min x) / (max x - min x)
 
-    One outlier anywhere squeezes everything, and a sample's result depends on what it is batched with. A tensor whose
-    entries are all equal gives 0/0, NaN. Gradients flow through both extremes, shared by entries that tie.
+    A tensor whose entries are all equal gives 0/0, NaN. Gradients flow through both extremes, shared by entries that
+    tie.
 
     Args:
         sync: take the extremes over the processes of ``process_group``.

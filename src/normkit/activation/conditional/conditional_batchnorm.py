@@ -51,7 +51,8 @@ class ConditionalBatchNorm(FreeNorm):
         sync: join the batch's moments over the processes of ``process_group``.
         process_group: the processes to join, default all.
 
-    Input x ``(N, C)`` or ``(N, C, *space)`` and labels ``(N,)`` int64.
+    Input x ``(N, C)`` or ``(N, C, *space)`` and labels ``(N,)`` int64. An instance norm needs space: one value is its
+    own mean, and gives the shift alone.
 
     Modulating early visual processing by language (de Vries et al., 2017), arXiv 1707.00683; of instance norms A
     Learned Representation for Artistic Style (Dumoulin et al., 2016), arXiv 1610.07629; shared: Sandwich Batch

@@ -42,7 +42,7 @@ class ModulatedRMSNorm(Norm):
         offset: the gain is ``offset + weight``, and ``weight`` starts at ``1 - offset``.
         affine: learn ``weight``; without it there is no gain, whatever the offset.
 
-    ``norm(x, scale, shift)``, scale and shift each in one of these shapes:
+    ``norm(x, scale, shift)``, or without the shift, scale and shift each in one of these shapes:
 
         (dim,)       one for all
         that of x    one for each vector

@@ -45,7 +45,7 @@ class SpatialNorm(Norm):
     Args:
         num_features: C.
         map_channels: channels of the map.
-        norm: a norm of images by name, with arguments as in ``"groupnorm:num_groups=8"``.
+        norm: a norm of images by name, with arguments as in ``"groupnorm:num_groups=8"``; by default of 32 groups.
 
     Input x ``(N, C, H, W)`` and map ``(N, map_channels, h, w)``, or both with other axes of space, the same number.
 

@@ -28,7 +28,7 @@ class DiffGroupNorm(Norm):
     """Share each node out over learned groups, batch-normalize each group, and add a little of that to the node.
 
     For deep graph networks: nodes of one group come nearer to each other, and those of different groups do not. With a
-    soft assignment S = softmax(assign(x)) and a batch norm for each group and feature,
+    soft assignment S = softmax(lin(x)) and a batch norm for each group and feature,
 
         y = x + balance * sum over groups i of BatchNorm_i(S_i * x)
 

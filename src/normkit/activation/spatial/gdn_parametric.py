@@ -42,7 +42,7 @@ class GDNParametric(Norm):
     Density Modeling of Images using a Generalized Normalization Transformation (Ballé et al., 2015), arXiv 1511.06281.
 
     There is no code of the authors; the initial values (weight I, beta 1, gamma 0.1 I, alpha 2, epsilon 0.5) are
-    normkit's. The gradients at z = 0, for z and for alpha, are 0.
+    normkit's. Where z[j] is 0, its power has no gradient, neither for z[j] nor for alpha.
     """
 
     def __init__(self, num_features: int):

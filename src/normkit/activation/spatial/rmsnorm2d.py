@@ -41,7 +41,7 @@ class RMSNorm2d(Norm):
 
     Over the C channels of one position,
 
-        y = weight * x / sqrt(mean(x²) + eps)
+        y = weight * x / sqrt(mean(x²) + eps) [+ bias]
 
     which equals moving C last, an RMSNorm, and moving it back. Without a gain it is the pixel norm of generative
     networks (alias ``pixelnorm``, with their eps of 1e-8).

@@ -30,7 +30,7 @@ class L1LayerNorm(RowNorm):
     Args:
         dim: size of the last axis.
         eps: added to the deviation; 0 is honoured.
-        constant: 1 in the paper; sqrt(pi / 2) makes s the standard deviation of Gaussian data.
+        constant: 1 in the paper; with sqrt(pi / 2) constant * s is the standard deviation of Gaussian data.
 
     Towards Accurate and Efficient Sub-8-Bit Integer Training (Guo et al., 2024), arXiv 2411.10948; the batch form
     goes back to arXiv 1802.09769 and 1803.01814.

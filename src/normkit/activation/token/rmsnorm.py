@@ -158,14 +158,20 @@ class RMSNorm(RowNorm):
         return ops.row_norm(x, self._gain, self.bias, rule, self.shape, self)
 
     def add_norm(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``norm(x + residual)`` and ``x + residual`` in one pass over memory, forward and backward."""
+        """Return ``norm(x + residual)`` and ``x + residual``.
+
+        Without heads and ``gain_first`` in one pass over memory, forward and backward.
+        """
         if self.gain_first or self.heads is not None:
             return self._add(x, residual)
         rule = self._rule_of(x) if self.follows_type else self.rule
         return ops.add_row_norm(x, residual, self._gain, self.bias, rule, self.shape, self)
 
     def norm_rotate(self, x: Tensor, angles: Turns, pairing: str = "halves") -> Tensor:
-        """Normalize the last axis of ``x`` (..., T, dim), then turn it by ``angles``, in one pass over memory."""
+        """Normalize the last axis of ``x`` (..., T, dim), then turn it by ``angles``.
+
+        Without heads and ``gain_first`` in one pass over memory.
+        """
         rule = self._rule_of(x) if self.follows_type else self.rule
         if self.heads is not None:
             return ops.rotate(self._by_heads(x, rule, first=True), angles, pairing).to(x.dtype)
