@@ -58,6 +58,18 @@ def test_gated_rmsnorm_is_falcon_h1s(dtype, before):
     torch.testing.assert_close(norm(x, gate), peer(x, gate))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gated_rmsnorm_by_the_name_of_the_fused_one_has_its_defaults(dtype):
+    """Of flash-linear-attention, restated: its eps is 1e-5, and half precision is rounded once, behind the gate."""
+    norm = nk.create("FusedRMSNormGated", 64).to(dtype)
+    with torch.no_grad():
+        norm.weight.copy_(torch.linspace(0.5, 1.5, 64))
+    x, gate = (1e-2 * rand(5, 64)).to(dtype), rand(5, 64, seed=1).to(dtype)
+    z, g = x.float(), gate.float()
+    want = z / (z.square().mean(-1, keepdim=True) + 1e-5).sqrt() * norm.weight.float() * g * torch.sigmoid(g)
+    torch.testing.assert_close(norm(x, gate), want.to(dtype), rtol=1e-5 if dtype is torch.float32 else 1e-3, atol=1e-6)
+
+
 def test_gated_rmsnorm_with_a_sigmoid():
     norm = nk.create("gated-rmsnorm", 6, norm_before_gate=True, activation="sigmoid", affine=False, dtype=D)
     x, gate = rand(4, 6), rand(4, 6, seed=1)

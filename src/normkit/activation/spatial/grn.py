@@ -46,8 +46,9 @@ class GRN(Norm):
 
     ConvNeXt V2: Co-designing and Scaling ConvNets with Masked Autoencoders (Woo et al., 2023), arXiv 2301.00808.
 
-    Differs from the authors' code in: weight and bias have shape (C,), and either layout is taken. The sparse
-    variant, which pools over the active sites of the whole batch, is another layer.
+    Differs from the authors' code in: weight and bias have shape (C,), and either layout is taken. From timm's
+    GlobalResponseNorm in: ``channels_last`` is off where it is not given. The sparse variant, which pools over the
+    active sites of the whole batch, is another layer.
     """
 
     def __init__(self, num_features: int, *, eps: float = 1e-6, channels_last: bool = False):

@@ -32,7 +32,7 @@ BEFORE = {"norm_before_gate": True}
         "rmsnorm-gated": {},
         "MambaRMSNormGated": {},
         "Qwen3NextRMSNormGated": BEFORE,
-        "FusedRMSNormGated": BEFORE,
+        "FusedRMSNormGated": {**BEFORE, "eps": 1e-5, "cast": "late"},
     },
     called={
         "transformers' MambaRMSNormGated": "hidden_size=dim group_size eps",
@@ -60,7 +60,7 @@ class GatedRMSNorm(Norm):
         activation: of the gate, ``"silu"`` or ``"sigmoid"`` (Kimi Linear).
         affine: learn ``weight`` (dim,).
         cast: when a half-precision result is rounded first: ``"early"``, before the gain (Mamba, Qwen), or ``"late"``,
-            at the end only (Falcon-H1).
+            at the end only (Falcon-H1, the fused one of flash-linear-attention).
 
     Inputs ``x`` and ``gate``, of one shape; without a gate it is an RMSNorm. Gate and statistics are in float32.
 
