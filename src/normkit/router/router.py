@@ -103,10 +103,10 @@ class Router(Method):
         shared: so many experts, the last ones, take every token and are not chosen (Inkling); they count in
             ``experts`` and in ``top_k``.
 
-    ``weights, experts = router(x)`` for x (..., dim): (..., top_k) each, the best first, equal ones by their number;
-    ``experts`` is int64. Scores are worked out in float32 at least, weights have the type of ``x``. State: ``weight``
-    (experts, dim), ``bias`` (experts,), ``selection_bias`` (experts - shared,), zeros, in float32 at least, ``gain``
-    (dim,) and ``expert_scale`` (experts,), ones.
+    ``weights, experts = router(x)`` for x (..., dim): (..., top_k) each, the best first, equal ones by their number,
+    the shared behind them; ``experts`` is int64. Scores are worked out in float32 at least, weights have the type of
+    ``x``. State: ``weight`` (experts, dim), ``bias`` (experts,), ``selection_bias`` (experts - shared,), zeros, in
+    float32 at least, ``gain`` (dim,) and ``expert_scale`` (experts,), ones.
 
     Of families, by names such as ``nk.create("deepseek-v3-router", ...)``; ``scale`` and ``groups`` are still to be
     given where a config has them. DeepSeek-V4's first layers only ``weigh`` experts. Not here: ZAYA's router, a network
