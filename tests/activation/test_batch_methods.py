@@ -63,6 +63,8 @@ VARIANTS = {
     "utterances": ("attentive-batchnorm", {"hidden_features": 3, "level": "utterance"}, (7, 5, 4), True),
     "force factor": ("batchnorm-linear-bounded", {"force_factor": 2.0, "mean_reduction": True}, (7, 4), True),
     "absolute": ("l1-batchnorm", {}, (7, 4, 2), True),
+    "power, an empty shard": ("powernorm", {"warmup_iters": 1}, (7, 5, 4), True),
+    "unified, an empty shard": ("unifiednorm", {"warmup_iters": 0, "window_size": 1}, (7, 5, 4), True),
 }
 
 
