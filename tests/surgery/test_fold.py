@@ -135,6 +135,7 @@ def reasons():
     yield conv, nn.BatchNorm2d(4, track_running_stats=False).eval(), "after", "not a scale and a shift"
     yield conv, settled(nk.create("powernorm", 4)), "after", "not a scale and a shift"
     yield conv, settled(nk.create("evonorm-b0", 4)), "after", "not a scale and a shift"
+    yield conv, nk.create("onlinenorm", 4).eval(), "after", "not a scale and a shift"  # it clamps at 5
     yield conv, settled(nn.BatchNorm2d(5)), "after", "5 channels, the layer 4"
     yield parametrizations.weight_norm(nn.Conv2d(4, 4, 3)), norm, "after", "no plain linear"
     yield hooked, norm, "after", "hook"

@@ -35,6 +35,7 @@ FUNCTIONS: dict[Any, Any] = {  # what a layer calls
     nn.Conv3d: functional.conv3d,
 }
 TORCHS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+LARGE = 1e6  # beyond what a norm clamps at
 
 
 def fold_batchnorm(
@@ -101,7 +102,8 @@ def scale_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
     """Return a and c, in float64, of a norm that is a z + c per channel in evaluation, or raise ValueError.
 
     torch's own classes are read; every other one, of the library or derived from torch's, is asked: what it makes of
-    zeros, of ones and of random numbers. So an activation inside, or a statistic of the batch, is found out.
+    zeros, of ones and of random numbers, small and large. So an activation inside, a clamp, or a statistic of the
+    batch, is found out.
 
     >>> scale_and_shift(nn.BatchNorm1d(1, eps=0.0).eval())
     (tensor([1.], dtype=torch.float64), tensor([0.], dtype=torch.float64))
@@ -128,13 +130,14 @@ def measure_affine(norm: Any) -> tuple[Tensor, Tensor]:
         random, axis = random.movedim(axis, -1), -1
     random = random.to(next((t.device for t in [*exact.buffers(), *exact.parameters()]), random.device))
     try:
-        zeros, ones, moved = (exact(x).movedim(axis, -1) for x in (random * 0, random * 0 + 1, random))
+        zeros, ones, *moved = (exact(x).movedim(axis, -1) for x in (random * 0, random * 0 + 1, random, LARGE * random))
     except (TypeError, ValueError, RuntimeError) as error:
         shape = tuple(random.shape)
         raise ValueError(f"scale_and_shift: {name} does not take one input of shape {shape}: {error}") from error
     shift = zeros.flatten(0, -2)[0]
     scale = ones.flatten(0, -2)[0] - shift
-    if not _same(moved, scale * random.movedim(axis, -1) + shift, 1e-9):
+    affine = (scale * size * random.movedim(axis, -1) + shift for size in (1, LARGE))
+    if not all(_same(got, want, 1e-9) for got, want in zip(moved, affine, strict=True)):
         raise ValueError(f"scale_and_shift: {name} is not a scale and a shift of each channel in evaluation")
     return scale, shift
 
