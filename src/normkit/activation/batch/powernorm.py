@@ -30,7 +30,8 @@ GROUP_EPS = 1e-5  # fixed in the authors' code; the eps argument does not reach 
 class PowerNorm(Running, Norm):
     """Divide each feature by a running root mean square over all tokens of the batch.
 
-    For transformers whose normalization shall fold away at inference. Where a token must not depend on the batch, take
+    For transformers whose statistics over tokens shall be fixed numbers at inference; the division of each token by its
+    groups' root mean square stays, so that it does not fold. Where a token must not depend on the batch, take
     ``rmsnorm``.
 
     With phi the mean of x² over all tokens that are not padding, per feature,
