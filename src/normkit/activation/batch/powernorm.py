@@ -39,7 +39,8 @@ class PowerNorm(Running, Norm):
         y = weight * x / sqrt(phi + eps) + bias
 
     where phi is the batch's during the first ``warmup_iters`` steps and the running one afterwards and in evaluation.
-    The backward pass replaces the derivative of phi by a running average of the gradient's projection, ``ema_gz``.
+    The backward pass replaces the derivative of phi by a running average of the gradient's projection, ``ema_gz``,
+    which takes padding in.
     Before all this, each of ``group_num`` groups of features is divided by its own root mean square.
 
     Args:

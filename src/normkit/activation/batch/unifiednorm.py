@@ -46,9 +46,9 @@ class UnifiedNorm(Running, Norm):
 
         y = weight * x / sqrt(v + eps) + bias
 
-    In evaluation v is ``running_var``, a running average of v. The backward pass smooths its own statistic by the
-    arithmetic mean over a window, and a running average of that. With ``outlier_filtration`` a batch whose statistics
-    stick out of the window is not let into it.
+    In evaluation v is ``running_var``, a running average of v. The backward pass smooths its own statistic, which takes
+    padding in, by the arithmetic mean over a window, and a running average of that. With ``outlier_filtration`` a batch
+    whose statistics stick out of the window is not let into it.
 
     Args:
         num_features: C, the size of the last axis.
