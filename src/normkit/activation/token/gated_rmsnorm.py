@@ -62,7 +62,8 @@ class GatedRMSNorm(Norm):
         cast: when a half-precision result is rounded first: ``"early"``, before the gain (Mamba, Qwen), or ``"late"``,
             at the end only (Falcon-H1, the fused one of flash-linear-attention).
 
-    Inputs ``x`` and ``gate``, of one shape; without a gate it is an RMSNorm. Gate and statistics are in float32.
+    Inputs ``x`` and ``gate``, of one shape; without a gate it is an RMSNorm. Gate and statistics are in float32 at
+    least.
 
     Transformers are SSMs: Generalized Models and Efficient Algorithms Through Structured State Space Duality (Dao, Gu,
     2024), arXiv 2405.21060.
