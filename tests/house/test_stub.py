@@ -57,7 +57,8 @@ def installed(tmp_path_factory):
     """The package as it comes in a wheel, which was built from the archive of the sources."""
     folder = tmp_path_factory.mktemp("wheel")
     with tarfile.open(build(copy(folder), "build_sdist")) as archive:
-        archive.extractall(folder / "unpacked", filter="data")
+        safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Python 3.11.4
+        archive.extractall(folder / "unpacked", **safe)
     [sources] = (folder / "unpacked").iterdir()
     with zipfile.ZipFile(build(sources, "build_wheel")) as wheel:
         wheel.extractall(folder / "installed")
