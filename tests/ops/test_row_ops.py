@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
@@ -346,6 +347,16 @@ def test_there_is_one_thread_pool():
     code += "ops.row_norm(torch.ones(999, 999)); print(kernels.status().pool)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.count("libgomp") == 1
+
+
+@pytest.mark.parametrize("word, asked", [("off", "off"), ("False", "off"), ("", "on"), ("on", "on"), ("of", "on")])
+def test_a_word_for_the_kernels_that_is_none_is_named(word, asked, monkeypatch):
+    monkeypatch.setenv("NORMKIT_KERNELS", word)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert kernels.asked() == asked
+    wrong = ["NORMKIT_KERNELS is on, off or interpret, not 'of': the kernels stay on"]
+    assert [str(warning.message) for warning in said] == (wrong if word == "of" else [])
 
 
 def test_the_environment_turns_kernels_off():

@@ -14,6 +14,7 @@ import importlib.machinery
 import importlib.util
 import os
 import struct
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -27,6 +28,7 @@ SETS = ("baseline", "avx2", "avx512")  # instruction sets that the kernels are b
 # Another build of the library can be named, such as one under a compiler's sanitizers.
 LIBRARY = Path(os.environ.get("NORMKIT_LIBRARY") or Path(__file__).with_name("cpu") / "libnormkit.so")
 NODE_KINDS = "row", "point"  # as `node.cpp` has them
+ASKED = {**dict.fromkeys(["off", "0", "no", "false"], "off"), "interpret": "interpret"}  # by `NORMKIT_KERNELS`
 
 
 @dataclass(frozen=True)
@@ -192,9 +194,17 @@ def _error(name: str, answer: int, arrays: list[str], record: list) -> Exception
     return ValueError(f"{name}: the kernel refuses {what}: it does not fit what else it was handed")
 
 
+def asked() -> str:
+    """What `NORMKIT_KERNELS` asks for: on, off or interpret."""
+    word = os.environ.get("NORMKIT_KERNELS", "").strip().lower()
+    if word not in (*ASKED, "", "on", "1", "yes", "true"):
+        warnings.warn(f"NORMKIT_KERNELS is on, off or interpret, not {word!r}: the kernels stay on", stacklevel=2)
+    return ASKED.get(word, "on")
+
+
 @cache
 def _load() -> tuple[Library | None, str | None]:
-    if os.environ.get("NORMKIT_KERNELS", "").lower() in ("off", "0", "no"):
+    if asked() == "off":
         return None, "NORMKIT_KERNELS=off is set"
     if not LIBRARY.exists():
         if os.environ.get("NORMKIT_LIBRARY"):

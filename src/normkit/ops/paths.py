@@ -13,13 +13,14 @@ cost nothing where nobody does either.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
+
+from normkit import kernels
 
 __all__ = ["Path", "formula_only", "interpreted", "tell", "watch", "watching"]
 
@@ -60,7 +61,7 @@ class Watch(NamedTuple):
         return why
 
 
-_always = Watch(interpreted=True) if os.environ.get("NORMKIT_KERNELS", "").lower() == "interpret" else None
+_always = Watch(interpreted=True) if kernels.asked() == "interpret" else None
 _watch: ContextVar[Watch | None] = ContextVar("normkit.ops.paths", default=_always)
 watching = _watch.get  # None where nobody is
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
 import re
 from functools import cache
 from typing import TYPE_CHECKING
+
+from normkit.kernels import asked
 
 if TYPE_CHECKING:
     from normkit.kernels.cuda.engine import Engine
@@ -27,7 +28,7 @@ SMALLEST = 2.0**-126  # of float32's normal numbers; a GPU may take what is smal
 
 def off() -> bool:
     """Whether the kernels were turned off."""
-    return os.environ.get("NORMKIT_KERNELS", "").lower() in ("off", "0", "no")
+    return asked() == "off"
 
 
 @cache
