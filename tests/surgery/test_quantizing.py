@@ -161,7 +161,7 @@ def test_norm_tweaking_helps_at_two_bits(model, data, held):
         nk.quantize(model, data, method=method, bits=2, where="layers.*", norm_lr=3e-3)
         for method in ("nearest", "norm-tweaking")
     )
-    assert all(last < 0.95 * first for first, last in tweaked.tweaked.values())
+    assert all(last < 0.97 * first for first, last in tweaked.tweaked.values())
     assert apart(model, tweaked.model, held) < apart(model, nearest.model, held)
 
 
