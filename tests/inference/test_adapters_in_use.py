@@ -1,6 +1,8 @@
 """Adapters around models as they are used: compiled, shown one sample at a time, and with norms of other packages."""
 
 import copy
+import math
+import re
 
 import pytest
 import torch
@@ -150,9 +152,33 @@ def test_tent_by_sgd_shortens_its_parameters_by_the_decay():
         torch.testing.assert_close(a - b, 0.1 * 0.5 * before)
 
 
-def test_note_refuses_a_temperature_of_zero_which_divides_all_answers():
-    with pytest.raises(ValueError, match=r"NOTE: temperature must lie in \(0.0, inf\], not 0.0"):
-        nk.NOTE(small_network(), temperature=0.0)
+@pytest.mark.parametrize(
+    "options, bounds",
+    [
+        ({"temperature": 0.0}, "temperature must lie in (0.0, inf], not 0.0"),  # it divides all answers
+        ({"stat_momentum": 1.5}, "stat_momentum must lie in [0.0, 1.0], not 1.5"),
+        ({"stat_momentum": -0.5}, "stat_momentum must lie in [0.0, 1.0], not -0.5"),
+        ({"k": -1.0}, "k must lie in [0.0, inf], not -1.0"),
+    ],
+)
+def test_a_number_that_note_cannot_work_with_is_refused(options, bounds):
+    with pytest.raises(ValueError, match=re.escape(f"NOTE: {bounds}")):
+        nk.NOTE(small_network(), **options)
+
+
+@pytest.mark.parametrize(
+    "name, scale, shares",
+    [("deyo", 4, {"entropy_margin": 0.5, "weight_margin": 0.4}), ("eata", 5, {"entropy_margin": 0.4})],
+)
+def test_a_margin_that_is_left_open_is_a_share_of_the_largest_entropy(name, scale, shares):
+    model = small_network().eval()
+    model.head.weight.data *= scale  # some answers are sure, and others not
+    options = {"plpd_threshold": None} if name == "deyo" else {}
+    known = {margin: share * math.log(4) for margin, share in shares.items()}
+    open_, given = (nk.create(name, copy.deepcopy(model), lr=0.1, **options, **more) for more in ({}, known))
+    for want, got in zip(answers(given, stream(name, 8)), answers(open_, stream(name, 8)), strict=True):
+        assert torch.equal(got, want)
+    assert not torch.equal(answers(open_, stream(name, 8, 1))[0], model(stream(name, 8, 1)[0]))
 
 
 def with_norm(name, **options):

@@ -62,6 +62,13 @@ def test_gaussian_normality_is_shrunk_as_by_scikit_learn():
     torch.testing.assert_close(nk.GaussianNormality(7).double().fit(x).precision, torch.from_numpy(want))
 
 
+@pytest.mark.parametrize("reduction, kept", [("pca", 4), ("npca", 2)])
+def test_a_share_of_variance_that_only_all_components_have(reduction, kept):
+    model = nk.GaussianNormality(4, reduction=reduction, variance_threshold=1.0).double().fit(numbers(12, 4))
+    _, _, components = torch.linalg.svd(numbers(12, 4) - numbers(12, 4).mean(0))
+    torch.testing.assert_close(model.components.abs(), components[-kept:].abs())
+
+
 def test_the_threshold_is_that_of_scipy():
     stats = pytest.importorskip("scipy.stats")
     for features in (1, 7, 2048):
@@ -95,6 +102,14 @@ def test_nearest_mean_does_not_depend_on_the_order_of_batches():
     with pytest.raises(ValueError, match="target"):
         parts.fit(x, y + 1)
     assert torch.equal(parts.mean, before)
+
+
+def test_many_classes_far_from_the_origin_are_told_apart():
+    """A distance by a product of matrices would lose it beside the squares of the lengths."""
+    means = 1e4 + numbers(40, 3).float()
+    model = nk.NearestMean(3, 40, normalize=False).fit(means, torch.arange(40))
+    want = torch.linalg.vector_norm(means.unsqueeze(1) - means, dim=2)
+    torch.testing.assert_close(-model(means), want, rtol=1e-5, atol=0)
 
 
 def test_rejection_sampling_in_generate_keeps_to_the_constraint():
