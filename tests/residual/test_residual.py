@@ -409,6 +409,16 @@ def test_the_logits_grow_with_their_scale():
     torch.testing.assert_close(model(batches()[0]), before * torch.arange(1.0, 8.0))
 
 
+def test_rates_of_ngpt_count_by_their_size_alone():
+    model = sphere_model()
+    before = model(batches()[0])
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("_alpha"):
+                parameter.neg_()
+    torch.testing.assert_close(model(batches()[0]), before)
+
+
 def test_the_projection_does_nothing_elsewhere():
     model = nk.Decoder(**{**SPHERE, "placement": "pre-norm"})
     before = {name: value.clone() for name, value in model.state_dict().items()}
