@@ -184,6 +184,14 @@ def test_a_model_of_ones_own_by_its_features(fused):
     assert nk.param_groups(model, "muon", inputs=[torch.randn(1, 20, 8)]).parts == parts
 
 
+def test_a_gate_that_is_closed_for_every_token_is_a_gate():
+    model = Own()
+    for seed in range(3):  # a quarter of the gates is negative at both tokens
+        torch.manual_seed(seed)
+        parts = nk.param_groups(model, "muon", inputs=[torch.randn(1, 2, 8)]).parts
+        assert parts["second.weight"].labels == ("up", "gate")
+
+
 class ByKeyword(nn.Module):
     """Attention whose fused weight is a keyword of its product."""
 

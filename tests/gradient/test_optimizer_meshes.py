@@ -55,6 +55,28 @@ def test_terms_of_a_gradient_are_added_up_before_a_step(name, processes):
         assert max(off) < 1e-12
 
 
+def alone(shape):
+    """How far Conda is from one process' with a single matrix, whose basis all get from one process."""
+    from torch.distributed.tensor import Shard
+
+    mesh = mesh_of(shape)
+    places = [Shard(axis) for axis in range(mesh.ndim)]
+    one = nn.Parameter(numbers(6, 8))
+    many = nn.Parameter(laid(one.detach(), mesh, places))
+    optimizers = [nk.Conda([p], lr=0.1, update_proj_gap=1) for p in (one, many)]
+    for step in range(STEPS):
+        one.grad = numbers(6, 8, seed=1 + step)
+        many.grad = laid(one.grad, mesh, places)
+        for optimizer in optimizers:
+            optimizer.step()
+    return gap(many, one)
+
+
+@pytest.mark.parametrize("shape", [(COUNT,), (2, 2)], ids=str)
+def test_the_basis_of_a_single_matrix_reaches_all_processes(shape, processes):
+    assert max(processes.ask("alone", shape)) < 1e-12
+
+
 def pieces(case):
     """How far a step of Muon is from one process', and what is sent, as a share of twice the numbers."""
     from torch.distributed.tensor import DTensor, Replicate, Shard

@@ -132,11 +132,13 @@ def test_the_alpha_of_relevance_decay_is_not_its_bases():
         torch.testing.assert_close(p, q, rtol=1e-12, atol=0)
     grouped = nk.RelevanceDecay([{"params": parameters(), "alpha": 0.25}], lr=0.01)
     assert grouped.param_groups[0]["relevance_alpha"] == 0.25
-    older = copy.deepcopy(nk.RelevanceDecay(parameters(), lr=0.01, alpha=0.5).state_dict())
+    state = nk.RelevanceDecay(parameters(), base="rmsprop", lr=0.01, alpha=0.5).state_dict()
+    older = copy.deepcopy(state)
     older["param_groups"][0]["alpha"] = older["param_groups"][0].pop("relevance_alpha")
-    loaded = nk.RelevanceDecay(parameters(), lr=0.01)
-    loaded.load_state_dict(older)
-    assert loaded.param_groups[0]["relevance_alpha"] == 0.5
+    for saved in (state, older):
+        loaded = nk.RelevanceDecay(parameters(), base="rmsprop", lr=0.01)
+        loaded.load_state_dict(saved)
+        assert [loaded.param_groups[0][key] for key in ("relevance_alpha", "alpha")] == [0.5, 0.99]
 
 
 def test_a_base_reads_an_older_state_its_own_way():
