@@ -23,10 +23,6 @@ def norms():
     return mlp(norm="layernorm")
 
 
-def rules(model, **options):
-    return [finding.rule for finding in checkup(model, batches(), **options).mend]
-
-
 def test_a_healthy_model_has_nothing_to_mend_and_stays_as_it_was():
     model = norms().eval()
     kept, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
@@ -68,19 +64,20 @@ class Other(nn.Module):
 
 
 FAULTS = {
-    "dead-units": (dead, {}),
-    "no-gradient": (detached, {}),
-    "initial-scale": (huge, {}),
-    "rate-range": (norms, {"rate": 3.0}),
-    "train-eval-gap": (lambda: nn.Sequential(mlp(), Other()), {}),
-    "half-overflow": (huge, {}),
+    "dead-units": (dead, {}, "nn.LeakyReLU(0.1)"),
+    "no-gradient": (detached, {}, ""),
+    "initial-scale": (huge, {}, "nn.init.kaiming_normal_(p)"),
+    "rate-range": (norms, {"rate": 3.0}, "lr="),
+    "train-eval-gap": (lambda: nn.Sequential(mlp(), Other()), {}, "nk.recalibrate(model, batches)"),
+    "half-overflow": (huge, {}, "dtype=torch.bfloat16"),
 }
 
 
 @pytest.mark.parametrize("rule", FAULTS)
-def test_a_fault_is_named(rule):
-    make, options = FAULTS[rule]
-    assert rule in rules(make(), **options)[:3]
+def test_a_fault_is_named_with_what_would_help(rule):
+    make, options, line = FAULTS[rule]
+    ranked = {finding.rule: finding.remedies for finding in checkup(make(), batches(), **options).mend[:3]}
+    assert [line in remedy.line for remedy in ranked[rule][:1]] == [True] * bool(line)
 
 
 def test_the_parameters_without_a_gradient_are_named():

@@ -342,6 +342,16 @@ def test_long_steps_of_a_language_model_whose_loss_falls_well_are_no_finding(los
     assert bool([*large_updates.find(history)]) is suffers
 
 
+@pytest.mark.parametrize("entry, suffers", [(3e-4, True), (3e-5, False)])
+def test_a_weight_that_is_drawn_small_does_not_start_at_zero(entry, suffers):
+    """Its first step is longer than it is."""
+    store, columns = Store(), [("layer.weight", "update"), ("layer.weight", "weight"), (LOSS, "loss")]
+    for at, update in enumerate((3.0, 0.5, 0.3, 0.2)):
+        store.add(1 + at, columns, [MEAN] * 3, torch.tensor([update, 64 * entry, 2.0]))
+    history = History(store, {"shapes": {"layer.weight": [64, 64]}})
+    assert bool([*large_updates.find(history)]) is suffers
+
+
 class Gated(nn.Module):
     """A branch whose gate starts at zero, before a head that does: adaLN-Zero, as diffusion transformers have it."""
 
