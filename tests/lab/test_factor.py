@@ -212,6 +212,22 @@ def test_a_cell_whose_runs_have_failed_is_named_and_not_called_too_few_seeds(tmp
     assert "too few" not in section_text(factor_words.section(comparison, rows))
 
 
+@pytest.mark.parametrize(
+    "seeds, more",
+    [
+        (3, "; fewer than 4 seeds cannot tell."),
+        (4, "; from 6 seeds on gaps are compared seed by seed."),
+        (6, "."),
+    ],
+)
+def test_where_nothing_was_found_it_is_said_from_how_many_seeds_on_more_could_be(seeds, more, tmp_path):
+    variants = cross(optimizer=OPTIMIZERS, norm=NORMS)
+    comparison = loaded(tmp_path, variants, {variant.name: 0.0 for variant in variants}, seeds=seeds)
+    [sentence] = factor_words.sentences(comparison, report.summary(tmp_path))
+    assert sentence.startswith("derf's gap to layernorm was not found to differ: ")
+    assert sentence.endswith(f", {seeds} seeds){more}")
+
+
 def test_the_picture_has_a_line_for_each_second_choice_with_the_means_of_its_cells(tmp_path):
     variants = cross(optimizer=OPTIMIZERS, norm=NORMS)
     gains = {variant.name: 0.1 * at for at, variant in enumerate(variants)}

@@ -12,6 +12,7 @@ from normkit.lab.plan import clients, data, samples, tasks
 from normkit.lab.plan.plan import Run
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
+from normkit.lab.report import figures
 from normkit.lab.training import loop
 from normkit.lab.training.federated import Federated
 
@@ -261,6 +262,9 @@ def test_the_report_tells_of_the_clients(tmp_path):
     assert "3 clients, dirichlet:1 · 6 rounds" in page
     assert "worst client" in page
     assert "from the worst to the best" in page
+    for line in figures.of_clients(result.comparison)["data"]:
+        assert line["x"] == [1, 2, 3]
+        assert line["y"] == sorted(line["y"])
     assert "sent a round" in page
 
 
