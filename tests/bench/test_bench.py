@@ -193,6 +193,9 @@ def test_images_are_timed_in_both_memory_layouts():
         for name in ("groupnorm", "layernorm")
     }
     assert strides == {"groupnorm": ["contiguous", "channels-last"], "layernorm": ["contiguous"]}
+    for case in cases.cases([nk.card("groupnorm")], [(2, 4, 5, 6)], ["float32"], ["forward"]):
+        [x] = cases.make(case).inputs
+        assert x.is_contiguous(memory_format=torch.channels_last) is (case.strides == "channels-last")
 
 
 @pytest.mark.parametrize("name", nk.methods(room="activation"))

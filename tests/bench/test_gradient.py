@@ -37,6 +37,16 @@ def test_states_are_what_the_papers_promise():
     assert numbers["sinkgd"] == 4 * (2 * (everything - inside) + rest)
 
 
+@pytest.mark.parametrize("name", ["muon", "normuon", "grams"])
+def test_a_yardstick_steps_each_parameter_once_and_matrices_by_muon_beside_a_method_for_them(name):
+    model = gradient.with_gradients(1, 8, 11)
+    parts = gradient.yardstick(name, model)
+    stepped = [p for part in parts for group in part.param_groups for p in group["params"]]
+    assert sorted(map(id, stepped)) == sorted(map(id, model.parameters()))
+    if name == "muon":
+        assert all(p.ndim == 2 for group in parts[0].param_groups for p in group["params"])
+
+
 def test_an_optimizer_is_given_what_it_needs_besides_a_rate():
     assert gradient.needs_of("lawn") == {"free_steps": 1}
     assert gradient.needs_of("muon") == gradient.needs_of("cautious") == {}
