@@ -658,6 +658,9 @@ def test_places_are_by_the_settings_and_by_the_level_of_a_look(seeds, settings, 
     judged = ranking.judge(report.Comparison(None, plan, [], []), by_seed)
     assert judged.planned == dict.fromkeys("abc", 4)
     assert judged.places == {"a": a, "b": b, "c": c}
+    by_seed["c"] = {seed: value - 5 for seed, value in by_seed["c"].items()}
+    clear = ranking.judge(report.Comparison(None, plan, [], []), by_seed)
+    assert clear.places == {"a": a, "b": (2, 2), "c": (4 - a[0], 4 - a[0])}
 
 
 def test_no_line_hides_another(whole):
