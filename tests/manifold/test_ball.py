@@ -19,7 +19,7 @@ def points(count=7, dim=3, length=0.8, seed=0):
 def test_the_frechet_mean_is_where_tangent_vectors_cancel_and_moves_as_it_should(c):
     x = points()
     center = _frechet.mean(x, c)
-    assert _ball.log(center, x, c).mean(0).abs().max() < 1e-10
+    assert _ball.log0(_ball.add(-center, x, c), c).mean(0).abs().max() < 1e-10
     assert torch.autograd.gradcheck(lambda x: _frechet.mean(x, c), x.requires_grad_(), atol=1e-6)
 
 

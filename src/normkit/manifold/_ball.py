@@ -83,27 +83,8 @@ def distance(x: Tensor, y: Tensor, c: float) -> Tensor:
     return (2 / s * artanh(s * norm(add(-x, y, c)))).squeeze(-1)
 
 
-def _conformal(x: Tensor, c: float) -> Tensor:
-    return 2 / (1 - c * x.square().sum(-1, keepdim=True)).clamp(min=TINY)
-
-
-def log(x: Tensor, y: Tensor, c: float) -> Tensor:
-    """Return the tangent vector at x that leads to y."""
-    return 2 / _conformal(x, c) * log0(add(-x, y, c), c)
-
-
-def exp(x: Tensor, v: Tensor, c: float) -> Tensor:
-    """Return where a tangent vector at x leads to."""
-    return add(x, exp0(_conformal(x, c) / 2 * v, c), c)
-
-
-def transport(x: Tensor, y: Tensor, v: Tensor, c: float) -> Tensor:
-    """Return the tangent vector at y that is parallel to v at x."""
-    return _gyration(y, -x, v, c) * _conformal(x, c) / _conformal(y, c)
-
-
-def _gyration(a: Tensor, b: Tensor, v: Tensor, c: float) -> Tensor:
-    """How the addition of a and b turns v."""
+def gyration(a: Tensor, b: Tensor, v: Tensor, c: float) -> Tensor:
+    """Return how the addition of a and b turns v."""
     aa, bb, ab, av, bv = ((x * y).sum(-1, keepdim=True) for x, y in ((a, a), (b, b), (a, b), (a, v), (b, v)))
     along = -(c**2) * av * bb + c * bv + 2 * c**2 * ab * bv
     across = -(c**2) * bv * aa - c * av

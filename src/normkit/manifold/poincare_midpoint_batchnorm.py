@@ -75,9 +75,10 @@ class PoincareMidpointBatchNorm(Norm):
         mean = self._center(points.reshape(-1, self.num_features))
         var = self._mean(_ball.distance(mean, points, c).square().reshape(-1))
         goal = _ball.project(_ball.exp0(accurate(self.bias), c), c)
-        tangent = _ball.transport(mean, goal, _ball.log(mean, points, c), c)
+        # from the mean to each point, transported to the goal: the conformal factors of both cancel
+        tangent = _ball.gyration(goal, -mean, _ball.log0(_ball.add(-mean, points, c), c), c)
         tangent = tangent * _root(accurate(self.scale) / (var + self.eps))
-        output = _ball.log0(_ball.project(_ball.exp(goal, tangent, c), c), c)
+        output = _ball.log0(_ball.project(_ball.add(goal, _ball.exp0(tangent, c), c), c), c)
         return output.movedim(-1, 1).to(x.dtype)
 
     def _mean(self, values: Tensor) -> Tensor:
