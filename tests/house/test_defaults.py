@@ -12,7 +12,7 @@ from normkit.contract.subject import close, methods, outputs
 from normkit.kinds import ADAPTER
 from normkit.lab import api
 
-METHODS = [*answers.CALLED, *methods(lambda kind: kind is ADAPTER)]
+METHODS = [*answers.CALLED, *methods(lambda kind: kind is ADAPTER), "alds-decompose", "wd-scaling"]
 OF_NO_TENSORS = {"gaussian-normality-threshold", "turboquant-codebook"}  # what they answer is made by the defaults
 
 

@@ -67,7 +67,7 @@ class ALDSDecompose(Estimator):
             [unfold(d @ e, self.scheme, group.shape) for (d, e), group in zip(parts, groups, strict=True)], 1
         )
         self.encoder, self.decoder = (self._shape(map_, weight) for map_ in self._maps(parts, kernel.shape))
-        shapes = [torch.tensor(map_.shape) for map_ in (self.decoder, self.encoder)]
+        shapes = [torch.tensor(map_.shape, device=weight.device) for map_ in (self.decoder, self.encoder)]
         return approximated.view(weight.shape).to(weight.dtype), shapes[0], shapes[1]
 
     def _parts(self, group: Tensor) -> tuple[Tensor, Tensor]:
