@@ -135,6 +135,14 @@ def test_a_sparse_classifier_has_its_zeros_and_comes_to_its_length():
     assert head.objective(head.weight) < head.objective(head.generate(0))
 
 
+@pytest.mark.parametrize("build", [lambda: nk.EquiangularBasis(6, 8), lambda: nk.SparseETFClassifier(10, 5, steps=0)])
+def test_vectors_are_brought_apart_where_they_lie_whatever_the_default_device_is(build):
+    head = build()
+    with torch.device("meta"):
+        result = head.generate(steps=2)
+    assert torch.as_tensor(result).isfinite().all()
+
+
 def test_a_simplex_has_equal_angles():
     weight = nk.SimplexClassifier(5, dtype=torch.float64).weight.double()
     want = torch.full((5, 5), -0.25, dtype=torch.float64).fill_diagonal_(1.0)
