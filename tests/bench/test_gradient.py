@@ -43,6 +43,7 @@ def test_a_yardstick_steps_each_parameter_once_and_matrices_by_muon_beside_a_met
     parts = gradient.yardstick(name, model)
     stepped = [p for part in parts for group in part.param_groups for p in group["params"]]
     assert sorted(map(id, stepped)) == sorted(map(id, model.parameters()))
+    assert {part.defaults["lr"] for part in parts} == {gradient.RATE}
     if name == "muon":
         assert all(p.ndim == 2 for group in parts[0].param_groups for p in group["params"])
 

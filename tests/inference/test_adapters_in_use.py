@@ -167,6 +167,19 @@ def test_a_number_that_note_cannot_work_with_is_refused(options, bounds):
 
 
 @pytest.mark.parametrize(
+    "occlusion, words",
+    [
+        ((1, 2), "row, column and size, not (1, 2)"),
+        ((0, 0, 0), "at least 1, not 0"),
+        ((-1, 0, 1), "at least 0, not -1"),
+    ],
+)
+def test_a_square_that_hides_nothing_is_refused(occlusion, words):
+    with pytest.raises(ValueError, match=re.escape("DeYO: occlusion must be ") + ".*" + re.escape(words)):
+        nk.DeYO(small_network(), transform="occlusion", occlusion=occlusion)
+
+
+@pytest.mark.parametrize(
     "name, scale, shares",
     [("deyo", 4, {"entropy_margin": 0.5, "weight_margin": 0.4}), ("eata", 5, {"entropy_margin": 0.4})],
 )

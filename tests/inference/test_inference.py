@@ -62,6 +62,12 @@ def test_gaussian_normality_is_shrunk_as_by_scikit_learn():
     torch.testing.assert_close(nk.GaussianNormality(7).double().fit(x).precision, torch.from_numpy(want))
 
 
+def test_where_the_first_component_has_all_the_share_it_is_said_that_only_the_last_is_kept():
+    x = numbers(12, 4) * torch.tensor([100.0, 1.0, 1.0, 1.0])
+    with pytest.warns(UserWarning, match="GaussianNormality: the first component alone .* only the last is kept"):
+        assert nk.GaussianNormality(4, reduction="npca").double().fit(x).components.shape == (1, 4)
+
+
 @pytest.mark.parametrize("reduction, kept", [("pca", 4), ("npca", 2)])
 def test_a_share_of_variance_that_only_all_components_have(reduction, kept):
     model = nk.GaussianNormality(4, reduction=reduction, variance_threshold=1.0).double().fit(numbers(12, 4))

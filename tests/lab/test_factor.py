@@ -228,6 +228,18 @@ def test_where_nothing_was_found_it_is_said_from_how_many_seeds_on_more_could_be
     assert sentence.endswith(f", {seeds} seeds){more}")
 
 
+@pytest.mark.parametrize(
+    "optimizers, title, names",
+    [(OPTIMIZERS, "with muon", ["derf"]), ((*OPTIMIZERS, "lion"), "with the other", ["derf, muon", "derf, lion"])],
+)
+def test_a_row_is_a_norm_and_of_several_other_optimizers_which(optimizers, title, names, tmp_path):
+    variants = cross(optimizer=optimizers, norm=NORMS)
+    comparison = loaded(tmp_path, variants, {variant.name: 0.0 for variant in variants}, seeds=3)
+    section = factor_words.section(comparison, report.summary(tmp_path))
+    assert [column.title for column in section.columns][:2] == ["with adamw", title]
+    assert [line.variant for line in section.lines] == names
+
+
 def test_the_picture_has_a_line_for_each_second_choice_with_the_means_of_its_cells(tmp_path):
     variants = cross(optimizer=OPTIMIZERS, norm=NORMS)
     gains = {variant.name: 0.1 * at for at, variant in enumerate(variants)}

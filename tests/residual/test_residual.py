@@ -508,11 +508,11 @@ def test_padding_under_float16_autocast_gives_ngpt_the_gradients_of_float32():
 
 
 def test_a_vector_of_zeros_has_no_direction_and_so_no_gradient():
-    x = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
+    x = torch.tensor([[[3.0, 4.0], [0.0, 0.0]]], requires_grad=True)
     y = unit(x)
-    y[:, 0].sum().backward()
-    assert y.tolist() == [[0.6000000238418579, 0.800000011920929], [0, 0]]
-    torch.testing.assert_close(x.grad, torch.tensor([[0.128, -0.096], [0.0, 0.0]]))
+    y[..., 0].sum().backward()
+    assert y.tolist() == [[[0.6000000238418579, 0.800000011920929], [0, 0]]]
+    torch.testing.assert_close(x.grad, torch.tensor([[[0.128, -0.096], [0.0, 0.0]]]))
 
 
 @pytest.mark.parametrize("name", [n for n in nk.methods(room="residual") if issubclass(nk.card(n).entry, Block)])

@@ -26,6 +26,7 @@ from normkit.watching.rules import (
     large_updates,
     loss_spikes,
     lost_gains,
+    no_warm_up,
     outlying_batch,
     residual_growth,
     small_batch,
@@ -350,6 +351,37 @@ def test_a_weight_that_is_drawn_small_does_not_start_at_zero(entry, suffers):
         store.add(1 + at, columns, [MEAN] * 3, torch.tensor([update, 64 * entry, 2.0]))
     history = History(store, {"shapes": {"layer.weight": [64, 64]}})
     assert bool([*large_updates.find(history)]) is suffers
+
+
+EARLY = {"peak": 0.4, "late": 0.1, "jump": 1.8, "end": 0.5, "first": 1.0, "optimizer": "AdamW", "samples": 8}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {},
+        {"peak": 0.09, "late": 0.02},
+        {"late": 0.25},
+        {"jump": 1.4},
+        {"end": 0.7},
+        {"first": 0.1},
+        {"optimizer": "SGD"},
+        {"samples": 7},
+    ],
+    ids=str,
+)
+def test_a_warm_up_is_asked_for_where_all_of_its_signs_are_there(other):
+    """First steps of ``peak`` of a matrix and later ones of ``late``; losses and the first rate as shares."""
+    case = {**EARLY, **other}
+    store = Store()
+    columns = [("layer.weight", "update"), (LOSS, "loss"), (LOSS, "loss_peak"), ("group 0", "lr")]
+    for at in range(case["samples"]):
+        loss = 2.0 if at == 0 else 2.0 * case["end"]
+        row = [case["late" if at else "peak"], loss, loss * case["jump"], 0.1 * (1 if at else case["first"])]
+        store.add(1 + at, columns, [MEAN] * 4, torch.tensor(row))
+    facts = {"shapes": {"layer.weight": [8, 8]}, "group_of": {"layer.weight": 0}}
+    history = History(store, {**facts, "groups": [{"optimizer": case["optimizer"]}]})
+    assert bool([*no_warm_up.find(history)]) is not bool(other)
 
 
 class Gated(nn.Module):
