@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +20,14 @@ def test_every_method_runs_beside_its_yardstick(capsys):
     for name in gradient.NAMES:
         assert f"normkit {name}" in told
     assert gradient.YARDSTICK in told
+
+
+def test_times_are_relative_to_the_yardsticks():
+    model = gradient.with_gradients(1, 8, 11)
+    rows = gradient.race("grams", model, "1x8", 1, time.perf_counter)
+    assert rows[0]["entrant"] == gradient.YARDSTICK
+    for row in rows:
+        assert row["relative"] == row["seconds"] / rows[0]["seconds"]
 
 
 def test_states_are_what_the_papers_promise():

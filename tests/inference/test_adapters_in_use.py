@@ -174,9 +174,25 @@ def test_a_number_that_note_cannot_work_with_is_refused(options, bounds):
         ((-1, 0, 1), "at least 0, not -1"),
     ],
 )
-def test_a_square_that_hides_nothing_is_refused(occlusion, words):
+def test_a_bad_square_is_refused(occlusion, words):
     with pytest.raises(ValueError, match=re.escape("DeYO: occlusion must be ") + ".*" + re.escape(words)):
         nk.DeYO(small_network(), transform="occlusion", occlusion=occlusion)
+
+
+@pytest.mark.parametrize("shape", [(2, 8), (8, 6, 6)], ids=str)
+def test_what_is_no_batch_of_images_has_no_tiles_to_reorder(shape):
+    with pytest.raises(ValueError, match=re.escape(f"DeYO: x must be images (N, C, H, W), but its shape is {shape}")):
+        nk.DeYO(small_network())(torch.zeros(shape))
+
+
+def test_note_learns_each_time_so_many_samples_as_its_memory_holds_have_come():
+    adapter = nk.NOTE(small_network().eval(), capacity=4)
+    learned = []
+    for x in stream("note", 1, 9):
+        before = [p.detach().clone() for p in adapter.parameters_trained()]
+        adapter(x)
+        learned.append(not all(map(torch.equal, before, adapter.parameters_trained())))
+    assert learned == [False, False, False, True, False, False, False, True, False]
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,8 @@ def test_a_gaussian_of_two_samples_or_of_one_kind_of_sample_is_refused(reduction
     for features in (torch.cat([one, two]), torch.cat([one, one, two, two]), one.expand(5, -1)):
         with pytest.raises(ValueError, match="GaussianNormality: features must have samples whose covariance has an"):
             nk.GaussianNormality(3, reduction=reduction).fit(features)
+    with pytest.raises(ValueError, match=r"^GaussianNormality: features must have shape \(any, 3\)"):
+        nk.GaussianNormality(3, reduction=reduction).fit(torch.zeros(5, 2))
     fitted = nk.GaussianNormality(3).fit(torch.cat([one, one, two]))
     assert float(fitted(one)[0]) == pytest.approx(float(fitted(torch.cat([one, two]))[0]))
     assert nk.GaussianNormality(1).fit(torch.tensor([[0.0], [2.0]]))(torch.tensor([[3.0]])).tolist() == [2.0]

@@ -95,6 +95,7 @@ def test_a_pass_in_evaluation_survives_a_later_one_in_training():
         (lambda: nk.alds_allocate(torch.ones(4, 4), keep=0.0), r"keep must lie in \(0"),
         (lambda: nk.create("alds-decompose", rank=9)(torch.ones(4, 4)), "at most 4"),
         (lambda: nk.create("alds-decompose", rank=1).project(torch.ones(4)), "before project"),
+        (lambda: nk.create("alds-decompose", rank=1, scheme=4), "^ALDSDecompose: scheme must be one of 0, 1, 2, 3"),
         (lambda: nk.create("alds-decompose", rank=1, splits=3)(torch.ones(4, 4)), "^ALDSDecompose: splits=3 does not"),
         (lambda: nk.global_magnitude_pruning(torch.ones(4, 4), sparsity=0.9, minimum=8), "minimum=8"),
         (lambda: nk.filter_normalization(torch.ones(2, 2), torch.ones(2, 2), norm="rows"), "norm"),
