@@ -70,6 +70,9 @@ def test_a_signal_is_stretched_about_its_middle_one_way_or_the_other():
         assert min(int(fast.sum()), int(slow.sum())) > 16
         torch.testing.assert_close(found[fast], (x[fast] * factor).clamp(-20, 20), rtol=0, atol=1e-5)
         torch.testing.assert_close(found[slow], x[slow] / factor, rtol=0, atol=1e-5)
+        steep = x.pow(3)
+        ends = corruptions.stretch(steep, severity, G().manual_seed(1))[fast][..., [0, -1]]
+        torch.testing.assert_close(ends, steep[fast][..., [0, -1]])
 
 
 def test_signals_drift_and_are_stretched_where_images_are_tinted():
