@@ -97,7 +97,6 @@ def _sample(entrant: Entrant, count: int, clock: Clock) -> float:
 @contextmanager
 def _collector_off() -> Iterator[None]:
     was = gc.isenabled()
-    gc.collect()
     gc.disable()
     try:
         yield
