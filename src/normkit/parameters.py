@@ -440,7 +440,7 @@ def mode(model: nn.Module, training: bool | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def buffers_apart(model: nn.Module) -> Iterator[None]:
-    """Have a model compute on copies of its buffers; it has its own, untouched, back in the end.
+    """Have a model compute on copies of its buffers; it has its own, untouched, back in the end, and no others.
 
     A graph that was recorded inside holds the copies, so that its backward pass goes through afterwards.
 
@@ -450,14 +450,18 @@ def buffers_apart(model: nn.Module) -> Iterator[None]:
     >>> layer.running_mean
     tensor([0., 0.])
     """
-    held = [(part, name, b) for part in model.modules() for name, b in part._buffers.items() if b is not None]
-    for part, name, b in held:
-        part._buffers[name] = b.clone()
+    held = [(part, dict(part._buffers.items())) for part in model.modules()]
+    for part, own in held:
+        for name, b in own.items():
+            part._buffers[name] = None if b is None else b.clone()
     try:
         yield
     finally:
-        for part, name, b in held:
-            part._buffers[name] = b
+        for part, own in held:
+            for name in [name for name in part._buffers if name not in own]:  # made as the model was called
+                delattr(part, name)
+            for name, b in own.items():
+                part._buffers[name] = b
 
 
 @contextlib.contextmanager

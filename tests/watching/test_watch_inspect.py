@@ -35,6 +35,32 @@ def test_a_model_is_left_as_it_was():
     assert found.history().late("gradient")["0.0.weight"] > 0
 
 
+class Caching(nn.Module):
+    """Counts its calls in a buffer that grows, and keeps what it works out once, as rotary angles are."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        if not hasattr(self, "scale"):
+            self.register_buffer("scale", torch.ones(()), persistent=False)
+        self.calls = torch.cat([self.calls, torch.ones(1)])
+        return self.linear(x) * self.scale
+
+
+def test_buffers_that_a_model_makes_or_replaces_as_it_is_called_are_as_before():
+    model = Caching()
+    calls, names = model.calls, dict(model.named_buffers()).keys()
+    inspect(model, [torch.randn(3, 4), torch.randn(3, 4)])
+    assert dict(model.named_buffers()).keys() == names
+    assert model.calls is calls
+    assert torch.equal(calls, torch.zeros(1))
+    model(torch.randn(3, 4))
+    assert list(model.state_dict()) == ["calls", "linear.weight", "linear.bias"]
+
+
 def test_a_model_in_evaluation_is_looked_at_as_in_training():
     """Half of what comes out of the dropout is zero; a batch norm is fed by its own batch."""
     model = nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.5), nn.Linear(64, 2)).eval()

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.columns import aligned
-from normkit.parameters import mode
+from normkit.parameters import buffers_apart, mode
 from normkit.surgery.models import import_object
 from normkit.surgery.statistics.batch_statistics import feed, field_of
 from normkit.watching import health
@@ -94,16 +94,13 @@ def _feed(model: nn.Module, batch: Any, own: bool) -> Any:
 @contextmanager
 def restore_after(model: nn.Module) -> Iterator[None]:
     """Give a model its buffers, gradients and modes back, and torch its random state."""
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     slopes = {name: p.grad for name, p in model.named_parameters()}
     try:
-        with mode(model), torch.random.fork_rng(), torch.enable_grad():
+        with mode(model), buffers_apart(model), torch.random.fork_rng(), torch.enable_grad():
             for p in model.parameters():
                 p.grad = None
             yield
     finally:
-        for name, buffer in model.named_buffers():
-            buffer.copy_(buffers[name])
         for name, p in model.named_parameters():
             p.grad = slopes[name]
 
