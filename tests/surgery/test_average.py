@@ -209,6 +209,15 @@ def test_a_failed_pass_leaves_everything():
         assert model[0].momentum == 0.1
 
 
+def test_a_pass_that_fails_leaves_what_other_layers_keep_as_it_was():
+    """A spectral norm takes a step of its power iteration at each call in training."""
+    model = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)), nn.BatchNorm1d(4)).eval()
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match="batch 1 of data"):
+        recalibrate(model, [draw(6, 4).float(), draw(6, 5).float()])
+    close(dict(model.state_dict()), dict(before), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (x, 0), lambda x: [x], lambda x: {"input": x}])
 def test_batches_come_as_loaders_give_them(wrap):
     model = nn.BatchNorm1d(4).double()

@@ -100,7 +100,7 @@ def _estimate(model: nn.Module, batches: Iterable[Any]) -> None:
     first = list(itertools.islice(remaining, 1))
     if not layers or not first:
         raise ValueError(f"recalibrate: there is no {'batch' if layers else 'layer with batch statistics'} to go by")
-    with _undone_on_error(model, before), _plain_means(layers):
+    with _undone_on_error(model), _plain_means(layers):
         model.train()
         with averaging():
             _take(model, 0, first[0])
@@ -127,14 +127,16 @@ def _take(model: nn.Module, number: int, batch: Any) -> None:
 
 
 @contextmanager
-def _undone_on_error(model: nn.Module, before: Mapping[nn.Module, dict[str, Tensor]]) -> Iterator[None]:
-    """Give layers their old numbers, and a model its mode, back where something goes wrong."""
+def _undone_on_error(model: nn.Module) -> Iterator[None]:
+    """Give a model its buffers and modes back where something goes wrong."""
     modes = {module: module.training for module in model.modules()}
+    held = [(part, name, b) for part in model.modules() for name, b in part._buffers.items() if b is not None]
+    before = [b.clone() for _, _, b in held]
     try:
         yield
     except BaseException:
-        for layer, old in before.items():
-            _fill(layer, old)
+        for (part, name, b), old in zip(held, before, strict=True):
+            part._buffers[name] = b.copy_(old)
         for module, mode in modes.items():
             module.training = mode
         raise
