@@ -269,7 +269,8 @@ def test_a_swap_that_cannot_be_done_leaves_the_model_as_it_was(net):
         ("no-such-norm", None, "no method"),
         ({nn.LayerNorm: nn.Identity}, None, "swap: norms has the class Identity, which is no method of the catalogue"),
         ({nn.Linear: "rmsnorm"}, None, "swap: norms has the class Linear"),
-        ("dyt", "nowhere", "the model has no norm to replace"),
+        ("dyt", "nowhere", "the model has no norm to replace among what where chooses; it has layernorm, rmsnorm"),
+        ({}, None, "norms must map a norm at least, and is empty"),
     ):
         with pytest.raises(ValueError, match=words):
             nk.swap(net, norms, where=where)

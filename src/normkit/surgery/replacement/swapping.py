@@ -213,6 +213,8 @@ def edits_for(
     ['rmsnorm']
     """
     replacements: dict[str | None, str] = {}
+    if isinstance(norms, Mapping) and not norms:
+        raise ValueError("swap: norms must map a norm at least, and is empty")
     if isinstance(norms, Mapping):
         replacements = {catalog.find(_text(old)).card.name: _text(new) for old, new in norms.items()}
     elsewhere = "" if replacements else _text(norms)
@@ -223,7 +225,8 @@ def edits_for(
     }
     if not matches:
         asked = " or ".join(map(str, replacements)) or "norm"
-        raise ValueError(f"swap: the model has no {asked} to replace{_list_layers(model, sites)}")
+        among = "" if where is None else " among what where chooses"
+        raise ValueError(f"swap: the model has no {asked} to replace{among}{_list_layers(model, sites)}")
     return [
         _edit(model, name, match, replacements.get(match.name, elsewhere), sizes.get(name))
         for name, match in matches.items()
