@@ -321,6 +321,10 @@ def test_the_command_goes_over_a_stream(tmp_path, monkeypatch, capsys):
     assert main(["adapt", "shifted:net", "--method", "tent", "--data", "shifted:torn"]) == 1
     assert "3 batches, 24 samples" in (told := capsys.readouterr().out)
     assert "data ended with an error at batch 3: OSError: a torn file" in told
-    for more in ([], ["--data", "shifted:batches", "--weight", "0.5"]):
+    given = ["--data", "shifted:batches"]
+    for more in ([], [*given, "--weight", "0.5"], [*given, "--check"], [*given, "--input", "8x3"]):
         assert main(["adapt", "shifted:net", "--method", "tent", *more]) == 2
-        assert "--method goes over --data, and takes no -o, --where or --weight" in capsys.readouterr().err
+        why = "--method goes over --data, and takes no -o, --check, --input, --where or --weight"
+        assert why in capsys.readouterr().err
+    assert main(["adapt", "shifted:net"]) == 0, "no input is needed"
+    assert "alpha-batchnorm" in capsys.readouterr().out

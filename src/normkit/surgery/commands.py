@@ -173,6 +173,7 @@ VERBS: dict[str, Verb] = {
             INPUT,
         ],
         VERIFIED,
+        example=False,
     ),
 }
 
@@ -232,9 +233,10 @@ def _example_for(verb: Verb, model: nn.Module, options: argparse.Namespace) -> A
 
 def _adapt_stream(options: argparse.Namespace) -> int:
     """Adapt a model to a stream, and print what that did."""
-    if not options.data or options.out or options.where or options.weight is not None:
-        why = "--method goes over --data, and takes no -o, --where or --weight; nk.adapt returns the model"
-        raise ValueError(f"adapt: {why}")
+    others = (options.out, options.check, options.input, options.where)
+    if not options.data or any(others) or options.weight is not None:
+        why = "--method goes over --data, and takes no -o, --check, --input, --where or --weight"
+        raise ValueError(f"adapt: {why}; nk.adapt returns the model")
     model = saving.load(options.model).eval()
     adapter = adapt(model, method=options.method, inplace=False)
     stream = run_stream(model, adapter, batches(options.data), options.method)
