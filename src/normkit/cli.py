@@ -304,28 +304,33 @@ def describe_doctor(command: Parser) -> None:
     command.set_defaults(run=run_doctor)
 
 
+PASSES = 2
+OF_WIDTHS = {"parametrization": "mup", "optimizer": "adamw", "lr": None, "steps": 4, "seeds": 2, "plot": None}
+
+
 def describe_inspect(command: Parser) -> None:
     """Describe ``normkit inspect``."""
     command.add_argument(
         "model", metavar="MODEL", help="a folder or hub name of transformers, timm:NAME.TAG, module:factory"
     )
     command.add_argument("--data", metavar="DATA", help=f"what it is fed: {BATCHES} (random numbers)")
-    command.add_argument("--passes", type=int, default=2, metavar="N", help="how many batches are taken (2)")
+    command.add_argument(
+        "--passes", type=int, default=PASSES, metavar="N", help="how many batches are taken (%(default)s)"
+    )
     command.add_argument("--json", action="store_true", help="print the diagnosis as JSON")
     own = command.add_argument_group("the coordinate check")
     own.add_argument("--widths", metavar="N,N,...", help="build it at these widths; module:factory is called with each")
     own.add_argument(
         "--parametrization",
         choices=("mup", "spectral", "standard"),
-        default="mup",
         help="what is held against the standard parametrization (%(default)s)",
     )
-    own.add_argument("--optimizer", default="adamw", metavar="NAME", help="of the catalogue or of torch (%(default)s)")
+    own.add_argument("--optimizer", metavar="NAME", help="of the catalogue or of torch (%(default)s)")
     own.add_argument("--lr", type=float, metavar="RATE", help="at the smallest width (the optimizer's usual one)")
-    own.add_argument("--steps", type=int, default=4, metavar="N", help="how many (%(default)s)")
-    own.add_argument("--seeds", type=int, default=2, metavar="N", help="models of each width (%(default)s)")
+    own.add_argument("--steps", type=int, metavar="N", help="how many (%(default)s)")
+    own.add_argument("--seeds", type=int, metavar="N", help="models of each width (%(default)s)")
     own.add_argument("--plot", metavar="FILE", help="draw it: .html, .svg, .png or .pdf")
-    command.set_defaults(run=run_inspect)
+    command.set_defaults(run=run_inspect, **OF_WIDTHS)
 
 
 def run_inspect(options: argparse.Namespace) -> int:
@@ -333,11 +338,14 @@ def run_inspect(options: argparse.Namespace) -> int:
     from normkit.surgery import models
     from normkit.watching import inspecting
 
+    given = [f"--{name}" for name, usual in OF_WIDTHS.items() if getattr(options, name) != usual]
+    if given and not options.widths:
+        raise ValueError(f"{' and '.join(given)} {'go' if len(given) > 1 else 'goes'} with --widths")
+    if options.widths and options.passes != PASSES:
+        raise ValueError("--passes goes without --widths, where one batch is taken")
     batches = batches_by_name(options.data) if options.data else None
     if options.widths:
         return run_widths(options, batches)
-    if options.plot:
-        raise ValueError("--plot goes with --widths")
     inspection = inspecting.inspect(models.load(options.model), batches, passes=options.passes)
     diagnosis = inspection.diagnosis()
     say(json.dumps(diagnosis.to_dict(), indent=2) if options.json else inspection)

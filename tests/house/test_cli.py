@@ -410,6 +410,19 @@ def test_a_plot_that_cannot_be_drawn_is_refused_before_the_trainings(place, why,
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "words, why",
+    [
+        (["--lr", "0.1", "--steps", "9"], "--lr and --steps go with --widths"),
+        (["--plot", "x.svg"], "--plot goes with --widths"),
+        (["--widths", "2,4", "--passes", "3"], "--passes goes without --widths"),
+    ],
+)
+def test_an_option_without_effect_on_an_inspection_is_refused(words, why, capsys):
+    assert cli.main(["inspect", "torch.nn:Identity", *words]) == 2
+    assert why in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("passed, exit, status", [(2, 0, 0), (0, 0, 2), (0, 5, 2)])
 def test_a_check_of_chosen_tests_claims_no_more_than_those(passed, exit, status, monkeypatch, capsys):
     def replayed(words, plugins):
