@@ -101,17 +101,18 @@ def checkup(
 ) -> Checkup:
     """Look for what would go wrong in a training, in about a minute; the model is left as it was.
 
-    On copies: a range test, in which AdamW's rate rises from step to step until the loss no longer bears it; then a
-    short training at a tenth of that rate, or at ``rate``, which is watched step by step; then the same batches in
-    evaluation.
+    On copies: a range test, in which AdamW's rate rises from step to step, up to 10, until the loss no longer bears it;
+    then a training of 60 steps, which is watched step by step; then the same batches in evaluation. The training is at
+    ``rate``, else at a tenth of the rate that the loss did not bear, but at most 0.003.
 
     Args:
         model: as it is to be trained.
-        batches: what it is fed: tensors, tuples of inputs and classes, or keyword arguments.
+        batches: what it is fed, of which the first 32 are taken: tensors, tuples of inputs and classes, or keyword
+            arguments.
         loss: of what the model gives and the batch; else the model's own, the cross entropy of the classes or of the
             next token, or the squared distance to the numbers that a batch has.
         rate: the learning rate that is planned.
-        seconds: about how long it may take.
+        seconds: about how long it may take; what is not done by then is left out.
 
     >>> torch.manual_seed(0); x = torch.randn(64, 8)  # doctest: +ELLIPSIS
     <torch...>

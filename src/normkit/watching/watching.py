@@ -402,8 +402,8 @@ def watch(
         signals: of ``activations``, ``attention``, ``gradients``, ``updates``, ``spectra``.
         to: where samples also go while it runs: a folder or a file, which gets a line of JSON each and which
             ``normkit watch`` shows, or a writer of :mod:`normkit.watching.writers`, or several.
-        keep: how many samples are held, spread over the whole run; neighbours are joined as they grow old. As many as
-            take 0.6 % of the parameters' memory, but 64 to 256, by default.
+        keep: how many samples are held, 8 at least, spread over the whole run; neighbours are joined as they grow old.
+            By default as many as take 0.6 % of the parameters' memory, but 64 to 256.
         start: how many steps were done before, where a training goes on.
 
     Returns an object to enter, ``seen``: ``seen.diagnosis()``, ``seen.plot()``, ``seen.history()``, ``seen.save()``.

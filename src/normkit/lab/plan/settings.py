@@ -192,8 +192,8 @@ class Settings:
     )
     model: str = setting(
         "decoder:depth=2",
-        "decoder, vit, resnet, each with sizes: decoder:dim=128,depth=6; hf:PATH_OR_NAME, timm:NAME, module:factory "
-        "({default})",
+        "decoder, vit, resnet, spdnet, flow, each with sizes: decoder:dim=128,depth=6; hf:PATH_OR_NAME, timm:NAME, "
+        "module:factory ({default}; with {federated} resnet:dim=32)",
         ON,
         metavar="MODEL",
         task=True,
@@ -201,7 +201,7 @@ class Settings:
         handed="function",
         python="a function that makes the model, whose norms are exchanged, or that takes norm, a function of the "
         'width; or a name as the command takes it: "decoder", "timm:resnet18", "hf:PATH", "module:factory"; '
-        '"{default}" by default',
+        '"{default}" by default, with {federated} "resnet:dim=32"',
     )
     train: str | None = setting(
         None,
@@ -214,8 +214,8 @@ class Settings:
     )
     data: str = setting(
         "python-docs",
-        "python-docs, digits, mnist1d, a text file, a folder of text or of images, hf:NAME, hf:NAME@SPLIT, "
-        "module:loader (what suits the model)",
+        "python-docs, digits, mnist1d, spd, a text file, a folder of text or of images, hf:NAME, hf:NAME@SPLIT, "
+        "module:loader; of a flow a table or an array as 'normkit fit' takes it (what suits the model)",
         ON,
         metavar="DATA",
         depends=True,
@@ -235,7 +235,8 @@ class Settings:
     )
     batch: int | None = setting(
         BATCHES["text"],
-        f"samples of a batch ({{default}}; images {BATCHES['images']}; a loader's own)",
+        f"samples of a batch (text {{default}}; rows of a flow {BATCHES['samples']}; others {BATCHES['images']}, with "
+        f"{{federated}} {BATCHES['images'] // 2}; a loader's own)",
         ON,
         bound=COUNT,
         depends=True,
@@ -265,7 +266,7 @@ class Settings:
         task=True,
         handed="function",
         python='"loss", "accuracy", or a function of the model and the list of held-out batches; with {federated} also '
-        '"client-accuracy", the clients\' mean on data like their own, and "worst-client"',
+        '"client-accuracy", the clients\' mean on data like their own, and "worst-client"; "loss" by default',
     )
     higher: bool = setting(False, role=JUDGEMENT)
     margin: float = setting(

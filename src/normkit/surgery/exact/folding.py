@@ -79,7 +79,8 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
     Args:
         model: any model, in evaluation.
         example: an input: a tensor, a tuple of arguments or a dictionary of named ones.
-        where: only norms whose name fits a pattern, is in a list, or is let by a function of name and module.
+        where: only norms whose name fits a pattern, or whose class is the one given, or any of a list of such; or those
+            for which a function of name and module is true.
         inplace: change the model; else a copy, which is the report's ``model``.
 
     >>> model = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU()).eval()

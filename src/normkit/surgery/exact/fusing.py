@@ -35,9 +35,9 @@ def fuse(
 ) -> Report:
     """Put the library's norms where a model has the same ones, and only where they are faster.
 
-    Each kind of site is timed, the old and the new in turn, at the size that it has with the example; where the new one
-    is no faster, or that is not sure, the site is left alone and the report says so. Names in ``state_dict`` stay, so
-    that checkpoints load and save as before.
+    Each kind of site is timed, the old and the new in turn, at the size that it has with the example. Where the new one
+    is not faster by 3 % at least, or that is not sure, the site is left alone and the report says so. Names in
+    ``state_dict`` stay, so that checkpoints load and save as before.
 
     With an example, residual additions go into the norms behind them, and the rotary turns of queries and keys into
     their norms. A block's own source must show them one after the other: its class becomes one derived from it, whose
@@ -52,7 +52,8 @@ def fuse(
     Args:
         model: any model.
         example: an input of the model: a tensor, a tuple of arguments or a dictionary of named ones.
-        where: only sites whose name fits a pattern, is in a list, or is let by a function of name and module.
+        where: only sites whose name fits a pattern, or whose class is the one given, or any of a list of such; or those
+            for which a function of name and module is true.
         inplace: change the model; else a copy, which is the report's ``model``.
         training: time a forward and a backward pass, not a forward pass alone (as the model's mode is).
 

@@ -140,7 +140,8 @@ def quantize(
         budget: with ``bits="auto"``: ``"4.5 bits"``, the mean over numbers of quantized weights, or ``"300 kB"``, the
             packed bytes of the model.
         group: inputs that share a grid; None: a grid a row.
-        where: only linears whose name fits a pattern, is in a list, or is let by a function of name and module.
+        where: only linears whose name fits a pattern, or whose class is the one given, or any of a list of such; or
+            those for which a function of name and module is true.
         held: batches on which :func:`perplexity` is taken before and after; None: it is not taken.
         inplace: change the model, else a copy.
         pack: put two numbers of 4 bits in a byte, in the form that torchao's kernel on a CPU multiplies by without
@@ -149,7 +150,8 @@ def quantize(
         parallel: these learn on the inputs that a layer has in the float model; else, in sequence, on those that it
             has behind the blocks that were quantized before.
         lr: of learned rounding; AdaQuant has its paper's rates.
-        norm_lr, norm_growth: the rate of norm tweaking, and by which share of it the last block's is larger.
+        norm_lr, norm_growth: the rate of norm tweaking, and how it grows with depth: of n blocks, the first being 0,
+            block i has the rate norm_lr * (1 + norm_growth * i / n).
         seed: of what is drawn.
 
     Returns the model with layers, bytes, seconds and perplexities. ``torch.save`` of its ``state_dict`` holds the

@@ -110,7 +110,8 @@ def remove(
         folder: where to keep what is needed to go on after an interruption: call again with the same arguments. After
             the end, they give the same result at once. Another model, other data or settings are refused.
         log: called with the progress at every step; by default a line now and then on standard error.
-        where: only norms whose name fits a pattern, is in a list, or is let by a function of name and module.
+        where: only norms whose name fits a pattern, or whose class is the one given, or any of a list of such; or those
+            for which a function of name and module is true.
         inplace: change the model; else a copy, which is the report's ``model``.
 
     Transformers Don't Need LayerNorm at Inference Time (Baroni et al., 2025), arXiv 2507.02559.

@@ -74,8 +74,8 @@ def swap(
         model: any model, on the meta device too.
         norms: what becomes what, ``{"layernorm": "derf", "batchnorm": "groupnorm:num_groups=8"}``, by names of the
             catalogue or by classes, ``{nn.LayerNorm: nk.RMSNorm}``; one alone replaces all norms.
-        where: only sites whose name fits a pattern (``"*.attn.*"``), is in a list, or is let by a function of name
-            and module.
+        where: only sites whose name fits a pattern (``"*.attn.*"``), or whose class is the one given, or any of a list
+            of such; or those for which a function of name and module is true.
         example: an input of the model, which tells widths and ranks that norms do not, and which norms are never
             called. One that rests in it, as in a branch that another input takes, is replaced all the same.
         match: fit the new norms' parameters to what the old ones make of the example, so that a trained model goes on

@@ -49,7 +49,8 @@ def adapt(
     Args:
         model: any model.
         weight: the share of the batch at hand: 0 changes nothing, 1 forgets what was learned; by default 0.1.
-        where: only norms whose name fits a pattern, is in a list, or is let by a function of name and module.
+        where: only norms whose name fits a pattern, or whose class is the one given, or any of a list of such; or those
+            for which a function of name and module is true.
         inplace: change the model; else a copy, which is the report's ``model``.
         method: an adapter's name, with or without arguments, ``"sar:lr=0.001"``: ``normkit list --kind adapter``, t3a,
             lame, or another method whose card says ``around``. It takes over the model, or with ``inplace=False`` a

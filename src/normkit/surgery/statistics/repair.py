@@ -124,12 +124,14 @@ def average(
     In this order: the states are averaged; the chosen layers' outputs are measured in every parent; a ``repair`` layer
     with the averaged means and standard deviations (not variances) as goals is put after each in the average; all
     batch statistics, the network's own and the new layers', are estimated anew in one pass over the data; the new
-    layers are folded away. The report says of each layer what had become of its parents' deviation.
+    layers are folded away. The average is in evaluation. The report says of each layer what had become of its parents'
+    deviation.
 
     Args:
-        models: networks of one architecture, already aligned by permutation; they stay as they are.
+        models: networks of one architecture, already aligned by permutation; they stay as they are, but for the first
+            with ``inplace``.
         data: training data, gone over once for each parent and once for the result; without, the states are averaged
-            and nothing more.
+            and nothing more, whatever the other arguments say.
         weights: share of each network, of their sum; all alike without.
         repair: ``"repair"``, ``"rescale"``, ``"reshift"``, or None: only the network's own batch statistics are
             estimated anew, which with batch norms is what matters, by the paper.
