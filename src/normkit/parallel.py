@@ -62,8 +62,10 @@ def parallel_plan(model: nn.Module, mesh: DeviceMesh) -> dict[str, ParallelStyle
         >>> parallelize_module(model, mesh["tp"], nk.parallel_plan(model, mesh["tp"]))     # doctest: +SKIP
 
     Raises:
-        ValueError: the model has no such layers, a part of a layer has no place in the plan, the heads cannot be dealt
-            out, or the mesh has several axes; the number of positions of a call does not divide.
+        TypeError: ``mesh`` is no ``DeviceMesh``.
+        ValueError: the model has no such layers, or is sharded already; a part of a layer has no place in the plan, or
+            the heads cannot be dealt out. The mesh has several axes, or lacks this process. A call of the planned
+            model raises it where the processes do not divide the number of positions.
         RuntimeError: the processes run other versions of torch or normkit.
     """
     _check_mesh(mesh)

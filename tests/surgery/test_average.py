@@ -116,6 +116,12 @@ def test_counts_that_do_not_fit_are_named(samples):
         average(states, samples)
 
 
+@pytest.mark.parametrize("of", [average, pool])
+def test_an_average_of_no_states_is_refused_by_their_name(of):
+    with pytest.raises(ValueError, match=f"{of.__name__}: states must hold at least one"):
+        of([])
+
+
 def test_states_that_differ_are_named():
     a, b = network().state_dict(), network(lambda: nn.BatchNorm1d(5)).state_dict()
     with pytest.raises(ValueError, match=r"differ in shortcut\.weight"):

@@ -68,8 +68,10 @@ def pool(states: Sequence[State], samples: Sequence[float] | None = None) -> dic
 
 def _shares(owner: str, states: Sequence[State], samples: Sequence[float] | None) -> Tensor:
     """Return the clients' shares of all samples, in float64."""
+    if not states:
+        raise ValueError(f"{owner}: states must hold at least one client's")
     number = torch.tensor([1.0] * len(states) if samples is None else samples, device="cpu").double()
-    if len(states) == 0 or number.shape != (len(states),) or (number < 0).any() or not number.sum() > 0:
+    if number.shape != (len(states),) or (number < 0).any() or not number.sum() > 0:
         raise ValueError(
             f"{owner}: samples must give each of the {len(states)} states a count, not all of them 0; it is {samples!r}"
         )
