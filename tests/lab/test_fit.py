@@ -446,6 +446,8 @@ def test_a_saved_flow_scores_new_rows_as_it_did_when_it_was_fitted(tmp_path, cap
         (["--score", str(new)], "column 'colour' holds 'pink' in row 1, and its categories are blue, green, red"),
         ([], "--score FILE names what it is to score"),
         (["--score", str(new), "--drop", "size"], "--drop is for data"),
+        (["--score", str(new), "--steps", "9"], "--steps is for data"),
+        (["--score", str(new), "--depth", "2"], "--depth is for data"),
     ):
         assert cli.main(["fit", str(saved), "-o", str(other), *more]) == 2
         assert said in capsys.readouterr().err
