@@ -11,9 +11,10 @@ from normkit.watching.watching import Watch
 
 
 def trainer_callback(**options: Any) -> Any:
-    """Return a callback for transformers' ``Trainer``, whose ``seen`` is the watch; arguments as of ``nk.watch``.
+    """Return a callback for transformers' ``Trainer``, whose ``seen`` is the watch.
 
-    It begins when the training does, with the optimizer that the trainer has made, and ends with it::
+    ``options`` are those of ``nk.watch`` but ``start``, which the trainer tells. It begins when the training does, with
+    the optimizer that the trainer has made, and ends with it::
 
         watching = trainer_callback(every=50)
         Trainer(model, arguments, train_dataset=data, callbacks=[watching]).train()
@@ -45,9 +46,10 @@ def trainer_callback(**options: Any) -> Any:
 
 
 def lightning_callback(**options: Any) -> Any:
-    """Return a callback for Lightning's ``Trainer``, whose ``seen`` is the watch; arguments as of ``nk.watch``.
+    """Return a callback for Lightning's ``Trainer``, whose ``seen`` is the watch.
 
-    It ends also where the training is broken off::
+    ``options`` are those of ``nk.watch`` but ``start``, which the trainer tells. It ends also where the training is
+    broken off::
 
         watching = lightning_callback(every=50)
         lightning.Trainer(callbacks=[watching]).fit(module, loader)
