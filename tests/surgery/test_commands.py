@@ -337,12 +337,12 @@ def test_what_goes_wrong_is_told_and_nothing_is_written(words, status, said, her
 
 
 def test_the_table_tells_how_each_was_recognized_and_all_can_be_probed(here, capsys):
-    (here / "plain.py").write_text(
+    (here / "one_norm.py").write_text(
         "from torch import nn\n\n\ndef build():\n    return nn.Sequential(nn.LayerNorm(8))\n"
     )
     rows = []
     for more in ([], ["--prove"]):
-        assert cli.main(["recognize", "plain:build", *more]) == 0
+        assert cli.main(["recognize", "one_norm:build", *more]) == 0
         rows.append([line.split()[-1] for line in capsys.readouterr().out.splitlines()[:2]])
     assert rows == [["how", "known"], ["how", "probed"]]
 
