@@ -329,6 +329,14 @@ def test_a_flow_takes_no_samples_too():
         assert flow.log_prob(none).shape == (0,)
 
 
+def test_a_law_of_one_label_without_axes_is_that_of_a_batch_of_one():
+    flow, x, _ = made("affine-coupling", 2, classes=4)
+    one, batch = flow.law(torch.tensor(1)), flow.law(torch.tensor([1]))
+    assert (one.batch_shape, one.sample().shape) == ((), (2,))
+    assert one.expand((3,)).sample((7,)).shape == (7, 3, 2)
+    close(one.log_prob(x[0]), batch.log_prob(x[0])[0])
+
+
 @pytest.mark.parametrize(
     "call, words",
     [
@@ -340,7 +348,8 @@ def test_a_flow_takes_no_samples_too():
         (lambda: nk.density.flow("tarflow", 2).sample(3, attn_temper=2.0), "did you mean 'attn_temp'"),
         (lambda: nk.density.flow("spline-coupling", 2).law(guidance=1.0), "guidance is an option of tarflow's"),
         (lambda: nk.density.flow("tarflow", (3, 4)), "event must be a length or"),
-        (lambda: nk.density.flow("cnf", 2, context=1), "takes no context"),
+        (lambda: nk.density.flow("cnf", 2, context=1), "takes no context; those that do: .*affine-coupling"),
+        (lambda: nk.density.flow("cnf", 2, classes=3), "takes no classes; those that do: .*tarflow"),
         (lambda: nk.density.flow("affine-coupling", 1), "event must be at least 2"),
         (lambda: nk.density.flow("jet", (1, 5, 4)), "patch"),
         (lambda: nk.density.flow("affine-coupling", 2, context=1).law(), "context must be numbers"),

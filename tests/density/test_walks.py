@@ -171,6 +171,7 @@ def test_a_density_without_a_gradient_is_no_force_of_zero(name):
     "options, words",
     [
         ({"name": "imh"}, "needs a flow"),
+        ({"name": "imh", "flow": nk.density.flow("ferumal", 2), "step_size": 0.5}, "'imh' has no step_size"),
         ({"name": "imh", "flow": nk.density.Diffusion(2)}, "takes a Flow, not Diffusion"),
         ({"name": "dgfs", "flow": nk.density.flow("ferumal", 2)}, "takes a Diffusion, not Flow"),
         ({"name": "mala", "log_prob": lambda x: x.sum()}, "what log_prob returns must have shape"),

@@ -244,7 +244,7 @@ class Law(Distribution):
 
     def _context(self, leading: tuple[int, ...]) -> Tensor:
         last = (self.flow.context,) if self.flow.context else ()
-        return self.context.expand(*leading, *last)  # type: ignore[union-attr]
+        return self.context.expand((*leading, *last))  # type: ignore[union-attr]
 
     def _rows(self, leading: Sequence[int]) -> Tensor | None:
         if self.context is None:

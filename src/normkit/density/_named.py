@@ -59,9 +59,10 @@ def flow(
         raise ValueError(f"flow: event must be {expected} for {name!r}, not {event}")
     if context and classes:
         raise ValueError("flow: context and classes are not for one flow; append one-hot labels to the context")
-    for option, count, able in (("context", context, recipe.context), ("classes", classes, recipe.labels)):
-        if count and not able:
-            raise ValueError(f"flow: {name!r} takes no {option}; couplings and autoregressive flows do")
+    for option, count, field in (("context", context, "context"), ("classes", classes, "labels")):
+        if count and not getattr(recipe, field):
+            able = ", ".join(other for other, known in FLOWS.items() if getattr(known, field))
+            raise ValueError(f"flow: {name!r} takes no {option}; those that do: {able}")
     known = options_of(recipe.build)
     if known is not None:
         refuse_others(options, known)

@@ -90,6 +90,7 @@ def walk(
         warmup: steps before them, in which the step size is found that gives the sampler's share of accepted steps; not
             of langevin.
         step_size: at the start, 0.1 unless given; of flow-hmc the mean, as each trajectory has half to one and a half.
+            None where a sampler has no steps: dgfs, imh and isir.
         flow: what proposes samples.
         seed: of the random numbers; torch's own state stays as it was. None: torch's.
 
@@ -105,6 +106,8 @@ def walk(
     check.size("walk", "steps", steps)
     check.size("walk", "warmup", warmup, least=0)
     size = 0.1 if step_size is None else check.number("walk", "step_size", step_size, 0.0, open_low=True)
+    if step_size is not None and not sampler.scaled:
+        raise ValueError(f"walk: {name!r} has no step_size; it must be None")
     if sampler.fitted is not (flow is not None):
         raise ValueError(f"walk: {name!r} {'needs a flow' if flow is None else 'takes no flow'}")
     if isinstance(flow, Diffusion) is not (sampler.proposes == "Diffusion"):
