@@ -194,7 +194,7 @@ def mean_and_count(
 
 
 def sample_count(x: Tensor, axes: Sequence[int], mask: Tensor | None = None) -> Tensor:
-    """How many values a sum over ``axes`` adds up, as a tensor of x's (accurate) type that broadcasts with that sum."""
+    """How many values a sum over ``axes`` adds up, as a tensor of the type of ``x`` that broadcasts with it."""
     if mask is None:
         number = 1
         for axis in axes:

@@ -431,6 +431,8 @@ def test_backward_may_run_twice_and_notices_changes():
     "call, error, words",
     [
         (lambda x: row_norm(x, torch.ones(7)), ValueError, r"x must end in 7 features.* \(3, 8\)"),
+        (lambda x: row_norm(x, None, torch.tensor(2.0)), ValueError, r"bias must have shape \(8\).* \(\)"),
+        (lambda x: row_norm(x, None, torch.ones(1)), ValueError, r"bias must have shape \(8\).* \(1,\)"),
         (lambda x: row_norm(x, torch.ones(8), torch.ones(7)), ValueError, r"bias must have shape \(8\).* \(7,\)"),
         (lambda x: row_norm(x, torch.ones(2, 8)), ValueError, r"x must end in axes of sizes \(2, 8\)"),
         (lambda x: row_norm(x.int()), TypeError, "torch.int32"),

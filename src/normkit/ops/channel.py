@@ -1,6 +1,6 @@
 """Per-channel and per-group statistics of ``(N, C, *space)``: batch, group, instance, response and evolved norms.
 
-Every function takes parameters of shape (C,), (N, C), or one number for all, any of which may be None, takes half
+Every function takes tensors of shape (C,), (N, C), or of one number for all, any of which may be None, takes half
 precision in float32 and gives back the type and the memory format of ``x``. The formulas are the definition; the C
 kernel computes the same numbers faster, in either memory format, and is taken unless `eager.runs_formula` says
 otherwise.

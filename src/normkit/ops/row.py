@@ -423,9 +423,10 @@ def _checked_vector(owner, x, weight, bias, rule, shape) -> tuple[int, int]:
 
 def _shape(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[int, ...]:
     """The axes that make a vector, as weight or bias tell; the last one where neither does."""
-    if weight is not None and (weight.ndim > 1 or weight.numel() != 1):
-        return tuple(weight.shape)
-    return tuple(x.shape[-1:] if bias is None else bias.shape)
+    for value in (weight, bias):
+        if value is not None and (value.ndim > 1 or value.numel() != 1):
+            return tuple(value.shape)
+    return tuple(x.shape[-1:])
 
 
 def _arrange(x: Tensor, count: int):
