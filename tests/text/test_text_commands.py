@@ -298,6 +298,7 @@ def test_sql_has_many_rows_soon_and_columns_of_their_types():
             "fit visits.csv -o v",
             "visits.csv has no column 'name'; its columns are 'city', 'visitors', 'when', 'budget'",
         ),
+        ("fit names.csv --id code -o v", "names.csv has no column 'code'; its columns are 'id', 'name'"),
         ("fit names.csv -o v --reviewed names.csv", "names.csv has no column 'right_id'"),
         ("map swiss . --column city", ". is a folder; a file is wanted"),
         ("table .", ". is a folder; a file is wanted"),

@@ -68,8 +68,8 @@ class Normalizer:
     scores are joined to, which is the largest of them unless ``fuse`` says otherwise.
 
     Args:
-        candidates: what proposes entries; n-grams, and aliases by equality and spelling.
-        rescore: what scores them anew, by default by several measures of spelling.
+        candidates: a list of what proposes entries, by default n-grams, and aliases by equality and spelling.
+        rescore: what scores them anew, or a list of it, by default several measures of spelling.
         decide: what takes one, or none.
         rewrite: what is done to texts and names: functions of a string, or methods of the catalogue, in order.
         fuse: how many candidates of each part are taken, from which score on, and with which weight, by its name, such

@@ -33,7 +33,8 @@ def says_nothing(text: str) -> bool:
 def read_vocabulary(source: Any, id: str = "id", name: str = "name", encoding: str = UTF8) -> Names:
     """Return {id: names} of a mapping, pairs (id, name), a data frame, or a file: .csv, .tsv or .json.
 
-    Tables have a row for each name and a column of each kind; where there is no column ``id``, names are their own ids.
+    Tables have a row for each name and a column of each kind. Names are their own ids where no column of ids is asked
+    for and none is called "id".
     A name alone may stand for a list of one. Numbers are written as text, whole ones without decimals. Rows without a
     name are left out.
 
@@ -120,8 +121,9 @@ def decode(path: Path, encoding: str = UTF8) -> str:
 
 
 def _of_columns(columns: Mapping[str, Sequence[Any]], id: str, name: str, where: str) -> Names:
-    if name not in columns:
-        raise ValueError(f"{where} has no column {name!r}; its columns are {', '.join(map(repr, columns))}")
+    for column in (name, *([] if id == "id" else [id])):
+        if column not in columns:
+            raise ValueError(f"{where} has no column {column!r}; its columns are {', '.join(map(repr, columns))}")
     names = columns[name]
     return _gather(zip(columns.get(id, names), names, strict=True))
 
