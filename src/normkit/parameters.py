@@ -112,6 +112,8 @@ def roles(
     >>> [row.role for row in roles(model)]
     ['embedding', 'matrix', 'bias', 'gain', 'bias', 'head', 'bias']
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"roles: model must be a module, not {type(model).__name__}")
     owners = holders(model)
     names = {name: p for name, p in model.named_parameters() if p.requires_grad}
     norms = {id(module) for module in model.modules() if is_norm(module)}

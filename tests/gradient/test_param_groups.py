@@ -302,3 +302,9 @@ def test_to_ask_what_parameters_are_moves_no_singular_vectors():
 def test_twice_the_layers_take_twice_the_work():
     few, many = (nn.Sequential(*(nn.Sequential(nn.LayerNorm(2), nn.Linear(2, 2)) for _ in range(n))) for n in (40, 80))
     assert calls(nk.param_groups, many) < 2.2 * calls(nk.param_groups, few)
+
+
+@pytest.mark.parametrize("wrong", [nn.Linear(2, 2).parameters(), [nn.Linear(2, 2)]])
+def test_parameters_in_the_place_of_a_model_are_refused(wrong):
+    with pytest.raises(TypeError, match=r"model must be a module, not (generator|list)"):
+        nk.param_groups(wrong)
