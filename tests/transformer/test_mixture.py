@@ -159,3 +159,10 @@ def test_what_does_not_go_together_is_named(arguments, message):
     with pytest.raises(ValueError, match=r"\w+: ") as error:
         nk.Decoder(**{**sizes, **arguments})
     assert message in str(error.value)
+
+
+def test_an_option_of_the_other_feedforward_is_named():
+    with pytest.raises(ValueError, match=r"feedforward_options must be one of .*'sparsity', not 'capacity'"):
+        nk.Decoder(vocab=7, dim=4, depth=1, heads=1, feedforward_options={"capacity": 1.0})
+    with pytest.raises(ValueError, match=r"feedforward_options must be one of .*'shared_gate'.*, not 'sparsity'"):
+        model(feedforward_options={"sparsity": 0.5})

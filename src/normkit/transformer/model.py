@@ -46,7 +46,8 @@ class Transformer(nn.Module):
             are not fed turned ones.
         length: the most positions; needed for learned ones.
         rotary_base: the base of the rotary angles.
-        frequencies: :class:`normkit.ops.rope.Frequencies` in their place, dealt out to the layers in turn.
+        frequencies: several :class:`normkit.ops.rope.Frequencies` in their place, as a list, dealt out to the layers
+            in turn.
         window: how many positions back a query sees, itself included, None for all; several are dealt out to the
             layers in turn.
         scale_embedding: multiply embeddings by sqrt(dim).

@@ -242,6 +242,9 @@ class TransformerLayer(Stream):
     ) -> FeedForward | MixtureOfExperts:
         """Build the feedforward; a mixture has no place for what a placement does to hidden features or matrices."""
         check.choice(self, "feedforward", feedforward, ("mlp", "moe"))
+        takes = inspect.signature(FeedForward if feedforward == "mlp" else MixtureOfExperts).parameters
+        for option in options:
+            check.choice(self, "feedforward_options", option, sorted({*takes} - {"dim", "hidden", "linear", "router"}))
         if feedforward == "mlp":
             if router is not None:
                 raise ValueError(f"TransformerLayer: router={router!r} needs feedforward='moe'")
