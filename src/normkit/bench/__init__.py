@@ -64,7 +64,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="with --device cuda: what the kernels' machine code is made of; no GPU needed",
     )
     command.add_argument(
-        "--targets", metavar="LIST", default="sm_90,gfx942", help="GPUs of --static: of sm_80, sm_90, sm_100 and gfx942"
+        "--targets",
+        metavar="LIST",
+        help="GPUs of --static: of sm_80, sm_90, sm_100 and gfx942 (default: sm_90,gfx942)",
     )
     command.add_argument(
         "--vocab",
@@ -160,6 +162,10 @@ def find_study(options: argparse.Namespace) -> ModuleType | None:
     """
     if options.static and options.device != "cuda":
         raise ValueError("--static is of the GPU's kernels: it needs --device cuda")
+    if options.targets is not None and not options.static:
+        raise ValueError("--targets goes with --static")
+    if options.vocab is not None and options.room not in ("gradient", "residual", "weight"):
+        raise ValueError("--vocab is of decoders: --room gradient, residual or weight trains some")
     if options.device != "cpu":
         return importlib.import_module("normkit.bench.gpu")
     own = options.room in catalog.rooms() and not options.group
@@ -189,6 +195,9 @@ def choose(names: list[str], room: str | None, group: str | None) -> list[Card]:
     if names:
         cards = [catalog.card(name) for name in names]
         for card in cards:
+            for what, wanted, own in (("room", room, card.room), ("group", group, card.group)):
+                if wanted not in (None, own):
+                    raise ValueError(f"{card.name} is not of the {what} {wanted}")
             if not is_module(card):
                 raise ValueError(
                     f"{card.name} is of the kind {card.kind.name}, and only modules race alone{study_of(card)}"

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normkit import catalog, density
+from normkit import catalog, check, density
 from normkit.bench import _steps, cases, report, timing
 from normkit.bench._steps import OURS
 
@@ -33,6 +33,8 @@ Call = Callable[[], object]
 def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
     """Race every flow, or those named, at every size."""
     rows: list[dict[str, Any]] = []
+    for name in options.names:
+        check.choice("bench", "a flow that races", name, (*RACES, "tarflow"))
     for size in cases.sizes(options.sizes) if options.sizes else [SIZE]:
         if len(size) != 2:
             raise ValueError(f"--sizes: samples of a flow are samples x numbers, such as 512x8, not {size}")

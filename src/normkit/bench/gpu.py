@@ -31,6 +31,7 @@ from normkit.ops import machine, paths
 
 SIZES = {"cuda": "64x256,4096x256,4096x1024,4096x4096,8192x8192,2048x32768", "interpreter": "3x8,5x24"}
 WIDTHS = "768,4096,32768"
+TARGETS = "sm_90,gfx942"
 SHORT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 BEYOND_CACHE = 200e6  # bytes
 LIMITS = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}  # of the largest number there is
@@ -209,7 +210,7 @@ def static(options: argparse.Namespace) -> list[dict[str, Any]]:
         if not re.fullmatch(r"[1-9]\d*", word):
             raise ValueError(f"--sizes: {word!r} is no width such as 768, which is what --static takes")
     rows = []
-    for row in machine.machine_code(options.targets.split(","), kinds, list(map(int, widths))):
+    for row in machine.machine_code((options.targets or TARGETS).split(","), kinds, list(map(int, widths))):
         print(row["kernel"], row["type"], row["width"], row["target"], file=sys.stderr)
         rows.append({**row, "absent": {}})
     return rows

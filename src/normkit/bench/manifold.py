@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normkit import catalog
+from normkit import catalog, check
 from normkit.bench import _authors, _steps, cases, timing
 from normkit.bench._steps import COLUMNS as COLUMNS
 from normkit.bench._steps import LEGEND as LEGEND
@@ -34,6 +34,8 @@ THEIRS, AUTHORS = "spd_learn", "the authors'"
 def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
     """Race every norm, or those named, at every size."""
     rows: list[dict[str, Any]] = []
+    for name in options.names:
+        check.choice("bench", "a norm that races", name, sorted({other.partition(":")[0] for other in METHODS}))
     for size in cases.sizes(options.sizes) if options.sizes else [SIZE]:
         if len(size) < 3 or size[-1] != size[-2]:
             raise ValueError(f"--sizes: matrices are (..., n, n), such as 64x8x20x20, not {size}")
