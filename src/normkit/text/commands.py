@@ -265,7 +265,7 @@ def merged(rows: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, str]
 
 
 def run_evaluate(options: argparse.Namespace) -> int:
-    """Measure on mentions whose ids are known: how often the right entry comes first, and whether none is said rightly.
+    """Measure on mentions whose ids are known: how often the right entry comes first, or a text without one gets none.
 
     Use others than those that it was tuned on: 'normkit text fit --tune' measures by cross-validation.
     """
