@@ -135,11 +135,13 @@ def param_groups(
         settings: further settings for a role, over those of the rule: ``{"embedding": {"lr": 1e-3}}``.
         blocks: whether fused weights are parts, or heights of row blocks that you know better, by name or pattern:
             ``{"*.qkv.weight": (64, 16, 16)}``.
-        by_heads: make each head of queries, keys and values a part.
+        by_heads: make each head of queries, keys and values a part. Optimizers without an argument ``blocks`` step
+            whole weights, whatever these two are.
         parametrization: ``"mup"`` or ``"spectral"``; None: the rates of all widths are alike.
         base: the model at the base width, or of ``"spectral"`` that width.
-        lr: the learning rate at the base, which each group gets its multiple of; None: the optimizer's usual one. Rates
-            in ``settings`` are multiplied as well.
+        lr: the learning rate at the base, which each group gets its multiple of; None: the optimizer's usual one. What
+            the Adam of ``muon`` steps gets a multiple of that Adam's usual rate. Rates in ``settings`` are multiplied
+            as well.
 
     muP (Yang et al., 2022), arXiv 2203.03466; A Spectral Condition for Feature Learning (2023), arXiv 2310.17813; decay
     of gains: On Scale Vectors in Large Language Models (2026), arXiv 2605.26895.
