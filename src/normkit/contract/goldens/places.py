@@ -1,4 +1,4 @@
-"""Where goldens are: in a folder `goldens` beside a module, or beside a package that it lies in."""
+"""Where goldens are: in a folder `goldens` beside a module, or in one of a package around it."""
 
 import sys
 from collections.abc import Iterator

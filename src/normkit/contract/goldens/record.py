@@ -69,7 +69,7 @@ class Recording:
     def write(self, folder: str | os.PathLike | None = None) -> pathlib.Path:
         """Write the file, whole or not at all, and return its path.
 
-        folder: by default the folder `goldens` beside the module of the method, or beside its package.
+        folder: by default the folder `goldens` beside the module of the method, or one of a package around it.
         """
         if not self.steps:
             raise ValueError(f"{self.place} has no step")
