@@ -1,10 +1,12 @@
 """One thread a worker, and the instruction sets; exempt cases of the contract as in the contract itself."""
 
+import atexit
 import io
 import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch: waiting takes no core
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # in the process itself: a pool is a second torch
+os.environ.setdefault("TORCH_DYNAMO_RUN_GC_AFTER_COMPILE", "0")  # of thousands of graphs, each twentieth time among all
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from normkit.contract.conftest import *  # noqa: F403  exempt cases, and what ma
 os.environ["NORMKIT_CACHE"] = "off"  # no test depends on what an earlier one recognized, but those that ask for it
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # workers that share the cores would wait for one another
+    atexit.register(os._exit, 0)  # the last of all: Python would let go of each object, which takes seconds
 
 
 AT_LENGTH = {"peers", "nightly"}  # marks of what takes minutes: left out, unless pytest is asked for it by -m
