@@ -1,6 +1,5 @@
 """One thread a worker, and the instruction sets; exempt cases of the contract as in the contract itself."""
 
-import atexit
 import io
 import os
 
@@ -17,7 +16,6 @@ from normkit.contract.conftest import *  # noqa: F403  exempt cases, and what ma
 os.environ["NORMKIT_CACHE"] = "off"  # no test depends on what an earlier one recognized, but those that ask for it
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # workers that share the cores would wait for one another
-    atexit.register(os._exit, 0)  # the last of all: Python would let go of each object, which takes seconds
 
 
 AT_LENGTH = {"peers", "nightly"}  # marks of what takes minutes: left out, unless pytest is asked for it by -m
