@@ -73,7 +73,10 @@ def library(name: str) -> Any:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Look for no garbage: nothing of what is imported is any, and looking takes a fifth of the time of importing."""
+    """Look for no garbage: nothing of what is imported is any, and looking takes a fifth of the time of importing.
+
+    Nor is it to fall into what is timed.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:

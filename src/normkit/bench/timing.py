@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+
+from normkit.optional import uncollected
 
 SHORTEST = 1e-3  # seconds: the clock and the loop are lost in a sample of this length
 LONG = 0.3  # seconds: after a second call of this length there is nothing to warm up
@@ -61,7 +62,7 @@ def race(
         counts[name] = _count(entrant, clock)
     samples: dict[str, list[float]] = {name: [] for name in entrants}
     orders = random.Random(0)
-    with _collector_off():
+    with uncollected():
         start = clock()
         for done in range(repeats):
             if done >= FEWEST and clock() - start > LONGEST:
@@ -92,17 +93,6 @@ def _sample(entrant: Entrant, count: int, clock: Clock) -> float:
         for _ in range(count):
             call()
         return (clock() - start) / count
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def _summary(times: list[float]) -> Time:
