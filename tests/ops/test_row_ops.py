@@ -349,12 +349,12 @@ def test_there_is_one_thread_pool():
     assert run.stdout.count("libgomp") == 1
 
 
-@pytest.mark.parametrize("word, asked", [("off", "off"), ("False", "off"), ("", "on"), ("on", "on"), ("of", "on")])
-def test_a_word_for_the_kernels_that_is_none_is_named(word, asked, monkeypatch):
+@pytest.mark.parametrize("word, setting", [("off", "off"), ("False", "off"), ("", "on"), ("on", "on"), ("of", "on")])
+def test_a_word_for_the_kernels_that_is_none_is_named(word, setting, monkeypatch):
     monkeypatch.setenv("NORMKIT_KERNELS", word)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        assert kernels.asked() == asked
+        assert kernels.setting() == setting
     wrong = ["NORMKIT_KERNELS is on, off or interpret, not 'of': the kernels stay on"]
     assert [str(warning.message) for warning in said] == (wrong if word == "of" else [])
 

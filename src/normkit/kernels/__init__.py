@@ -28,7 +28,11 @@ SETS = ("baseline", "avx2", "avx512")  # instruction sets that the kernels are b
 # Another build of the library can be named, such as one under a compiler's sanitizers.
 LIBRARY = Path(os.environ.get("NORMKIT_LIBRARY") or Path(__file__).with_name("cpu") / "libnormkit.so")
 NODE_KINDS = "row", "point"  # as `node.cpp` has them
-ASKED = {**dict.fromkeys(["off", "0", "no", "false"], "off"), "interpret": "interpret"}  # by `NORMKIT_KERNELS`
+SETTINGS = {  # by what `NORMKIT_KERNELS` says
+    **dict.fromkeys(["", "on", "1", "yes", "true"], "on"),
+    **dict.fromkeys(["off", "0", "no", "false"], "off"),
+    "interpret": "interpret",
+}
 
 
 @dataclass(frozen=True)
@@ -194,17 +198,17 @@ def _error(name: str, answer: int, arrays: list[str], record: list) -> Exception
     return ValueError(f"{name}: the kernel refuses {what}: it does not fit what else it was handed")
 
 
-def asked() -> str:
-    """What `NORMKIT_KERNELS` asks for: on, off or interpret."""
+def setting() -> str:
+    """What `NORMKIT_KERNELS` sets: on, off or interpret."""
     word = os.environ.get("NORMKIT_KERNELS", "").strip().lower()
-    if word not in (*ASKED, "", "on", "1", "yes", "true"):
+    if word not in SETTINGS:
         warnings.warn(f"NORMKIT_KERNELS is on, off or interpret, not {word!r}: the kernels stay on", stacklevel=2)
-    return ASKED.get(word, "on")
+    return SETTINGS.get(word, "on")
 
 
 @cache
 def _load() -> tuple[Library | None, str | None]:
-    if asked() == "off":
+    if setting() == "off":
         return None, "NORMKIT_KERNELS=off is set"
     if not LIBRARY.exists():
         if os.environ.get("NORMKIT_LIBRARY"):

@@ -61,7 +61,7 @@ class Watch(NamedTuple):
         return why
 
 
-_always = Watch(interpreted=True) if kernels.asked() == "interpret" else None
+_always = Watch(interpreted=True) if kernels.setting() == "interpret" else None
 _watch: ContextVar[Watch | None] = ContextVar("normkit.ops.paths", default=_always)
 watching = _watch.get  # None where nobody is
 

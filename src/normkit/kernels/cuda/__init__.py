@@ -16,7 +16,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from normkit.kernels import asked
+from normkit.kernels import setting
 
 if TYPE_CHECKING:
     from normkit.kernels.cuda.engine import Engine
@@ -28,7 +28,7 @@ SMALLEST = 2.0**-126  # of float32's normal numbers; a GPU may take what is smal
 
 def off() -> bool:
     """Whether the kernels were turned off."""
-    return asked() == "off"
+    return setting() == "off"
 
 
 @cache
