@@ -34,9 +34,8 @@ def read_vocabulary(source: Any, id: str = "id", name: str = "name", encoding: s
     """Return {id: names} of a mapping, pairs (id, name), a data frame, or a file: .csv, .tsv or .json.
 
     Tables have a row for each name and a column of each kind. Names are their own ids where no column of ids is asked
-    for and none is called "id".
-    A name alone may stand for a list of one. Numbers are written as text, whole ones without decimals. Rows without a
-    name are left out.
+    for and none is called "id". A name alone may stand for a list of one. Numbers are written as text, whole ones
+    without decimals. Rows without a name are left out.
 
     >>> read_vocabulary([("DEU", "Germany"), ("DEU", "Deutschland"), (40, "Austria")])
     {'DEU': ['Germany', 'Deutschland'], '40': ['Austria']}

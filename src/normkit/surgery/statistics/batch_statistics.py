@@ -60,9 +60,9 @@ def recalibrate(model: nn.Module, data: Iterable[Any], *, inplace: bool = True) 
 
     After its weights were changed: averaged, pruned, quantized, or brought to other data. The running estimates start
     afresh and become plain averages over the batches, all layers in the same pass, with the model in train mode and
-    without gradients. What a layer keeps besides (a task's number) stays. Other layers that change
-    their state in training do so: a spectral norm goes on with its vectors. A pass that fails leaves all buffers and
-    modes as they were. The report says how far those of each layer moved, relative to the largest that they are now.
+    without gradients. What a layer keeps besides (a task's number) stays. Other layers that change their state in
+    training do so: a spectral norm goes on with its vectors. A pass that fails leaves all buffers and modes as they
+    were. The report says how far those of each layer moved, relative to the largest that they are now.
 
     Args:
         model: a model with layers that take statistics over the batch.
