@@ -33,7 +33,7 @@ from mutate import (
     function_of,
     goes_over_methods,
     imports,
-    left_out,
+    takes_long,
     traces,
     words_of,
 )
@@ -281,7 +281,7 @@ class Selection:
 
 def is_slow(item: pytest.Item) -> bool:
     """Whether a test takes seconds, for a change that it does not name."""
-    return left_out(item) or not {item.name, item.path.name}.isdisjoint(SLOW)
+    return takes_long(item) or not {item.name, item.path.name}.isdisjoint(SLOW)
 
 
 def _given(item: pytest.Item) -> list[object]:

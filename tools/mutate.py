@@ -19,7 +19,8 @@ call, a keyword or a ``not`` left out.
 
 What a card says of a method is data for the tests and is left alone, and so are texts, looks, types, seeds, whether
 `zip` is strict, which only speaks where other code is wrong, and all that runs at import but numbers with a name.
-Tests that compile, export or start processes are left out, for their time.
+Tests that compile, export or start processes take long, and come late. Another Python that a test starts has the
+mistake too: it imports the package from a folder of links, in which the one file is the mistaken one.
 """
 
 from __future__ import annotations
@@ -42,11 +43,12 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import traceback
 import types
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
-from multiprocessing import Pipe, popen_forkserver, popen_spawn_posix
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
@@ -62,11 +64,11 @@ ASKED = "NORMKIT_CHECK"  # by which the contract is told of which methods to tak
 EVERYWHERE = ("layernorm", "rmsnorm", "batchnorm", "groupnorm", "dyt", "softmax", "spectral-norm", "adamp", "nkd")
 DEFAULTS = "tests/house/test_answers.py::test_a_method_takes_what_is_written_down"  # it has those of all methods
 UNSEEN, ABSENT = "NOT SEEN", "cannot be made"  # ABSENT is what nothing that is loaded has, or what runs once, at import
-PYTHONS = ("python", "normkit", "torchrun")
 UNFORKED = {"ray", "wandb", "pyarrow", "datasets", "duckdb"}  # start threads, which a fork would not have
 NOWHERE = 3  # how a process ends in which a mistake cannot be made
 GOOD = 0.92  # the share of mistakes that tests are to see
-LEFT_OUT = (
+LATE = 5.0  # seconds that a test is expected to take whose name has one of these words
+LONG = (
     *("compile", "instances", "export", "onnx", "process", "copies", "distributed", "_ray_", "spawn", "import_time"),
     *("lab/test_compare", "lab/test_engines", "lab/test_damage"),
 )
@@ -537,10 +539,6 @@ class Hunt:
         self.traced, costs, self.cases = traces()
         self.costs = costs | (json.loads(COSTS.read_text()) if COSTS.exists() else {})  # of a test and of its cases
 
-    def pytest_collection_modifyitems(self, items):
-        """Leave out what takes long, or would not see a mistake."""
-        items[:] = [item for item in items if not left_out(item)]
-
     def pytest_runtestloop(self, session):
         """Hand one mutant after the other to the processes that try them, until as many were made as are wanted."""
         self.files = [(item, self.reach.files(item)) for item in session.items]
@@ -648,7 +646,7 @@ class Hunt:
                     near += 4
                 turns[function, near] += 1
                 turn = (turns[function, near] + 1) // 2
-                cost = self.costs.get(item.nodeid, self.costs.get(function, 0.1))
+                cost = self.costs.get(item.nodeid, self.costs.get(function, LATE if takes_long(item) else 0.1))
                 ranked.append((max(cost, 0.05) * 3**near * turn, item))
         return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
 
@@ -676,14 +674,17 @@ class Hunt:
 
     def fails(self, mutant: Mutant | None, items: list[pytest.Item], seconds: float) -> tuple[pytest.Item, bool] | None:
         """The first test that fails, crashes or never ends in a process that has the mutant, and if it was in time."""
-        reader, writer = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os._exit(self.attempt(mutant, items, seconds, writer))
-        os.close(writer)
-        with open(reader) as told:
-            lines = [line.split() for line in told]
-        _, status = os.waitpid(child, 0)
+        with tempfile.TemporaryDirectory(dir=ROOT, prefix=".mutate.") as folder, tempfile.TemporaryFile() as told:
+            _link(mutant, Path(folder))
+            child = os.fork()
+            if child == 0:
+                os._exit(self.attempt(mutant, items, seconds, folder, told.fileno()))
+            os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+            with contextlib.suppress(ProcessLookupError):  # what a test has started and left
+                os.killpg(child, signal.SIGKILL)
+            _, status = os.waitpid(child, 0)
+            told.seek(0)
+            lines = [line.decode().split() for line in told]
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == NOWHERE:
             raise LookupError(f"nothing that is loaded has {mutant}")
         for item, (seconds, *names) in zip(items, lines, strict=False):
@@ -693,8 +694,9 @@ class Hunt:
         late = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM)
         return (items[len(lines)], not late) if status and len(lines) < len(items) else None
 
-    def attempt(self, mutant: Mutant | None, items: list[pytest.Item], seconds: float, writer: int) -> int:
+    def attempt(self, mutant: Mutant | None, items: list[pytest.Item], seconds: float, folder: str, writer: int) -> int:
         """In the child: 1 if a test fails, else 0; NOWHERE without the mutant. It tells what tests cost and import."""
+        os.setpgid(0, 0)
         if mutant is not None:
             try:
                 made = make(mutant)
@@ -705,8 +707,8 @@ class Hunt:
                 return NOWHERE
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1), os.dup2(null, 2)
-        subprocess.Popen.__init__ = _unless_python(subprocess.Popen.__init__)
-        popen_forkserver.Popen._launch = popen_spawn_posix.Popen._launch = _elsewhere
+        sys.path.insert(0, folder)  # of the next Python
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
         gc.freeze()  # what is shared with the parent stays shared
         start, known = _spent(), set(sys.modules)
         for item, following in itertools.zip_longest(items, items[1:]):
@@ -733,25 +735,22 @@ def _import(names: list[str]) -> None:
             living.cache_clear(), wrappers.cache_clear()
 
 
-def _unless_python(start):
-    """Pass a test over that starts another Python, which would not have the mistake."""
-
-    @functools.wraps(start)
-    def started(self, args, *others, **named):
-        words = args.split() if isinstance(args, str) else map(str, args)
-        python = any(Path(word).name.startswith(PYTHONS) for word in words)
-        return (_elsewhere if python else start)(self, args, *others, **named)
-
-    return started
-
-
-def _elsewhere(*_, **__):
-    pytest.skip("another process has no mistake")
+def _link(mutant: Mutant | None, folder: Path) -> None:
+    """Fill a folder with links to what the package has, but for the file of a mutant, which is written."""
+    here, there = SOURCE, folder / SOURCE.name
+    parts = mutant.path.relative_to(SOURCE).parts if mutant is not None else ("",)
+    for part in parts:
+        there.mkdir()
+        for entry in [entry for entry in here.iterdir() if entry.name not in (part, "__pycache__")]:
+            (there / entry.name).symlink_to(entry)
+        here, there = here / part, there / part
+    if mutant is not None:
+        there.write_text(mutant.source)
 
 
-def left_out(item: pytest.Item) -> bool:
-    """Whether a test takes long, or would not see a mistake."""
-    return any(word in item.nodeid for word in LEFT_OUT)
+def takes_long(item: pytest.Item) -> bool:
+    """Whether a test compiles, exports or starts processes."""
+    return any(word in item.nodeid for word in LONG)
 
 
 def goes_over_methods(item: pytest.Item) -> bool:

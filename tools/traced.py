@@ -3,8 +3,8 @@
     python tools/traced.py                 # of all tests, on two processes, anew
     python tools/traced.py tests/surgery   # of some, to what was written before
 
-Of each test that goes over many cases two are run, and more while they take little. Those that `mutate.py` leaves out,
-and the ones that a method's name leads to, its contract and its goldens, are left out.
+Of each test that goes over many cases two are run, and more while they take little. Those that take
+long, and the ones that a method's name leads to, its contract and its goldens, are left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import CodeType
 
 import pytest
 
-from mutate import ROOT, SOURCE, TRACES, function_of, goes_over_methods, left_out
+from mutate import ROOT, SOURCE, TRACES, function_of, goes_over_methods, takes_long
 
 CASES, ENOUGH = 2, 1.0  # of a test, and the seconds within which there are more
 
@@ -33,7 +33,7 @@ class Tracer:
 
     def pytest_collection_modifyitems(self, items):
         """Leave out what `mutate.py` takes by other rules, or not at all."""
-        items[:] = [item for item in items if not goes_over_methods(item) and not left_out(item)]
+        items[:] = [item for item in items if not goes_over_methods(item) and not takes_long(item)]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item):

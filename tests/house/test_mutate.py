@@ -202,6 +202,26 @@ def test_a_test_of_threads_that_collecting_has_used_is_run_to_its_end(toy):
     assert "in unused: x * 2  ->  x / 2\n    found by tests/test_threads.py::test_sums" in told
 
 
+CODE = "import normkit; raise SystemExit(getattr(normkit, 'un' + 'used')(3) != 6)"
+ELSEWHERE = {
+    "subprocess": f'assert subprocess.run([sys.executable, "-c", """{CODE}"""]).returncode == 0',
+    "multiprocessing": f"""
+    process = multiprocessing.get_context("spawn").Process(target=exec, args=(\"\"\"{CODE}\"\"\",))
+    process.start()
+    process.join()
+    assert process.exitcode == 0""",
+}
+
+
+@pytest.mark.parametrize("way", ELSEWHERE)
+def test_another_python_that_a_test_starts_has_the_mistake_too(toy, way):
+    imported = "import multiprocessing, subprocess, sys\nfrom normkit import Counter"
+    (toy / f"tests/test_{way}.py").write_text(f"{imported}\n\n\ndef test_elsewhere():\n    {ELSEWHERE[way]}\n")
+    told = hunted(toy).stdout
+    assert f"in unused: x * 2  ->  x / 2\n    found by tests/test_{way}.py::test_elsewhere" in told
+    assert "in Counter.__init__: False  ->  True\n    NOT SEEN" in told
+
+
 def test_a_test_that_names_the_rule_of_a_file_comes_before_cheaper_ones(toy):
     """As far away by its imports as others; what it names is written with dashes."""
     (toy / "src/normkit/late_rule.py").write_text("def find(x):\n    return x + 1\n")
