@@ -9,13 +9,12 @@ import torch
 from normkit.contract import asked, values
 
 __all__ = [
-    "_a_newer_line_may_fail",
-    "_an_exempt_case_must_fail",
     "cases",
     "pytest_collection",
     "pytest_configure",
     "pytest_make_collect_report",
     "pytest_runtest_makereport",
+    "pytest_runtest_setup",
 ]
 
 
@@ -64,23 +63,17 @@ def _without_excuse(report, call):
     return report
 
 
-@pytest.fixture(autouse=True)
-def _an_exempt_case_must_fail(request):
-    """A reason that has become untrue is found out: the case passes, and that is an error."""
-    if hasattr(getattr(request.node, "obj", None), "combinations"):
+def pytest_runtest_setup(item):
+    """An exempt case must fail, for a reason that has become untrue; what is newer than the contract asked for may."""
+    mark = item.get_closest_marker("since")
+    if mark is not None and mark.args[0] > asked.version():
+        item.add_marker(pytest.mark.xfail(reason=f"asked since contract {mark.args[0]}", strict=False))
+    if hasattr(getattr(item, "obj", None), "combinations"):
         return  # each of its values is held to that
-    for case in values.cases(request.node):
+    for case in values.cases(item):
         reason = values.exemption(*case)
         if reason is not None:
-            request.applymarker(pytest.mark.xfail(reason=reason, strict=case[0] not in values.LOOSE))
-
-
-@pytest.fixture(autouse=True)
-def _a_newer_line_may_fail(request):
-    """A package that keeps an older version of the contract stays green, and sees what a later one asks."""
-    mark = request.node.get_closest_marker("since")
-    if mark is not None and mark.args[0] > asked.version():
-        request.applymarker(pytest.mark.xfail(reason=f"asked since contract {mark.args[0]}", strict=False))
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=case[0] not in values.LOOSE))
 
 
 @pytest.fixture(scope="session")
