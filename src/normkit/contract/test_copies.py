@@ -6,7 +6,8 @@ What might crash happens in a process of its own, so that a crash is a failure o
 import copy
 import functools
 import gc
-from concurrent.futures import ThreadPoolExecutor
+import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 import torch
@@ -20,7 +21,8 @@ from normkit.contract.values import over
 from normkit.kinds import OPTIMIZER
 from normkit.kinds.module import ModuleKind
 
-THREADS = 8
+THREADS, TURNS = 8, 2
+SWITCHES = 24  # at most, from a call to one of another thread
 BATCHES = (4, 2, 7, 3, 5, 6)
 METHODS = methods(lambda kind: "copies" in kind.lines)
 
@@ -88,18 +90,57 @@ def copied(name, file):
 
 
 def threaded(name, file):
-    """The results of threads that are not those of one thread alone."""
+    """The results of threads that are not those of one thread alone: of eight at once, and of one within another."""
     module = used(name)
     inputs = {batch: given(name, batch) for batch in BATCHES}
     alone = {batch: called(module, inputs[batch]) for batch in BATCHES}
 
     def work(thread):
-        turns = [BATCHES[(thread + step) % len(BATCHES)] for step in range(len(BATCHES))]
+        turns = [BATCHES[(thread + step) % len(BATCHES)] for step in range(TURNS)]
         return [(thread, batch) for batch in turns if not same(called(module, inputs[batch]), alone[batch])]
 
     # torch lets a new thread's first product or transform run on all cores, whatever the count was set to
     with ThreadPoolExecutor(THREADS, initializer=torch.set_num_threads, initargs=(torch.get_num_threads(),)) as pool:
-        return [mismatch for every in pool.map(work, range(THREADS)) for mismatch in every]
+        mismatches = [mismatch for every in pool.map(work, range(THREADS)) for mismatch in every]
+        return mismatches or interrupted(module, inputs, alone, pool)
+
+
+def interrupted(module, inputs, alone, pool):
+    """The lines of a module at which a call by another thread changes what either call gives.
+
+    Threads that are left to chance seldom meet between two such lines.
+    """
+    parts = {id(part) for part in module.modules()} if isinstance(module, torch.nn.Module) else set()
+    one, other = BATCHES[:2]
+
+    def passed(stop=None):
+        """The lines that a call passes, and at one of them the result of the call in between."""
+        lines, between = [], []
+
+        def line(frame, event, arg):
+            if event == "line":
+                lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+                if len(lines) == stop:
+                    sys.settrace(None)
+                    between.append(pool.submit(called, module, inputs[other]))
+                    wait(between, timeout=1)  # for a lock that the first call holds it waits until that ends
+            return line
+
+        def call(frame, event, arg):
+            outside = id(frame.f_locals.get("self")) not in parts or frame.f_globals["__name__"].startswith("torch.")
+            return None if outside else line
+
+        sys.settrace(call)
+        try:
+            got = called(module, inputs[one])
+        finally:
+            sys.settrace(None)
+        changed = not same(got, alone[one]) or any(not same(each.result(), alone[other]) for each in between)
+        return lines, changed
+
+    lines, _ = passed()
+    stops = range(1, len(lines) + 1, -(-len(lines) // SWITCHES) or 1)
+    return [lines[stop - 1] for stop in stops if passed(stop)[1]]
 
 
 def same(got, want):
