@@ -107,6 +107,18 @@ def test_what_is_not_positive_definite_is_refused_with_its_smallest_eigenvalue(n
         norm(torch.stack([torch.eye(2), torch.full((2, 2), torch.nan)]))
 
 
+@pytest.mark.parametrize(
+    "name, options", [("gbw-batchnorm", {}), ("liebn", {"metric": "AIM"}), ("liebn", {"metric": "LCM"})]
+)
+@pytest.mark.parametrize("least", [-0.5, -1e-6, float("nan")])
+def test_a_weight_that_has_left_the_manifold_is_refused(name, options, least):
+    norm = nk.create(name, 2, **options)
+    norm.weight.data[1, 1] = least
+    with pytest.raises(ValueError, match=f"^{type(norm).__name__}: weight must stay positive definite"):
+        norm(torch.eye(2).expand(3, 2, 2))
+    assert norm.running_var == 1
+
+
 def test_a_singular_matrix_has_no_log_cholesky_factor_and_other_metrics_take_it():
     g = torch.randn(6, 5, 3, generator=torch.Generator().manual_seed(0))
     with pytest.raises(ValueError, match=r"^LieBN: x must hold matrices without an eigenvalue of 0 under metric='LCM'"):

@@ -7,11 +7,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from normkit import check, statistics
+from normkit import check, ops, statistics
 from normkit.manifold import _symmetric
 from normkit.manifold._points import definite, square
 from normkit.norm import Norm
 from normkit.running import Running, track
+from normkit.statistics import accurate
 
 CONSTANT = "batch statistics are constants for the gradient"
 INDEFINITE = "these are not positive definite matrices"
@@ -39,6 +40,16 @@ class DefiniteNorm(Running, Norm):
         check.floating(self, x)
         wide = square(self, "x", x, x.dim() if x.dim() in dims else dims[0], self.n)
         return definite(self, "x", wide)
+
+    def _learned(self, name: str, dtype: torch.dtype, *, clamped: bool = False) -> Tensor:
+        """A parameter made symmetric; one that is not positive definite is refused, unless it is clamped later."""
+        matrix = _symmetric.symmetric(accurate(getattr(self, name)).to(dtype))
+        if not clamped and check.readable(matrix) and not ops.soundness(matrix)[2].all():
+            raise ValueError(
+                f"{check.whose(self)}: {name} must stay positive definite, and an optimizer's step may end elsewhere; "
+                "take a smaller step, or nk.manifold.to_geoopt and an optimizer of geoopt"
+            )
+        return matrix
 
     def _mean(self, values: Tensor) -> Tensor:
         """The mean over samples, of all processes with ``sync``."""

@@ -13,8 +13,8 @@ def to_geoopt(model: nn.Module) -> int:
     """Let the positive definite parameters of norms be geoopt's, in place, so that its optimizers keep them definite.
 
     Return how many there are. Their values and names stay, and so does a ``state_dict``; do it before an optimizer is
-    made. Plain optimizers may step them out of the manifold. A norm then raises an error, returns NaN, or takes a
-    negative eigenvalue for its least one.
+    made. Plain optimizers may step them out of the manifold. A norm then raises an error, or takes a negative
+    eigenvalue for its least one.
 
     >>> import normkit as nk
     >>> model = nk.LieBN(4)

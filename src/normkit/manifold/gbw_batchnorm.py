@@ -84,10 +84,10 @@ class GBWBatchNorm(DefiniteNorm):
         with full_precision(x):
             metric = _symmetric.spectrum(_symmetric.symmetric(accurate(self.metric)))
             root, inverse = _symmetric.sqrt(metric, _symmetric.least), _symmetric.rsqrt(metric, _symmetric.least)
-            powered = self._powered(wide)
+            powered, weight = self._powered(wide), self._powered(self._learned("weight", wide.dtype))
             mean, var = self._statistics(powered.detach(), inverse.detach())
             points = _symmetric.symmetric(inverse @ powered @ inverse)
-            bias = _symmetric.symmetric(inverse @ self._powered(_symmetric.symmetric(accurate(self.weight))) @ inverse)
+            bias = _symmetric.symmetric(inverse @ weight @ inverse)
             factor = accurate(self.scale) / (var + self.eps).sqrt()
             output = _bias(_root_at_identity(factor * 2 * _root_at_identity(_center(points, mean))), bias)
             output = _symmetric.symmetric(root @ output @ root)
