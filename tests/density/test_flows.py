@@ -210,6 +210,14 @@ def test_nanoflow_starts_with_normed_activations_and_adds_without_a_determinant(
     close(log_det[0], slogdet(lambda x: flow(x)[0], x[:1]))
 
 
+def test_a_step_wider_than_the_circle_is_refused_and_one_wider_than_the_interval_keeps_its_mass():
+    x = (torch.arange(2000, dtype=torch.float64) + 0.5) / 2000
+    wide = [torch.full((2000, 2), value, dtype=x.dtype) for value in (0.3, -0.5, 1.0, 0.0)]
+    with pytest.raises(ValueError, match=r"log_scale must not be negative on the circle, but one is -0\.5"):
+        nk.SmoothMixture(2)(x, *wide)
+    assert nk.SmoothMixture(2, periodic=False)(x, *wide)[1].exp().mean() == pytest.approx(1, abs=1e-6)
+
+
 @pytest.mark.parametrize("periodic", [True, False])
 @pytest.mark.parametrize("ramp", ["type1", "type2"])
 def test_a_smooth_mixture_has_derivatives_through_its_inverse(periodic, ramp):
