@@ -205,7 +205,7 @@ def test_a_failed_pass_leaves_everything():
     for bad, why in (
         ([draw(6, 4), draw(6, 5)], "recalibrate: batch 1 of data: "),
         ([draw(6, 5)], "recalibrate: batch 0 of data: "),
-        ([], "recalibrate: there is no batch"),
+        ([], "recalibrate: data holds no batch"),
         ([draw(6, 4), draw(6, 4) / 0], "recalibrate: what 0 takes of data has NaN or infinite statistics"),
     ):
         with pytest.raises(ValueError, match=why):

@@ -328,6 +328,13 @@ def test_what_is_recognized_is_put_in_its_place_and_compared(here, capsys):
         (["swap", "my_models:words", "layrnorm=derf"], 2, "no method 'layrnorm'; did you mean 'layernorm'"),
         (["recalibrate", "my_models:images", "--data", "my_models:empty"], 2, "recalibrate: data holds no batch"),
         (["average", *2 * ["my_models:images"], "--data", "my_models:empty"], 2, "average: data holds no batch"),
+        (["average", *2 * ["my_models:images"], "--repair", "reshift"], 2, "--repair and --layers go by --data"),
+        (["average", *2 * ["my_models:images"], "--layers", "0"], 2, "--repair and --layers go by --data"),
+        (
+            ["average", *2 * ["my_models:images"], "--data", "my_models:batches", "--repair", "none", "--layers", "0"],
+            2,
+            "--layers are those to repair, and --repair none repairs none",
+        ),
     ],
 )
 def test_what_goes_wrong_is_told_and_nothing_is_written(words, status, said, here, capsys):

@@ -261,6 +261,18 @@ def test_data_that_can_be_gone_over_once_alone_are_refused():
         average(models, iter([torch.randn(3, 2)]))
 
 
+def test_errors_name_what_was_called_and_its_argument():
+    models = [nn.Sequential(nn.Linear(2, 2)), nn.Sequential(nn.Linear(2, 2))]
+    for wrong, why in (
+        ({"eps": -1}, r"average: eps must lie in \[0"),
+        ({"factor": float("nan")}, "average: factor must lie in"),
+        ({"data": []}, "average: data holds no batch"),
+        ({"data": [torch.randn(3, 5)]}, "average: batch 0 of data: "),
+    ):
+        with pytest.raises(ValueError, match=f"^{why}"):
+            average(models, **{"data": [torch.randn(3, 2)], "layers": ["0"], **wrong})
+
+
 def test_without_data_the_states_alone_are_averaged():
     models = networks(nn.BatchNorm2d)
     report = average(models, weights=[0.25, 0.75])

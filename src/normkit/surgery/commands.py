@@ -98,8 +98,15 @@ def _remove(model: nn.Module, x: Any, options: argparse.Namespace) -> Report:
 def _average(model: nn.Module, x: Any, options: argparse.Namespace) -> Report:
     parents = [model, *(saving.load(word).eval() for word in options.others)]
     data = None if options.data is None else batches(options.data)
-    repair = None if options.repair == "none" else options.repair
+    repair = None if options.repair == "none" else options.repair or "repair"
     return average(parents, data, weights=options.weights, repair=repair, layers=options.layers)
+
+
+def _check_average(options: argparse.Namespace) -> None:
+    if options.data is None and (options.repair or options.layers):
+        raise ValueError("average: --repair and --layers go by --data")
+    if options.repair == "none" and options.layers:
+        raise ValueError("average: --layers are those to repair, and --repair none repairs none")
 
 
 VERBS: dict[str, Verb] = {
@@ -151,12 +158,13 @@ VERBS: dict[str, Verb] = {
             option("others", nargs="+", metavar="MODEL", help="those that it is averaged with"),
             option("--weights", nargs="+", type=float, metavar="SHARE", help="of each (all alike)"),
             option("--data", metavar="DATA", help="module:name, batches that the average is repaired on"),
-            option("--repair", choices=(*VARIANTS, "none"), default="repair", help="with data (repair)"),
+            option("--repair", choices=(*VARIANTS, "none"), help="with data (repair)"),
             option("--layers", nargs="+", metavar="NAME", help="those to repair (every convolution)"),
             INPUT,
         ],
         "Nothing is proven: the report tells what had become of each layer's deviation.",
         example=False,
+        check=_check_average,
     ),
     "recalibrate": Verb(
         lambda m, x, o: recalibrate(m, batches(o.data), inplace=False),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.parameters import copy_model
-from normkit.surgery.statistics.batch_statistics import batch_norms, feed, recalibrate
+from normkit.surgery.statistics.batch_statistics import batch_norms, estimate, feed
 from normkit.watching.drawn import Drawn, grid, line, picture
 from normkit.watching.inspecting import batches_for, loss_of
 from normkit.weight.filter_normalization import random_direction
@@ -102,7 +102,7 @@ def landscape(
             moves = (share * way[name].to(p) for share, way in zip(place, directions, strict=True))
             p.copy_(start[name] + sum(moves))
         if anew:
-            recalibrate(own, batches)
+            estimate("landscape", own, batches)
         return torch.stack([loss(feed(own, batch), batch).float().cpu() for batch in batches]).mean()
 
     cells = torch.cartesian_prod(*[along] * axes).view(-1, axes)

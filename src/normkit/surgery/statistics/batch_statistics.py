@@ -76,68 +76,68 @@ def recalibrate(model: nn.Module, data: Iterable[Any], *, inplace: bool = True) 
     """
     proof.check_model("recalibrate", model)
     model = model if inplace else copy.deepcopy(model)
+    return Report(model, estimate("recalibrate", model, data))
+
+
+@torch.no_grad()
+def estimate(owner: str, model: nn.Module, batches: Iterable[Any]) -> list[Change]:
+    """Do what :func:`recalibrate` does, for a function whose name errors begin with; return how far layers moved."""
     named = batch_norms(model)
-    old = {name: _numbers(layer) for name, layer in named.items()}
-    _estimate(model, data)
-    moved = {name: _largest_change(old[name], _numbers(layer)) for name, layer in named.items()}
-    rows = [Change(name, type(named[name]).__name__, "estimated anew", (), far) for name, far in moved.items()]
-    return Report(model, rows)
-
-
-def _numbers(layer: nn.Module) -> list[Tensor]:
-    return [buffer.clone() for buffer in layer.buffers() if buffer.is_floating_point()]
-
-
-def _largest_change(old: list[Tensor], new: list[Tensor]) -> float:
-    """The largest change of a tensor's numbers, relative to the largest that it has now."""
-    changes = (float((n - o).abs().max() / n.abs().max().clamp(min=1e-30)) for o, n in zip(old, new, strict=True))
-    return max(changes, default=0.0)
-
-
-def _estimate(model: nn.Module, batches: Iterable[Any]) -> None:
-    layers = list(dict.fromkeys(batch_norms(model).values()))
-    before = {layer: {name: buffer.clone() for name, buffer in layer.named_buffers()} for layer in layers}
+    layers = list(dict.fromkeys(named.values()))
     remaining = iter(batches)
     first = list(itertools.islice(remaining, 1))
-    if not layers or not first:
-        raise ValueError(f"recalibrate: there is no {'batch' if layers else 'layer with batch statistics'} to go by")
-    with _undone_on_error(model), _plain_means(layers):
+    if not layers:
+        raise ValueError(f"{owner}: the model has no layer with batch statistics")
+    if not first:
+        raise ValueError(f"{owner}: data holds no batch")
+    with _undone_on_error(model) as before, _plain_means(layers):
+        old = {layer: {name: before[buffer] for name, buffer in layer.named_buffers()} for layer in layers}
         model.train()
         with averaging():
-            _take(model, 0, first[0])
-            for layer, old in before.items():
-                _start_afresh(layer, old)
+            _take(owner, model, 0, first[0])
+            for layer in layers:
+                _start_afresh(layer, old[layer])
         with averaging():
             for number, batch in enumerate(itertools.chain(first, remaining)):
-                _take(model, number, batch)
-        _require_finite(model)
+                _take(owner, model, number, batch)
+        _require_finite(owner, model)
     model.eval()
+    return [
+        Change(name, type(layer).__name__, "estimated anew", (), _largest_change(old[layer], layer))
+        for name, layer in named.items()
+    ]
 
 
-def _require_finite(model: nn.Module) -> None:
+def _largest_change(old: Mapping[str, Tensor], layer: nn.Module) -> float:
+    """The largest change of a buffer's numbers, relative to the largest that it has now."""
+    floats = [(new, old[name]) for name, new in layer.named_buffers() if new.is_floating_point()]
+    return max((float((n - o).abs().max() / n.abs().max().clamp(min=1e-30)) for n, o in floats), default=0.0)
+
+
+def _require_finite(owner: str, model: nn.Module) -> None:
     for name, layer in batch_norms(model).items():
         if not all(buffer.isfinite().all() for buffer in layer.buffers()):
-            raise ValueError(f"recalibrate: what {name or 'the model'} takes of data has NaN or infinite statistics")
+            raise ValueError(f"{owner}: what {name or 'the model'} takes of data has NaN or infinite statistics")
 
 
-def _take(model: nn.Module, number: int, batch: Any) -> None:
+def _take(owner: str, model: nn.Module, number: int, batch: Any) -> None:
     try:
         feed(model, batch)
     except (ValueError, RuntimeError) as error:  # torch's own of a shape are of the second kind
-        raise ValueError(f"recalibrate: batch {number} of data: {error}") from error
+        raise ValueError(f"{owner}: batch {number} of data: {error}") from error
 
 
 @contextmanager
-def _undone_on_error(model: nn.Module) -> Iterator[None]:
-    """Give a model its buffers and modes back where something goes wrong."""
+def _undone_on_error(model: nn.Module) -> Iterator[dict[Tensor, Tensor]]:
+    """Give a model its buffers and modes back where something goes wrong; meanwhile, what each buffer was."""
     modes = {module: module.training for module in model.modules()}
     held = [(part, name, b) for part in model.modules() for name, b in part._buffers.items() if b is not None]
-    before = [b.clone() for _, _, b in held]
+    before = {b: b.clone() for _, _, b in held}
     try:
-        yield
+        yield before
     except BaseException:
-        for (part, name, b), old in zip(held, before, strict=True):
-            part._buffers[name] = b.copy_(old)
+        for part, name, b in held:
+            part._buffers[name] = b.copy_(before[b])
         for module, mode in modes.items():
             module.training = mode
         raise
@@ -179,16 +179,12 @@ def _adding_up(sums: dict[str, Tensor]) -> Callable[[Any, Any, Any], None]:
     return add
 
 
-def _start_afresh(layer: nn.Module, before: dict[str, Tensor]) -> None:
+def _start_afresh(layer: nn.Module, old: Mapping[str, Tensor]) -> None:
     """Reset the buffers that a training pass has just moved; the others are settings."""
     if isinstance(layer, _BatchNorm):
         layer.reset_running_stats()
         return
     new = dict(type(layer)(**layer.arguments).named_buffers())  # type: ignore[arg-type]
-    moved = {name for name, buffer in layer.named_buffers() if not torch.equal(buffer, before[name])}
-    _fill(layer, {name: new[name] if name in moved else old for name, old in before.items()})
-
-
-def _fill(layer: nn.Module, values: dict[str, Tensor]) -> None:
     for name, buffer in layer.named_buffers():
-        buffer.copy_(values[name])
+        if not torch.equal(buffer, old[name]):
+            buffer.copy_(new[name])

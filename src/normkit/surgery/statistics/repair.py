@@ -22,7 +22,7 @@ from normkit.surgery.exact.folding import bake
 from normkit.surgery.exact.pairs import fold_pair, is_plain
 from normkit.surgery.proof import check_model
 from normkit.surgery.recognition import specimen
-from normkit.surgery.statistics.batch_statistics import batch_norms, recalibrate
+from normkit.surgery.statistics.batch_statistics import batch_norms, estimate
 
 __all__ = ["average"]
 
@@ -46,7 +46,7 @@ def interpolate(models: Sequence[nn.Module], weights: Sequence[float] | None = N
     >>> interpolate([a, b]).weight.item()
     3.0
     """
-    weights = _weights("interpolate", models, weights)
+    weights = _weights(models, weights)
     states = [model.state_dict() for model in models]
     _check_alike(states)
     merged = copy.deepcopy(models[0])
@@ -64,7 +64,7 @@ def _check_alike(states: Sequence[Mapping[str, Tensor]]) -> None:
         other += [name for name, entry in states[0].items() if not other and entry.shape != state[name].shape]
         if other:
             held = " and ".join(str(tuple(s[other[0]].shape) if other[0] in s else "none") for s in (states[0], state))
-            raise ValueError(f"interpolate: models[{at}] is no network like models[0]: of {other[0]} they have {held}")
+            raise ValueError(f"average: models[{at}] is no network like models[0]: of {other[0]} they have {held}")
 
 
 @torch.no_grad()
@@ -78,7 +78,7 @@ def measure(model: nn.Module, layers: Sequence[str], batches: Iterable[Any]) -> 
     probes = {name: _Probe(probed.get_submodule(name)) for name in layers}
     for name, probe in probes.items():
         put(probed, [name], probe)
-    recalibrate(probed, batches)
+    estimate("average", probed, batches)
     return {name: probe.goal() for name, probe in probes.items()}
 
 
@@ -154,9 +154,10 @@ def average(
     """
     if repair is not None:
         check.choice("average", "repair", repair, VARIANTS)
+    factor, eps = check.number("average", "factor", factor, 0.0, check.LARGEST), check.eps("average", eps)
     if isinstance(data, Iterator):
         raise TypeError("average: data must be a list or a loader, which can be gone over again, not an iterator")
-    weights = _weights("average", models, weights)
+    weights = _weights(models, weights)
     for model in models:
         check_model("average", model)
         require_whole("average", model)
@@ -176,7 +177,7 @@ def average(
             modules = {name: fold_pair(*pair) for name, pair in modules.items()}  # type: ignore[misc]
         merged = replace_parts("average", merged, modules, False, edits=edits_of(models[0], modules))
     elif data is not None and batch_norms(merged):
-        rows = recalibrate(merged, data).changes
+        rows = estimate("average", merged, data)
     merged.eval()
     rows = [*(rows or [Change("", type(merged).__name__, f"the average of {len(models)}")]), *left]
     if inplace:
@@ -207,7 +208,7 @@ def _repair(
         norm.bias.data.copy_(goal.mean)
         pairs[name] = nn.Sequential(layer, norm)
         put(merged, [name], pairs[name])
-    recalibrate(merged, data)
+    estimate("average", merged, data)
     return pairs, [Change(name, type(pair[0]).__name__, _fallen(pair[1], variant)) for name, pair in pairs.items()]  # type: ignore[index]
 
 
@@ -219,11 +220,11 @@ def _fallen(norm: Any, variant: str) -> str:
     return f"deviation as its parents', of which it had {share:.2f}"
 
 
-def _weights(owner: str, models: Sequence[nn.Module], weights: Sequence[float] | None) -> list[float]:
+def _weights(models: Sequence[nn.Module], weights: Sequence[float] | None) -> list[float]:
     if not models:
-        raise ValueError(f"{owner}: models must hold at least one network")
+        raise ValueError("average: models must hold at least one network")
     if weights is not None and len(weights) != len(models):
-        raise ValueError(f"{owner}: weights must give each of the {len(models)} models a share; it is {weights!r}")
+        raise ValueError(f"average: weights must give each of the {len(models)} models a share; it is {weights!r}")
     return [1 / len(models)] * len(models) if weights is None else list(weights)
 
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from normkit.surgery.statistics.batch_statistics import recalibrate
+from normkit.surgery import proof
+from normkit.surgery.statistics.batch_statistics import estimate
 from normkit.surgery.statistics.federated import local_entries, pool
 
 
@@ -48,10 +49,11 @@ def select(
 
 
 def _adapted_loss(model: nn.Module, devices: Sequence[Sequence[Any]], loss: Callable) -> float:
+    proof.check_model("select", model)
     names = local_entries(model, "statistics")
     states = []
     for batches in devices:
-        recalibrate(model, batches)
+        estimate("select", model, batches)
         state = model.state_dict()
         states.append({name: state[name].clone() for name in names})
     samples = [sum(_samples(batch) for batch in batches) for batches in devices]
