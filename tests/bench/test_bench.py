@@ -342,6 +342,7 @@ def test_an_entrant_that_fails_does_not_race(monkeypatch):
         (["--room", "density", "rmsnorm"], "a flow that races must be one of"),
         (["--room", "manifold", "rmsnorm"], "a norm that races must be one of"),
         (["--room", "residual", "mid-norm"], "placement must be one of 'altup', 'attention-residuals'"),
+        (["fold", "--room", "text"], "--room text is measured as a whole: leave out fold"),
     ],
 )
 def test_mistakes_are_one_line(words, message, capsys, monkeypatch):

@@ -39,6 +39,8 @@ from normkit.catalog import Card
 from normkit.ops import eager, node
 from normkit.threads import threads
 
+UNNAMED = ("federated", "quant", "text")  # rooms whose studies are of no single methods
+
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Describe ``normkit bench`` on the command line."""
@@ -169,6 +171,8 @@ def find_study(options: argparse.Namespace) -> ModuleType | None:
     if options.device != "cpu":
         return importlib.import_module("normkit.bench.gpu")
     own = options.room in catalog.rooms() and not options.group
+    if own and options.names and options.room in UNNAMED:
+        raise ValueError(f"--room {options.room} is measured as a whole: leave out {' '.join(options.names)}")
     name = f"normkit.bench.{options.room}"
     return importlib.import_module(name) if own and importlib.util.find_spec(name) is not None else None
 
