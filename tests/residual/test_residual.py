@@ -224,6 +224,10 @@ def test_old_names_of_placements_stay(old, new):
         (lambda: nk.MixLN(dim=4, depth=2, attention=nn.Identity(), feedforward=nn.Identity()), "layer"),
         (lambda: nk.create("mix-ln", dim=4, beta=1.0), "takes no argument 'beta'; .*alpha"),
         (lambda: nk.Decoder(vocab=5, dim=8, depth=1, heads=2, qk_norm=True), "did you mean .*'query_key_norm'"),
+        (
+            lambda: nk.Decoder(vocab=5, dim=8, depth=1, heads=2, rotary_bas=1.0),
+            "^Decoder takes no argument 'rotary_bas', nor does its placement 'pre-norm', which .* mean 'rotary_base'",
+        ),
         (lambda: nk.PreNorm(dim=4, attention=nn.Identity(), feedforward=nn.Identity(), alpha=1.0), "alpha"),
         (lambda: nk.SkipInit(dim=4, norm="rmsnorm", attention=nn.Identity(), feedforward=nn.Identity()), "norm"),
         (lambda: nk.NGPT(dim=8, heads=2, hidden=12, activation="relu"), "activation"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -62,6 +62,20 @@ def wiring_of(owner: object, name: str) -> Wiring:
     return catalog.choose(owner, "placement", name, *PLACEMENTS).card.entry.wiring
 
 
+def refuse_unknown(
+    owner: object, placement: str, known: Iterable[str], options: Iterable[str], kin: list[type]
+) -> None:
+    """Refuse options that a placement does not have, with names like theirs among the arguments of ``kin``."""
+    for option in options:
+        if option not in known:
+            has = f"has the options {', '.join(known)}" if known else "has no options"
+            names = dict.fromkeys(name for cls in kin for name in inspect.signature(cls).parameters)
+            close = near(option, [name for name in names if name not in known])
+            meant = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+            whose = f"{check.whose(owner)} takes no argument {option!r}"
+            raise TypeError(f"{whose}, nor does its placement {placement!r}, which {has}{meant}")
+
+
 class Stream(Method):
     """A residual stream of ``dim`` features that sublayers read from and write to, each by its :class:`Connection`.
 
@@ -95,13 +109,7 @@ class Stream(Method):
 
     def _options(self, known: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
         """Check the placement's options by name, and fill in the defaults."""
-        for option in options:
-            if option not in known:
-                has = f"its options are {', '.join(known)}" if known else "it has no options"
-                close = near(option, [name for name in inspect.signature(type(self)).parameters if name not in known])
-                meant = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-                name = f"{type(self).__name__}: placement {self.placement!r}"
-                raise TypeError(f"{name} takes no argument {option!r}; {has}{meant}")
+        refuse_unknown(self, self.placement, known, options, [type(self)])
         return {**known, **options}
 
     @property

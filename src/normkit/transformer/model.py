@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -15,6 +16,7 @@ from normkit import check
 from normkit.layers import Linear
 from normkit.ops.rope import Frequencies, Turns, turns
 from normkit.residual.norms import NormName, make_norm
+from normkit.residual.stream import refuse_unknown, wiring_of
 from normkit.transformer import like
 from normkit.transformer.attention import (
     Attention,
@@ -95,6 +97,7 @@ class Transformer(nn.Module):
         self.dim, self.length = check.size(self, "dim", dim), length
         self.rotary_base = check.number(self, "rotary_base", rotary_base, 0.0, open_low=True)
         self.embedding_scale = math.sqrt(dim) if scale_embedding else 1.0
+        self._refuse_unknown(placement, layer)
         shared: dict[str, Any] = {"placement": placement, "dim": dim, "heads": heads, "norm": norm, **layer}
         shared |= {"hidden": 4 * dim if hidden is None else hidden, "layer_inputs": layer_inputs}
         self.layers = self._build_layers(shared, depth, window, each)
@@ -104,6 +107,12 @@ class Transformer(nn.Module):
         self._add_ends(functools.partial(make_norm, self, norm, dim), embedding_norm, final_norm)
         self._add_layer_inputs(layer_inputs, layer_vocab, norm)
         self._start(std, scale_outputs)
+
+    def _refuse_unknown(self, placement: str, layer: Mapping[str, Any]) -> None:
+        """Refuse arguments of layers that neither these nor the placement have."""
+        options = [name for name in layer if name not in inspect.signature(TransformerLayer).parameters]
+        known = wiring_of(self, placement).options
+        refuse_unknown(self, placement, known, options, [type(self), Transformer, TransformerLayer])
 
     def _build_layers(
         self, shared: Mapping[str, Any], depth: int, window: Window, each: Sequence[Mapping[str, Any]] | None
