@@ -84,6 +84,11 @@ class Parser(argparse.ArgumentParser):
                 return action.choices[getattr(options, action.dest)].of(options)
         return self
 
+    def given(self, options: argparse.Namespace, *names: str) -> list[str]:
+        """Return those of the options that are not as they are by default, in the form that is typed."""
+        changed = (name for name in names if getattr(options, name) != self.get_default(name))
+        return [f"--{name.replace('_', '-')}" for name in changed]
+
     def refuse(self, unknown: Sequence[str]):
         """Say what is not known of what was typed, and what it may be meant for."""
         known = [word for action in self._actions for word in action.option_strings if len(word) > 2]
@@ -132,8 +137,9 @@ def answer(words: Sequence[str] | None) -> int:
     if "_ARGCOMPLETE" in os.environ:
         complete(top)
     options, unknown = top.parse_known_args(words)
+    options.parser = top.of(options)
     if unknown:
-        top.of(options).refuse(unknown)
+        options.parser.refuse(unknown)
     if options.command is None:
         top.print_help()
         return 0
@@ -304,33 +310,28 @@ def describe_doctor(command: Parser) -> None:
     command.set_defaults(run=run_doctor)
 
 
-PASSES = 2
-OF_WIDTHS = {"parametrization": "mup", "optimizer": "adamw", "lr": None, "steps": 4, "seeds": 2, "plot": None}
-
-
 def describe_inspect(command: Parser) -> None:
     """Describe ``normkit inspect``."""
     command.add_argument(
         "model", metavar="MODEL", help="a folder or hub name of transformers, timm:NAME.TAG, module:factory"
     )
     command.add_argument("--data", metavar="DATA", help=f"what it is fed: {BATCHES} (random numbers)")
-    command.add_argument(
-        "--passes", type=int, default=PASSES, metavar="N", help="how many batches are taken (%(default)s)"
-    )
+    command.add_argument("--passes", type=int, default=2, metavar="N", help="how many batches are taken (%(default)s)")
     command.add_argument("--json", action="store_true", help="print the diagnosis as JSON")
     own = command.add_argument_group("the coordinate check")
     own.add_argument("--widths", metavar="N,N,...", help="build it at these widths; module:factory is called with each")
     own.add_argument(
         "--parametrization",
         choices=("mup", "spectral", "standard"),
+        default="mup",
         help="what is held against the standard parametrization (%(default)s)",
     )
-    own.add_argument("--optimizer", metavar="NAME", help="of the catalogue or of torch (%(default)s)")
+    own.add_argument("--optimizer", default="adamw", metavar="NAME", help="of the catalogue or of torch (%(default)s)")
     own.add_argument("--lr", type=float, metavar="RATE", help="at the smallest width (the optimizer's usual one)")
-    own.add_argument("--steps", type=int, metavar="N", help="how many (%(default)s)")
-    own.add_argument("--seeds", type=int, metavar="N", help="models of each width (%(default)s)")
+    own.add_argument("--steps", type=int, default=4, metavar="N", help="how many (%(default)s)")
+    own.add_argument("--seeds", type=int, default=2, metavar="N", help="models of each width (%(default)s)")
     own.add_argument("--plot", metavar="FILE", help="draw it: .html, .svg, .png or .pdf")
-    command.set_defaults(run=run_inspect, **OF_WIDTHS)
+    command.set_defaults(run=run_inspect)
 
 
 def run_inspect(options: argparse.Namespace) -> int:
@@ -338,10 +339,10 @@ def run_inspect(options: argparse.Namespace) -> int:
     from normkit.surgery import models
     from normkit.watching import inspecting
 
-    given = [f"--{name}" for name, usual in OF_WIDTHS.items() if getattr(options, name) != usual]
+    given = options.parser.given(options, "parametrization", "optimizer", "lr", "steps", "seeds", "plot")
     if given and not options.widths:
         raise ValueError(f"{' and '.join(given)} {'go' if len(given) > 1 else 'goes'} with --widths")
-    if options.widths and options.passes != PASSES:
+    if options.widths and options.parser.given(options, "passes"):
         raise ValueError("--passes goes without --widths, where one batch is taken")
     batches = batches_by_name(options.data) if options.data else None
     if options.widths:

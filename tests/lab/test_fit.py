@@ -448,6 +448,7 @@ def test_a_saved_flow_scores_new_rows_as_it_did_when_it_was_fitted(tmp_path, cap
         (["--score", str(new), "--drop", "size"], "--drop is for data"),
         (["--score", str(new), "--steps", "9"], "--steps is for data"),
         (["--score", str(new), "--depth", "2"], "--depth is for data"),
+        (["--score", str(new), "--patience", "0"], "--patience is for data"),
     ):
         assert cli.main(["fit", str(saved), "-o", str(other), *more]) == 2
         assert said in capsys.readouterr().err

@@ -74,6 +74,7 @@ def test_parquet_is_read_as_npy_is(tables, capsys):
         (["q.npy", "words.npy", "--bank", "b.npy"], "words.npy must be an array of numbers"),
         (["q.npy", "words.npy", "--bank", "b.npy"], "Object arrays cannot be loaded"),
         (["q.npy", "nan.npy", "--bank", "b.npy"], "gallery has NaN"),
+        (["q.npy", "g.npy", "--bank", "b.npy", "--column", "v"], "--column is of a .parquet file"),
     ],
 )
 def test_what_cannot_be_read_is_named(tables, words, why, capsys):

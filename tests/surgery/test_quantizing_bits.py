@@ -182,6 +182,8 @@ def test_the_command_quantizes_within_a_budget_and_writes_the_model(tmp_path, mo
     assert "normkit quantize: no allocation of bits meets budget='1 bit'" in capsys.readouterr().err
     assert main(["quantize", "tiny_nets:net", "--bits", "3", "--method", "adaquant", "--steps", "5"]) == 2
     assert "data must hold at least one batch" in capsys.readouterr().err
+    assert main([*words[:2], "--method", "norm-tweaking", "--steps", "5", "--parallel"]) == 2
+    assert "only --method learned-rounding or adaquant takes --steps and --parallel" in capsys.readouterr().err
 
 
 def test_in_parallel_layers_learn_on_the_inputs_of_the_float_model(monkeypatch):

@@ -401,7 +401,8 @@ def test_legal_forms_are_left_out_of_names_and_texts(desk, capsys):
     asked = ["ACME, LLC", "Acme", "mueller gmbh", "Müller", "AG", "Acme Steel Incorporated"]
     assert [norm(one).id for one in asked] == ["1", "1", "2", "2", "3", "4"]
     assert [norm(one).score for one in asked if "mu" not in one] == [1.0] * 5
-    assert "--legal-forms are for a list of names" in run(capsys, "fit firms --legal-forms -o again", 2)
+    refused = run(capsys, "fit firms --legal-forms --id firm -o again", 2)
+    assert "only a list of names takes --id and --legal-forms" in refused
     forms = text.LegalForms(more=["K.D."])
     assert [
         forms(one) for one in ("Iskra k.d.", "Danfoss A/S", "Tata (Pvt.) Ltd.", "The Limited", "X  Y", "Inc", "")

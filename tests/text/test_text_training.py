@@ -62,6 +62,7 @@ def test_an_encoder_learns_which_names_are_meant_and_is_used(desk, capsys):
     assert "dense" in norm(gold[0]).candidates[0].by
     assert text.Normalizer.load("v").normalize(mentions[:9]) == norm.normalize(mentions[:9])
     (desk / "u.norm").write_text("u\tyou\n")
+    assert "only an encoder takes --id and --text" in run(capsys, "train lexical u.norm --id a --text b -o model", 2)
     assert "reads and does not write" in run(capsys, "train lexical u.norm --model after -o model", 2)
     assert "v is there already and is no model" in run(capsys, "train encoder names.csv --name word -o v", 2)
 

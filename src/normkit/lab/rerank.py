@@ -81,6 +81,8 @@ def run_rerank(options: argparse.Namespace) -> int:
     for name in names:
         if not Path(name).is_file():
             raise ValueError(f"rerank: there is no file {name}")
+    if options.column and not any(name.endswith(".parquet") for name in names):
+        raise ValueError("rerank: --column is of a .parquet file, and no table is one")
     if len(options.bank) != BANKS[method]:
         expected = "a background" if method == "score-normalization" else " and ".join(TABLES[: BANKS[method]])
         raise ValueError(

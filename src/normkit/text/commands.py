@@ -156,11 +156,9 @@ def run_fit(options: argparse.Namespace) -> int:
     if options.aim and not options.tune:
         raise ValueError("--aim is of --tune: give --tune as well")
     if options.vocabulary.is_dir():
-        if options.encoder or options.cross_encoder or options.legal_forms:
-            raise ValueError(
-                "--encoder, --cross-encoder and --legal-forms are for a list of names; "
-                "a fitted normalizer has its parts"
-            )
+        given = options.parser.given(options, "id", "name", "encoder", "cross_encoder", "legal_forms")
+        if given:
+            raise ValueError(f"only a list of names takes {' and '.join(given)}; a fitted normalizer has its own")
         norm = Normalizer.load(options.vocabulary)
     else:
         norm = _fresh(options).fit(options.vocabulary, options.id, options.name, options.encoding)
@@ -338,8 +336,8 @@ def _train_encoder(options: argparse.Namespace, how: Mapping[str, Any]) -> Itera
 def _train_lexical(options: argparse.Namespace, how: Mapping[str, Any]) -> Iterator[str]:
     from normkit.text.training.lexical import read_multilexnorm, train_lexical
 
-    if options.mentions:
-        raise ValueError("--mentions are for an encoder; a lexical model learns from FILE")
+    if given := options.parser.given(options, "mentions", "id", "name", "text", "gold"):
+        raise ValueError(f"only an encoder takes {' and '.join(given)}; a lexical model learns from FILE")
     path = train_lexical(*read_multilexnorm(options.file, options.encoding), options.output, **how)
     yield f"to use it: normkit.text.LexicalModel({str(path)!r})([['u', 'r', 'late']])"
 

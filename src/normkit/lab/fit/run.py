@@ -35,7 +35,7 @@ from normkit.optional import require_group
 from normkit.safe import say
 
 OUT, SAVED, SCORES, RESULTS = "normkit-fit", ".pt", "scores.csv", "results.json"
-USUAL = {"seeds": 1, "steps": 1000, "batch": 256, "lr": 2e-3, "samples": 1000}
+OF_DATA = ("flow", "columns", "drop", "categories", "patience", "depth", "hidden", "seeds", "steps", "batch", "lr")
 SHOWN = 5  # categories or columns that are named
 CRASHED, REFUSED = 1, 2  # the command's status where some flows were not fitted, and where none was
 EXAMPLES = """examples:
@@ -66,26 +66,26 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--categories", nargs="+", default=[], metavar="NAME", help="columns of categories that are numbers"
     )
     command.add_argument("--sep", metavar="SIGN", help="what separates the columns of a CSV (recognized)")
-    command.add_argument("--seeds", type=int, metavar="N", help="runs of each flow (1)")
-    command.add_argument("--steps", type=int, metavar="N", help="steps of a run (1000)")
+    command.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each flow (1)")
+    command.add_argument("--steps", type=int, default=1000, metavar="N", help="steps of a run (1000)")
     command.add_argument(
         "--patience",
         type=int,
         metavar="N",
         help="steps without fewer bits after which a run ends, 0 for never (a quarter of --steps)",
     )
-    command.add_argument("--batch", type=int, metavar="N", help="samples of a step (256)")
-    command.add_argument("--lr", type=float, metavar="X", help="learning rate at the start (0.002)")
+    command.add_argument("--batch", type=int, default=256, metavar="N", help="samples of a step (256)")
+    command.add_argument("--lr", type=float, default=2e-3, metavar="X", help="learning rate at the start (0.002)")
     command.add_argument("--depth", type=int, metavar="N", help="parts of a flow (its own)")
     command.add_argument("--hidden", type=int, metavar="N", help="width of the networks (64)")
-    command.add_argument("--samples", type=int, metavar="N", help="samples of the best flow (1000)")
+    command.add_argument("--samples", type=int, default=1000, metavar="N", help="samples of the best flow (1000)")
     command.add_argument(
         "--score", metavar="FILE", help="new samples, whose densities under the best flow go to scores.csv"
     )
     command.add_argument(
         "-o", "--out", "--output", default=OUT, metavar="DIR", help=f"folder for what is found ({OUT})"
     )
-    command.set_defaults(run=run, **USUAL)
+    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -195,10 +195,8 @@ def separator_of(word: str | None) -> str | None:
 
 def score_by_saved(options: argparse.Namespace) -> int:
     """Score new samples by a flow that was fitted before."""
-    given = [name for name, usual in USUAL.items() if getattr(options, name) != usual]
-    for name in ("flow", "columns", "drop", "categories", "patience", "depth", "hidden", *given):
-        if getattr(options, name) or name in given:
-            raise ValueError(f"--{name} is for data; {options.data} is a flow that was fitted before")
+    for flag in options.parser.given(options, *OF_DATA, "samples"):
+        raise ValueError(f"{flag} is for data; {options.data} is a flow that was fitted before")
     if options.score is None:
         raise ValueError(f"{options.data} is a flow that was fitted before; --score FILE names what it is to score")
     model, more = load_flow(options.data)

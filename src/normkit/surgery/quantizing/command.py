@@ -9,7 +9,7 @@ import sys
 from normkit.safe import say
 from normkit.surgery import models, saving
 from normkit.surgery.commands import batches
-from normkit.surgery.quantizing.weights import AUTO, METHODS, quantize
+from normkit.surgery.quantizing.weights import AUTO, LEARNED, METHODS, quantize
 
 __all__ = ["add_arguments", "run"]
 
@@ -41,6 +41,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Quantize a model, and print what that took and cost."""
+    given = options.parser.given(options, "steps", "parallel")
+    if given and options.method.partition("+")[0] not in LEARNED:
+        raise ValueError(f"only --method {' or '.join(LEARNED)} takes {' and '.join(given)}")
     if options.out:
         saving.new_folder(options.out)  # before anything is learned
     model = saving.load(options.model).eval()

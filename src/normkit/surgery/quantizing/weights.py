@@ -52,6 +52,7 @@ METHODS = (
     "adaquant",
     "adaquant+norm-tweaking",
 )
+LEARNED = ("learned-rounding", "adaquant")  # those that take steps
 AUTO = "auto"
 NOTABLE = 0.05  # the share of all numbers above which a class of modules that are no linears is noted
 
@@ -516,7 +517,7 @@ def _learn(rounding: LearnedRounding, layer: Any, x: Tensor | None, how: _Learni
 def _learning(method: str, steps: int, lr: float, rows: int, parallel: bool, seed: int) -> _Learning | None:
     """How rounding is learned; None where it is to the nearest."""
     first = method.partition("+")[0]
-    if first not in ("learned-rounding", "adaquant"):
+    if first not in LEARNED:
         return None
     return _Learning(first, steps, lr, rows, bool(parallel), torch.Generator().manual_seed(seed))
 
