@@ -67,7 +67,7 @@ def test_what_was_cut_is_not_loaded_and_built_anew(monkeypatch):
 
 
 def test_no_cache_no_node(monkeypatch):
-    monkeypatch.setenv("NORMKIT_CACHE", "off")
+    monkeypatch.setenv("NORMKIT_CACHE", "False")
     assert node.path() is None
     assert node.usable() is None
     assert "NORMKIT_CACHE" in node.build()

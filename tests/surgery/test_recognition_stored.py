@@ -84,7 +84,7 @@ def test_other_versions_and_off_are_not_read(folder, monkeypatch):
 
 
 def test_off_writes_nothing(folder, monkeypatch):
-    monkeypatch.setenv("NORMKIT_CACHE", "off")
+    monkeypatch.setenv("NORMKIT_CACHE", "false")
     assert examine(Rms())
     assert not folder.exists()
 

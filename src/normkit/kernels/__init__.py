@@ -21,6 +21,8 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from normkit import switches
+
 __all__ = ["RECORDS", "SETS", "Gate", "Status", "Unsolved", "cpu", "status"]
 
 SETS = ("baseline", "avx2", "avx512")  # instruction sets that the kernels are built for; a processor has some of them
@@ -28,11 +30,8 @@ SETS = ("baseline", "avx2", "avx512")  # instruction sets that the kernels are b
 # Another build of the library can be named, such as one under a compiler's sanitizers.
 LIBRARY = Path(os.environ.get("NORMKIT_LIBRARY") or Path(__file__).with_name("cpu") / "libnormkit.so")
 NODE_KINDS = "row", "point"  # as `node.cpp` has them
-SETTINGS = {  # by what `NORMKIT_KERNELS` says
-    **dict.fromkeys(["", "on", "1", "yes", "true"], "on"),
-    **dict.fromkeys(["off", "0", "no", "false"], "off"),
-    "interpret": "interpret",
-}
+# by what `NORMKIT_KERNELS` says
+SETTINGS = {**dict.fromkeys(switches.ON, "on"), **dict.fromkeys(switches.OFF, "off"), "interpret": "interpret"}
 
 
 @dataclass(frozen=True)
@@ -200,7 +199,7 @@ def _error(name: str, answer: int, arrays: list[str], record: list) -> Exception
 
 def setting() -> str:
     """What `NORMKIT_KERNELS` sets: on, off or interpret."""
-    word = os.environ.get("NORMKIT_KERNELS", "").strip().lower()
+    word = switches.word_of("NORMKIT_KERNELS")
     if word not in SETTINGS:
         warnings.warn(f"NORMKIT_KERNELS is on, off or interpret, not {word!r}: the kernels stay on", stacklevel=2)
     return SETTINGS.get(word, "on")

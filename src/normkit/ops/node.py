@@ -19,17 +19,16 @@ from pathlib import Path
 
 import torch
 
-from normkit import files, kernels
+from normkit import files, kernels, switches
 
 SOURCES = tuple(Path(kernels.__file__).parent / name for name in ("node.cpp", "cpu/normkit.h"))
-OFF = ("off", "0", "no")
 
 
 def path() -> Path | None:
     """The node's file, named by all that it depends on; None where no cache is wanted or there is no home for it."""
     if named := os.environ.get("NORMKIT_NODE"):
         return Path(named)
-    if os.environ.get("NORMKIT_CACHE", "").lower() in OFF:
+    if switches.is_off("NORMKIT_CACHE"):
         return None
     suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
     try:
@@ -98,7 +97,7 @@ def obstacle() -> str | None:
     if shutil.which(_compiler()[0]) is None:
         return f"there is no C++ compiler {_compiler()[0]}"
     if path() is None:
-        off = os.environ.get("NORMKIT_CACHE", "").lower() in OFF
+        off = switches.is_off("NORMKIT_CACHE")
         return "NORMKIT_CACHE=off is set" if off else "the user has no home folder; XDG_CACHE_HOME can name another"
     return None
 

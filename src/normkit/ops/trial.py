@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -24,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from normkit import files, kernels
+from normkit import files, kernels, switches
 from normkit.kernels import cuda
 from normkit.ops import paths
 
@@ -92,8 +91,7 @@ def _variant(op: str, kind: tuple, x: Tensor, tensors: tuple[Tensor | None, ...]
 
 
 def _applies(x: Tensor) -> bool:
-    asked = os.environ.get("NORMKIT_TRIAL", "").lower()
-    return asked not in ("off", "0", "no") and (x.is_cuda or asked == "always")
+    return not switches.is_off("NORMKIT_TRIAL") and (x.is_cuda or switches.word_of("NORMKIT_TRIAL") == "always")
 
 
 def _examine(variant: tuple, tensors: tuple[Tensor | None, ...]) -> str | None:

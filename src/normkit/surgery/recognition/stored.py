@@ -20,15 +20,14 @@ from typing import Any
 
 import torch
 
-from normkit import files
+from normkit import files, switches
 
-OFF = ("off", "0", "no")
 DAYS, MOST = 90, 4096
 
 
 def read(name: str) -> dict[str, Any] | None:
     """Return what was written under a name, or None."""
-    if _is_off():
+    if switches.is_off("NORMKIT_CACHE"):
         return None
     try:
         with open(_file(name), encoding="utf-8") as file:
@@ -44,7 +43,7 @@ def read(name: str) -> dict[str, Any] | None:
 
 def write(name: str, verdict: dict[str, Any]) -> None:
     """Write a verdict that JSON holds as it is, for its owner alone."""
-    if _is_off() or json.loads(json.dumps(verdict)) != verdict:
+    if switches.is_off("NORMKIT_CACHE") or json.loads(json.dumps(verdict)) != verdict:
         return
     text = json.dumps({"seal": _seal(name, verdict), "verdict": verdict})
     with contextlib.suppress(OSError):
@@ -64,10 +63,6 @@ def prune(folder: Path) -> None:
     for place, path in enumerate(newest):
         if place >= MOST or times[path] < time.time() - DAYS * 86400:
             path.unlink(missing_ok=True)
-
-
-def _is_off() -> bool:
-    return os.environ.get("NORMKIT_CACHE", "").lower() in OFF
 
 
 def _seal(name: str, verdict: dict[str, Any]) -> str:
