@@ -84,6 +84,19 @@ def test_a_full_expert_drops_later_tokens_and_second_choices():
     torch.testing.assert_close(moe.load, torch.tensor([1.0, 1.0]))
 
 
+def test_padding_takes_no_room_of_an_expert():
+    decoder = model(feedforward_options={"capacity": 1.0})
+    mask = torch.arange(9) < torch.tensor([[3], [9]])
+    one, other = (decoder(torch.where(mask, TOKENS, padding), mask)[mask] for padding in (0, 7))
+    assert torch.equal(one, other)
+    experts = decoder.layers[0].feedforward
+    experts(torch.randn(2, 9, 16).double(), mask=torch.zeros(2, 9, dtype=torch.bool))
+    assert experts.load.sum() == 0
+    experts(torch.ones(1, 9, 16).double(), mask=torch.arange(9)[None] < 3)
+    assert experts.load.max() == 1
+    assert experts.dropped == 0
+
+
 def test_a_shared_expert_and_its_gate():
     torch.manual_seed(0)
     moe = MixtureOfExperts(6, 5, router="router:experts=4,top_k=2", shared=3, shared_gate=True).double()

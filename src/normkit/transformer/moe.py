@@ -43,7 +43,8 @@ class MixtureOfExperts(nn.Module):
             ``"deepseek-v3-router:experts=8,top_k=2,scale=2.5"``.
         activation, bias: those of the experts, as of a ``FeedForward``.
         capacity: an expert takes at most capacity * top_k / experts of the tokens, first choices first and tokens in
-            their order; the others are dropped by it, which is to add nothing. None: no token is dropped.
+            their order; the others are dropped by it, which is to add nothing. Padding takes no room, and is dropped,
+            but counts among the tokens. None: no token is dropped.
         shared: features inside a further expert that all tokens pass through; 0: none.
         shared_gate: its result is multiplied by the sigmoid of a learned linear map of x.
         hashed: a token's experts stand in the buffer ``table`` (hashed, top_k) by the token's number, of so many, and
@@ -101,8 +102,12 @@ class MixtureOfExperts(nn.Module):
         before: Callable | None = None,
         after: Callable | None = None,
         numbers: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor:
-        """Map ``x`` (..., dim); with a table, of the tokens of these ``numbers`` (...)."""
+        """Map ``x`` (..., dim); with a table, of the tokens of these ``numbers`` (...).
+
+        With a capacity, tokens where a ``mask`` (...) is False are dropped.
+        """
         tokens = x.reshape(-1, x.shape[-1])
         if self.table is None:
             weights, experts = self.router(tokens)
@@ -112,9 +117,11 @@ class MixtureOfExperts(nn.Module):
             weights = cast(Any, self.router).weigh(tokens, experts)
         queue = experts.T.flatten()  # all first choices, then all second ones
         marks = nn.functional.one_hot(queue, self.experts)
+        if mask is not None and self.capacity is not None:
+            marks = marks * mask.reshape(-1, 1).repeat(self.top_k, 1)
         place = (marks.cumsum(0) - 1).gather(1, queue[:, None]).squeeze(1)
         room = self._room(len(tokens), marks)
-        kept = place < room
+        kept = (place < room) & marks.any(1)
         slot = torch.where(kept, queue * room + place, self.experts * room)  # what is dropped goes behind the last
         rows = tokens.repeat(self.top_k, 1)
         places = rows.new_zeros(self.experts * room + 1, rows.shape[1]).index_copy(0, slot, rows)
@@ -140,8 +147,9 @@ class MixtureOfExperts(nn.Module):
 
     def _note(self, experts: Tensor, marks: Tensor, kept: Tensor) -> None:
         """Keep what the router chose; of training calls also for :meth:`balance`."""
-        self.load = marks.sum(0) / max(len(experts), 1)
-        self.dropped = 1 - kept.sum() / max(len(kept), 1)
+        tokens = (marks.sum() // self.top_k).clamp(min=1)
+        self.load = marks.sum(0) / tokens
+        self.dropped = 1 - kept.sum() / (tokens * self.top_k)
         if self.training:
             self._choices = experts
 
