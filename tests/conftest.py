@@ -9,6 +9,7 @@ os.environ.setdefault("TORCH_DYNAMO_RUN_GC_AFTER_COMPILE", "0")  # of thousands 
 
 import pytest
 import torch
+from _pytest.runner import runtestprotocol
 
 from changed import pytest_addoption, pytest_sessionstart  # noqa: F401  which tests a change reaches
 from normkit.contract.conftest import *  # noqa: F403  exempt cases, and what may not skip
@@ -32,6 +33,17 @@ def pytest_collection_modifyitems(config, items):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config):
     config.option.maxschedchunk = 500  # that one worker takes at once: the last tests, too, are for all of them
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+    """A worker sends one report a test: of six messages, those of a start and an end that pass at once tell nothing."""
+    if not hasattr(item.config, "workerinput") or item.config.option.xmlpath:
+        return None  # as pytest does it
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed or report.duration > 0.01:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 @pytest.fixture
