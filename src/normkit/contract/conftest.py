@@ -38,7 +38,6 @@ def pytest_collection(session):
         return (yield)
     finally:
         gc.enable()
-        gc.collect()
         gc.freeze()
         gc.set_threshold(10_000, 20, 20)
 
