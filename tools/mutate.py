@@ -301,6 +301,7 @@ def _swap(module, scope: str, codes: dict[tuple[str, int], types.CodeType], node
 def living() -> dict[str, list[types.FunctionType]]:
     """Every function by its file. Looked for before a fork: a child that looks at all objects copies all memory."""
     found: dict[str, list[types.FunctionType]] = defaultdict(list)
+    gc.unfreeze()  # what the tests' configuration, or a module as it was imported, has set aside
     for function in [f for f in gc.get_objects() if type(f) is types.FunctionType]:
         found[function.__code__.co_filename].append(function)
     return found
@@ -542,7 +543,6 @@ class Hunt:
     def pytest_runtestloop(self, session):
         """Hand one mutant after the other to the processes that try them, until as many were made as are wanted."""
         self.files = [(item, self.reach.files(item)) for item in session.items]
-        gc.unfreeze()  # what the tests' configuration sets aside, where functions are looked for
         gc.collect()
         idle, busy = [self.hunter() for _ in range(self.processes)], dict[Connection, Mutant]()
         drawn, done = deque[Mutant](), dict[str, tuple[str, float, dict[str, float]]]()

@@ -63,6 +63,7 @@ from test_counter import Counter
 '''
 
 def test_counts():
+    import normkit.ahead
     counter = Counter()
     assert [counter.up() for _ in range(3)] == [1, 2, 3]
 
@@ -92,8 +93,12 @@ def run(tmp_path_factory):
 
 
 def made(tmp_path):
-    for path, text in {"src/normkit/__init__.py": PACKAGE, "tests/test_counter.py": TESTS}.items():
-        (tmp_path / path).parent.mkdir(parents=True)
+    for path, text in {
+        "src/normkit/__init__.py": PACKAGE,
+        "src/normkit/ahead.py": "import gc\n\ngc.freeze()\n",  # what is frozen is not among the objects to look at
+        "tests/test_counter.py": TESTS,
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     (tmp_path / "tests/conftest.py").write_text("import gc\n\n\ndef pytest_collection_finish():\n    gc.freeze()\n")
     (tmp_path / "src/normkit/contract").mkdir()
