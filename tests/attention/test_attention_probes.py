@@ -107,6 +107,7 @@ def test_the_jacobian_norm_bounds_the_sensitivity_and_is_at_most_half_the_invers
         assert (norm <= 0.5 / temperature + 1e-12).all()
         tied = torch.tensor([[50.0, 50.0, 0.0, 0.0]], dtype=torch.float64)
         close(jacobian_norm(tied, temperature=temperature).item(), 0.5 / temperature, rtol=1e-6, atol=0)
+    close(sensitivity(logits, direction), sensitivity(logits, direction, temperature=1.0), rtol=0, atol=0)
     jacobian = torch.autograd.functional.jacobian(lambda z: torch.softmax(z / 0.7, -1), logits[0])
     close(jacobian_norm(logits[:1], temperature=0.7)[0], torch.linalg.svdvals(jacobian)[0])
 

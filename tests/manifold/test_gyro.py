@@ -19,7 +19,7 @@ def seen(count=9, dim=3, k=1.0):
 
 
 @pytest.mark.parametrize("name, space", _curved.GEOMETRIES.items())
-@pytest.mark.parametrize("size", [1.0, 2.5])
+@pytest.mark.parametrize("size", [0.3, 1.0, 2.5])
 def test_every_geometry_gives_a_mean_at_the_origin_the_variance_asked_for_and_its_own_gradient(name, space, size):
     k = space.sign * size
     norm = nk.create("gyrobn", 3, geometry=name, curvature=k, eps=0.0, dtype=F64)

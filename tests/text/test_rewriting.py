@@ -23,6 +23,8 @@ def test_a_time_of_day_has_minutes_up_to_59():
     assert numerals.time(23, 59, False) == "dvidešimt trys penkiasdešimt devynios"
     with pytest.raises(ValueError, match="minute must be at most 59"):
         numerals.time(23, 60, False)
+    with pytest.raises(ValueError, match="LithuanianNumerals: gender must be one of"):
+        numerals.number("5", "genitive", "neuter")
 
 
 def longest(a, b):

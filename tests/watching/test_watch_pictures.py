@@ -130,7 +130,9 @@ def test_models_are_compared_by_what_they_can_learn(tmp_path):
         part.bias.data -= 9
     found = learning({"fresh": fresh, "dead": dead}, points(0)[0], steps=80, targets=1, frequency=9.0, optimizer=adam)
     assert found.found["fresh"].mean > found.found["dead"].mean
-    assert str(found).split("\n")[1].startswith("fresh")
+    head, *rows = str(found).split("\n")
+    assert [line.split()[0] for line in (head, *rows)] == ["model", "fresh", "dead"]
+    assert {len(line) for line in rows} == {len(head)}  # numbers end below one another
     [made] = found.pictures()
     assert made["figure"]["data"][0]["x"] == ["fresh", "dead"]
     assert "Plasticity" in found.plot(tmp_path / "plasticity.html").read_text()

@@ -244,8 +244,10 @@ def test_a_generator_alone_decides_a_start():
 @pytest.mark.parametrize("shape", [(6,), (3, 2), (2, 3, 5)])
 def test_a_compander_bends_a_weight_of_any_number_of_axes(shape):
     raw = torch.randn(shape, dtype=torch.float64)
-    module = nk.WeightCompander(shape, a=0.7, b=0.4).double()
-    torch.testing.assert_close(module(raw), 0.7 * (raw / 0.4).atan())
+    want = 0.7 * (raw / 0.4).atan()
+    torch.testing.assert_close(nk.WeightCompander(shape, a=0.7, b=0.4).double()(raw), want)
+    fixed = nk.WeightCompander(shape, a=0.7, b=0.4, learnable=False)  # numbers, of no type
+    torch.testing.assert_close(fixed(raw), want, rtol=1e-14, atol=0)
 
 
 def test_alpha_dropout_keeps_mean_and_variance():
