@@ -336,7 +336,7 @@ def describe_inspect(command: Parser) -> None:
 
 def run_inspect(options: argparse.Namespace) -> int:
     """Print how healthy a model is; 1 where something is wrong."""
-    from normkit.surgery import models
+    from normkit.surgery import saving
     from normkit.watching import inspecting
 
     given = options.parser.given(options, "parametrization", "optimizer", "lr", "steps", "seeds", "plot")
@@ -347,7 +347,7 @@ def run_inspect(options: argparse.Namespace) -> int:
     batches = batches_by_name(options.data) if options.data else None
     if options.widths:
         return run_widths(options, batches)
-    inspection = inspecting.inspect(models.load(options.model), batches, passes=options.passes)
+    inspection = inspecting.inspect(saving.load(options.model), batches, passes=options.passes)
     diagnosis = inspection.diagnosis()
     say(json.dumps(diagnosis.to_dict(), indent=2) if options.json else inspection)
     return 1 if diagnosis else 0
@@ -454,14 +454,14 @@ def batches_by_name(word: str) -> Iterable[Any]:
 
 def run_checkup(options: argparse.Namespace) -> int:
     """Print what to mend in a model before it is trained; 1 where there is something, or nothing was looked at."""
-    from normkit.surgery import models
+    from normkit.surgery import models, saving
     from normkit.watching.checkup import checkup
 
     if options.build:
         raise ValueError("--build goes without a MODEL")
     if options.data is None:
         raise ValueError("a model is looked at on the batches of its training: name them, --data module:loader")
-    model, batches = models.load(options.model), batches_by_name(options.data)
+    model, batches = saving.load(options.model), batches_by_name(options.data)
     loss = models.import_object(options.loss, "loss") if options.loss else None
     report = checkup(model, batches, loss=loss, rate=options.rate, seconds=options.seconds)
     say(json.dumps(report.to_dict(), indent=2) if options.json else report)

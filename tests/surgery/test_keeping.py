@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import normkit as nk
+from normkit import cli
 from normkit.optional import library
 from normkit.surgery import keeping, saving
 
@@ -109,6 +110,37 @@ def test_a_quantized_model_of_transformers_is_saved_as_any_changed_one(tmp_path,
     assert type(again.transformer.h[0].mlp.c_fc.weight) is type(model.transformer.h[0].mlp.c_fc.weight)
     again.save_pretrained(tmp_path / "again")
     torch.testing.assert_close(logits(nk.load(tmp_path / "again")), logits(model), rtol=0, atol=0)
+
+
+def test_a_quantized_folder_is_recognized_and_inspected_and_what_needs_float64_is_refused(tmp_path, capsys):
+    pytest.importorskip("torchao")
+    config = library("transformers").LlamaConfig(
+        vocab_size=40, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2
+    )
+    model, folder = library("transformers").LlamaForCausalLM(config).eval(), str(tmp_path / "few")
+    nk.save(nk.quantize(model).model, folder)
+    assert len(nk.recognize(nk.load(folder)).found) == 3
+    assert cli.main(["inspect", folder, "--passes", "1"]) in (0, 1)
+    assert "model.layers.0" in capsys.readouterr().out
+    again, x = nk.load(folder), {"input_ids": torch.arange(6)[None]}
+    calls = {"fold": lambda: nk.fold(again, x), "ready": lambda: nk.ready(again, "rotation", x)}
+    for name, call in {**calls, "average": lambda: nk.average([again, again])}.items():
+        with pytest.raises(ValueError, match=f"{name}: model.layers.0.self_attn.q_proj.weight is in few bits"):
+            call()
+
+
+@pytest.mark.parametrize("how", ["save", "save_pretrained", "unchanged"])
+def test_how_a_model_generates_is_kept(tmp_path, how):
+    model, folder = gpt2(), tmp_path / "kept"
+    model.generation_config.update(max_new_tokens=3, eos_token_id=[1, 5], temperature=0.5)  # which is without effect
+    if how != "unchanged":
+        nk.swap(model, "dyt")
+    if how == "save_pretrained":
+        model.generation_config.temperature = None  # which transformers would not write
+    model.save_pretrained(folder) if how == "save_pretrained" else nk.save(model, folder)
+    again = nk.load(folder) if how != "unchanged" else type(model).from_pretrained(folder)
+    assert again.generation_config.to_dict() == model.generation_config.to_dict()
+    assert again.generation_config.eos_token_id == [1, 5]
 
 
 def test_a_checkpoint_of_experts_keeps_the_names_that_load_looks_for(tmp_path):

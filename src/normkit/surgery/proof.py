@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from normkit.parameters import is_scripted, require_whole
-from normkit.surgery.edits import comparison, edits_since, load_numbers, replay
+from normkit.surgery.edits import bits, comparison, edits_since, load_numbers, replay
 from normkit.surgery.edits.layers import without_history
 from normkit.surgery.flow import arguments, tensors_in
 from normkit.surgery.recognition.pair import signs
@@ -104,6 +104,7 @@ def ready(owner: str, model: nn.Module, example: Any) -> None:
     """Refuse what is no model in evaluation with numbers, and an example that it does not take."""
     check_model(owner, model)
     require_whole(owner, model)
+    bits.require_floats(owner, model)
     if any(part.training for part in model.modules()):
         raise ValueError(f"{owner}: the model is in train mode; call model.eval() first")
     try:

@@ -31,6 +31,7 @@ WEIGHTS, PARTS = "model.safetensors", "normkit.json"
 # Of a model that its library would open as what it was: weights under a name, and a configuration at a place, where
 # the library does not look, and in its stead one that makes it say who does.
 OWN_WEIGHTS, ORIGINAL = "normkit.safetensors", "original"
+GENERATION = "generation_config.json"  # how a model generates, which transformers keeps apart from its configuration
 CHANGED = "changed by normkit: nk.load opens its folder"
 MARKS = (CHANGED, "changed by normkit: normkit.surgery.saving.load opens its folder")  # as older folders say it
 CLOSE = 1e-4  # of the largest output: what float32 may differ by where norms are worked out another way
@@ -145,6 +146,8 @@ def _config(model: nn.Module, folder: Path) -> bool:
     if config is not None and hasattr(config, "save_pretrained"):
         config.architectures = [type(model).__name__]
         config.save_pretrained(folder)
+        if (generation := getattr(model, "generation_config", None)) is not None:
+            generation.to_json_file(folder / GENERATION)  # its save_pretrained refuses a value without effect
         return True
     return False
 
@@ -240,7 +243,12 @@ def _build_from_config(folder: str) -> nn.Module:
         return library("timm").create_model(f"local-dir:{place}", pretrained=False)
     transformers = library("transformers")
     config = transformers.AutoConfig.from_pretrained(place)
-    return of_config(getattr(transformers, config.architectures[0]), config)
+    model = of_config(getattr(transformers, config.architectures[0]), config)
+    for file in (place / GENERATION, Path(folder, GENERATION)):  # save_pretrained writes the latter
+        if file.is_file():
+            model.generation_config = transformers.GenerationConfig.from_dict(_read_json(file))
+            break
+    return model
 
 
 def _held(folder: str) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 SEALS = "normkit.sha256"  # in the form of sha256sum: `sha256sum -c normkit.sha256` checks it too
 READ = (
     *("model.safetensors", "model-*.safetensors", "model.safetensors.index.json", "normkit.safetensors"),
-    *("config.json", "original/config.json", "normkit.json"),
+    *("config.json", "original/config.json", "original/generation_config.json", "normkit.json"),
 )
 SEALED = (*READ, "*.safetensors", "*.safetensors.index.json", "*config.json")  # others may be put beside them later
 AT_ONCE = 1 << 20

@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.utils.parametrize import type_before_parametrizations
 from torch.optim import Optimizer
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from normkit.gradient._muon import FACTORS, factor
+from normkit.ops.sharded import is_sharded
 from normkit.parameters import roles
 from normkit.watching.signals.norm import eps_of
 from normkit.watching.sites import BLOCK, attends, blocks, is_norm, matrices, sites
@@ -180,11 +182,12 @@ def _length(p: Tensor, optimizer: Optimizer, group: dict[str, Any]) -> float:
 def _frozen(model: nn.Module) -> Iterator[tuple[str, bool]]:
     """Return the matrices of layers that get no gradient, and whether each looks as it was drawn: evenly in a range.
 
-    A table whose rows follow from one another, as of sinusoidal positions, is fixed on purpose, and is left out.
+    What is quantized, or a table whose rows follow from one another, as of sinusoidal positions, is fixed on purpose.
     """
     for layer, module in model.named_modules():
         for name, weight in module.named_parameters(recurse=False):
-            if "weight" in name and weight.dim() > 1 and not weight.requires_grad and not is_norm(module):
+            quantized = not is_sharded(weight) and is_traceable_wrapper_subclass(weight)
+            if "weight" in name and weight.dim() > 1 and not (weight.requires_grad or quantized or is_norm(module)):
                 rows = weight.detach()[:MOST_DRAWN].float().flatten(1)
                 rows = rows[: max(2, MOST_DRAWN // max(1, rows.shape[1]))]
                 apart, w = rows - rows.mean(), rows.flatten()[:MOST_DRAWN]

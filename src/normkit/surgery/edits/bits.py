@@ -33,6 +33,13 @@ def words_of(layer: nn.Module) -> dict[str, Any] | None:
     return {"bits": bits, "group": own.block_size[-1], "packed": packed, "dtype": str(dtype).rpartition(".")[2]}
 
 
+def require_floats(owner: str, model: nn.Module) -> None:
+    """Refuse weights in few bits, which are neither averaged nor compared in float64."""
+    for name, weight in model.named_parameters():
+        if parts(weight):
+            raise ValueError(f"{owner}: {name} is in few bits: hand in the model as it was before quantize")
+
+
 def round_weight(rounding: LearnedRounding, weight: Tensor, width: int) -> Tensor:
     """Return a weight on the grid of a rounding, each ``width`` of a row on its own."""
     half, shape = 2 ** (rounding.bits - 1), (len(weight), weight.shape[1] // width)

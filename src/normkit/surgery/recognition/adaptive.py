@@ -128,7 +128,7 @@ def may_be(module: nn.Module) -> bool:
         return False
     if any(t.is_meta or t.numel() > MOST for t in matrices):
         return False
-    rows = max(map(len, map(_flat, matrices)), default=MOST)
+    rows = max((_flat(t)[0] for t in matrices), default=MOST)
     vectors = [t for t in tensors if t.dim() and not _is_matrix(t)]
     return all(t.numel() <= max(rows, t.shape[-1]) for t in vectors) and any(_sizes(kind, module) for kind in KINDS)
 
@@ -141,14 +141,14 @@ def _is_matrix(tensor: Tensor) -> bool:
     return specimen.long_axes(tensor) == 2
 
 
-def _flat(matrix: Tensor) -> Tensor:
-    """A matrix without axes of one number."""
-    return matrix.reshape([n for n in matrix.shape if n > 1])
+def _flat(matrix: Tensor) -> torch.Size:
+    """The shape of a matrix without axes of one number."""
+    return torch.Size(n for n in matrix.shape if n > 1)
 
 
 def _sizes(kind: Kind, module: nn.Module) -> Sizes | None:
     """The sizes of a norm of a kind; None where the module's matrices are of another."""
-    matrices = [_flat(t).shape for t in specimen.tensors(module).values() if _is_matrix(t)]
+    matrices = [_flat(t) for t in specimen.tensors(module).values() if _is_matrix(t)]
     if len(matrices) != kind.matrices:
         return None
     if not matrices:
@@ -268,7 +268,7 @@ def _alike(one: Tensor, other: Tensor) -> bool:
     """Whether both are no matrices, or matrices of one shape."""
     if not (_is_matrix(one) and _is_matrix(other)):
         return _is_matrix(one) == _is_matrix(other)
-    return _flat(one).shape == _flat(other).shape
+    return _flat(one) == _flat(other)
 
 
 def _call(way: Way, work: nn.Module, kind: Kind, inputs: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...] | None:

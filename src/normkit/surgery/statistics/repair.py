@@ -14,7 +14,7 @@ from normkit import check
 from normkit.activation.batch.repair import Repair
 from normkit.ops.sums import in_type
 from normkit.parameters import copy_model, require_whole
-from normkit.surgery.edits import edits_of, replace_parts
+from normkit.surgery.edits import bits, edits_of, replace_parts
 from normkit.surgery.edits.changes import Change, Report, take_over
 from normkit.surgery.edits.edit import put
 from normkit.surgery.edits.layers import KINDS
@@ -161,6 +161,7 @@ def average(
     for model in models:
         check_model("average", model)
         require_whole("average", model)
+        bits.require_floats("average", model)
     total = math.fsum(weights)
     if not 0 < total < math.inf:
         raise ValueError(f"average: weights must have a sum above 0, which shares are taken of; it is {total:g}")
