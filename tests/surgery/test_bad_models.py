@@ -11,6 +11,7 @@ from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 import normkit as nk
 from normkit.surgery.exact import fusing
 from normkit.surgery.exact.racing import Outcome
+from normkit.watching import checkup, inspect
 
 TOKENS = torch.arange(10).view(2, 5) % 9
 
@@ -147,6 +148,17 @@ def test_layers_without_a_size_are_refused(call):
     with pytest.raises(ValueError, match=f"{call}: the model has layers that take their size from a first input"):
         CALLS[call](made, TOKENS)
     assert made[1].has_uninitialized_params()
+
+
+@pytest.mark.parametrize("name", ["save", "inspect", "checkup"])
+def test_a_model_without_numbers_is_not_saved_or_looked_at(name, tmp_path):
+    made = model().to("meta")
+    calls = {
+        "save": lambda: nk.save(made, tmp_path / "s", original=model()),
+        "inspect": lambda: inspect(made, [TOKENS]),
+    }
+    with pytest.raises(ValueError, match=f"{name}: the model is {META}"):
+        calls.get(name, lambda: checkup(made, [TOKENS]))()
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.columns import aligned, number_of
 from normkit.parameters import copy_model
+from normkit.surgery.proof import check_model
 from normkit.surgery.statistics.batch_statistics import feed
 from normkit.watching import health
 from normkit.watching.causes import by_cause
@@ -121,6 +122,7 @@ def checkup(
     >>> print(found.mend)
     Nothing found in 60 samples of 3 layers, steps 1 to 60
     """
+    check_model("checkup", model)
     if rate is not None:
         rate = check.number("checkup", "rate", rate, 0.0, open_low=True)
     looked = batches_for("checkup", batches, BATCHES)
