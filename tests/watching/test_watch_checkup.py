@@ -113,6 +113,22 @@ def test_batches_whose_losses_differ_are_no_rate_that_is_too_high(seed):
     assert 0.03 < found.limit < 1
 
 
+def test_data_that_hold_nan_are_no_rate_that_is_too_high():
+    ill = [points(0), points(1)]
+    ill[1][0][0, 0] = math.nan
+    found = checkup(norms(), ill)
+    assert found.limit > 1e-3
+    assert found.mend[0].rule == "data-not-finite"
+    bound = "rate that the loss does not bear"
+    assert checkup(norms(), ill[1:]).to_dict()["numbers"][bound] == "none tried: the loss is not finite before a step"
+
+
+def test_a_batch_that_the_model_does_not_take_is_named():
+    message = r"checkup: Sequential fails on the batch \(TypeError: .*'image'\); the entries of a dictionary"
+    with pytest.raises(ValueError, match=message):
+        checkup(norms(), [{"image": points(0)[0]}])
+
+
 @pytest.mark.parametrize("side", [8, 6])
 def test_the_classes_of_an_images_points_stand_second(side):
     scores, classes = torch.randn(2, 8, side, side), torch.randint(8, (2, side, side))

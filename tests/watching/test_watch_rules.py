@@ -628,15 +628,24 @@ def test_idle_blocks():
     assert late(well) < late(ill)
 
 
+def idle_of(*cosines, step=2):
+    store = Store()
+    for place, cosine in zip((1, step), cosines, strict=True):
+        store.add(place, [("0", "cosine"), ("0", "input_rms")], [MEAN] * 2, torch.tensor([cosine, 3.0]))
+    return list(idle_blocks.find(History(store, {"groups": ["a"], "classes": {"0": "Linear"}})))
+
+
 def test_a_model_without_an_embedding_gets_advice_against_idle_blocks_that_is_named_and_not_run():
-    history = SimpleNamespace(
-        facts={"groups": ["a"], "classes": {"0": "Linear"}},
-        late={"cosine": {"0": 0.9999}, "input_rms": {"0": 3.0}}.get,
-        since=lambda *_: 1,
-    )
-    [finding] = idle_blocks.find(history)
-    assert names(finding) == ["a norm after the embedding"]
-    assert [(remedy.runs, "embedding_norm=True" in remedy.line) for remedy in finding.remedies] == [(False, True)]
+    [finding] = idle_of(0.9999, 0.9999)
+    assert names(finding) == ["a norm before the first block"]
+    assert [remedy.runs for remedy in finding.remedies] == [False]
+
+
+def test_a_block_that_began_as_the_identity_has_time_to_leave_it():
+    """As the blocks of a ResNet do, whose last gain begins at 0."""
+    assert not idle_of(1.0, 0.9999)
+    assert idle_of(1.0, 1.0)
+    assert idle_of(1.0, 0.9999, step=2000)
 
 
 def test_half_headroom():

@@ -14,15 +14,14 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.columns import aligned, number_of
-from normkit.parameters import copy_model
+from normkit.parameters import copy_model, tensors_in
 from normkit.surgery.proof import check_model
-from normkit.surgery.statistics.batch_statistics import feed
 from normkit.watching import health
 from normkit.watching.causes import by_cause
 from normkit.watching.diagnosis import Diagnosis
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
-from normkit.watching.inspecting import batches_for, known_loss
+from normkit.watching.inspecting import batches_for, feed_to, known_loss
 from normkit.watching.rules import half_headroom
 from normkit.watching.watching import Watch
 
@@ -43,7 +42,7 @@ GAP, LEAST = 0.5, 0.1  # of evaluation over training: the share of the loss, and
 class Checkup:
     """What was seen; printed as numbers, the blocks, and a list of what to mend.
 
-    limit: the lowest rate of the range test that the loss did not bear; highest: the last one that was tried.
+    limit: the lowest rate of the range test that the loss did not bear; highest: the last one tried, 0 if none.
     rate, steps, losses: of the training. train, evaluation: the loss on the same batches in both modes after it.
     noise: the noise scale, or nothing.
     """
@@ -70,7 +69,10 @@ class Checkup:
         sizes = [self.history.series(name, "rms") for name in self.history.facts["blocks"]]
         first = [number(float(series[0])) for series in sizes if len(series) and not math.isnan(series[0])]
         lost = f"{len(self.without_gradient)} get none" if self.without_gradient else "all get one"
-        bound = number(self.limit) if math.isfinite(self.limit) else f"none up to {number(self.highest)}"
+        none = (
+            f"none up to {number(self.highest)}" if self.highest else "none tried: the loss is not finite before a step"
+        )
+        bound = number(self.limit) if math.isfinite(self.limit) else none
         looked = [("size by depth, at the start", " ".join(first)), ("parameters and gradients", lost)]
         top = ("largest value", f"{number(self.largest)}; float16 ends at {half_headroom.LARGEST:g}")
         return [
@@ -156,12 +158,15 @@ def _loss_of(output: Any, batch: Any) -> Tensor:
 
 
 def _limit(model: nn.Module, batches: list[Any], measure: Loss, end: float) -> tuple[float, float]:
-    """Return the rate at which the loss has left what it was, infinity if none, and the last rate that was tried.
+    """Return the rate at which the loss has left what it was, infinity if none, and the last rate tried, 0 if none.
 
     It is that of the same few batches behind every step, as one batch's may be many times another's.
     """
     optimizer = torch.optim.AdamW(_trainable(model), lr=LOWEST)
-    first = best = _mean_loss(model, batches[:SAME], measure)
+    batches = [b for b in batches if not any((t.isnan() | (t == math.inf)).any() for t in tensors_in(b))]  # -inf masks
+    first = best = _mean_loss(model, batches[:SAME], measure) if batches else math.nan
+    if not math.isfinite(first):
+        return math.inf, 0.0
     for number_of_step, batch in zip(range(RATES), itertools.cycle(batches), strict=False):
         rate = LOWEST * (HIGHEST / LOWEST) ** (number_of_step / (RATES - 1))
         for group in optimizer.param_groups:
@@ -202,7 +207,7 @@ def _number(measure: Loss, output: Any, batch: Any) -> Tensor:
 
 
 def _step(model: nn.Module, optimizer: Any, batch: Any, measure: Loss, watch: Watch | None = None) -> float:
-    loss = _number(measure, feed(model, batch), batch)
+    loss = _number(measure, feed_to("checkup", model, batch), batch)
     if watch is not None:
         watch.loss(loss)
     loss.backward()
@@ -213,7 +218,9 @@ def _step(model: nn.Module, optimizer: Any, batch: Any, measure: Loss, watch: Wa
 
 @torch.no_grad()
 def _mean_loss(model: nn.Module, batches: list[Any], measure: Loss) -> float:
-    return sum(float(_number(measure, feed(model, batch), batch)) for batch in batches[:8]) / len(batches[:8])
+    return sum(float(_number(measure, feed_to("checkup", model, batch), batch)) for batch in batches[:8]) / len(
+        batches[:8]
+    )
 
 
 def _trainable(model: nn.Module) -> list[nn.Parameter]:

@@ -75,21 +75,23 @@ def inspect(model: nn.Module, batches: Iterable[Any] | None = None, *, passes: i
         model.train()
         for batch in sample:
             model.zero_grad()
-            loss_of(_feed(model, batch, own=batches is not None), batch).backward()
+            loss_of(feed_to("inspect", model, batch, own=batches is not None), batch).backward()
     return Inspection(watch)
 
 
-def _feed(model: nn.Module, batch: Any, own: bool) -> Any:
+def feed_to(owner: str, model: nn.Module, batch: Any, own: bool = True) -> Any:
     """Feed a model; say of an error by what it was fed."""
     try:
         return feed(model, batch)
     except Exception as error:
         what = "the batch" if own else "random numbers that were made up for its first layer"
-        advice = (
-            "its forward does not take it" if own else "hand in batches, or name them: --data package.module:loader"
-        )
+        advice = "its forward does not take it"
+        if not own:
+            advice = "hand in batches, or name them: --data package.module:loader"
+        elif isinstance(batch, Mapping):
+            advice = "the entries of a dictionary are its forward's arguments; else hand in (input, target)"
         raise ValueError(
-            f"inspect: {type(model).__name__} fails on {what} ({type(error).__name__}: {error}); {advice}"
+            f"{owner}: {type(model).__name__} fails on {what} ({type(error).__name__}: {error}); {advice}"
         ) from error
 
 

@@ -13,6 +13,7 @@ COSINE = 0.9995
 cut from trained models without loss lie here (arXiv 2403.17887)."""
 
 AS_BUILT = 1 - 1e-4  # without a training a block may well be the identity: many start so
+IDENTITY, LEFT, TIME = 1 - 1e-6, 1 - 1e-5, 1000  # a last gain of 0 is about 1 after so many steps at a rate of 1e-3
 SIGN = Sign("cosine", COSINE)
 
 
@@ -20,7 +21,8 @@ def find(history: History) -> Iterator[Finding]:
     """Look at the cosine between input and output."""
     late = history.late("cosine")
     most = 2.0 if history.facts["groups"] else AS_BUILT
-    order = sorted((name for name, cosine in late.items() if COSINE < cosine < most), key=lambda name: -late[name])
+    idle = [name for name, cosine in late.items() if COSINE < cosine < most and not _begins(history, name, cosine)]
+    order = sorted(idle, key=lambda name: -late[name])
     if not order:
         return
     size = history.late("input_rms")[order[0]]
@@ -38,12 +40,17 @@ def find(history: History) -> Iterator[Finding]:
     )
 
 
+def _begins(history: History, name: str, cosine: float) -> bool:
+    """Whether a block began as the identity and has left it, early in a training."""
+    return history.steps[-1] < TIME and cosine < LEFT and history.read(name, "cosine")[0] > IDENTITY
+
+
 def _remedies(history: History) -> tuple[Remedy, ...]:
-    """Propose a norm behind the embedding, which keeps the stream as large as what blocks add."""
-    name = "a norm after the embedding"
+    """Propose a norm behind the embedding, or before the blocks: it keeps the stream as large as what these add."""
     for place, kind in history.facts["classes"].items():
         width = history.facts.get("widths", {}).get(place)
         if kind == "Embedding" and width:
             line = f'nn.Sequential(model.get_submodule("{place}"), nk.RMSNorm({width}))'
-            return (Remedy(name, f'model.set_submodule("{place}", {line})'),)
-    return (Remedy(name, "nk.Decoder(..., embedding_norm=True), or nk.RMSNorm(width)", runs=False),)
+            return (Remedy("a norm after the embedding", f'model.set_submodule("{place}", {line})'),)
+    advice = "it keeps what comes to the blocks as large as what they add"
+    return (Remedy("a norm before the first block", advice, runs=False),)
