@@ -143,7 +143,9 @@ def test_models_are_compared_by_what_they_can_learn(tmp_path):
 def test_a_watch_is_drawn_for_a_paper(tmp_path):
     _, seen = train(mlp(), points, steps=8, every=2)
     assert seen.plot(tmp_path / "watch.png").read_bytes().startswith(b"\x89PNG")
-    assert "<svg" in seen.plot(tmp_path / "watch.svg").read_text()
+    drawing = seen.plot(tmp_path / "watch.svg").read_text()
+    assert "<svg" in drawing
+    assert "<!-- log10 -->" in drawing
 
 
 def test_weights_of_torchs_older_norms_are_copied():

@@ -29,6 +29,7 @@ from normkit.watching.rules import (
     no_warm_up,
     outlying_batch,
     residual_growth,
+    running_statistics,
     small_batch,
     stalled_weights,
 )
@@ -633,6 +634,19 @@ def idle_of(*cosines, step=2):
     for place, cosine in zip((1, step), cosines, strict=True):
         store.add(place, [("0", "cosine"), ("0", "input_rms")], [MEAN] * 2, torch.tensor([cosine, 3.0]))
     return list(idle_blocks.find(History(store, {"groups": ["a"], "classes": {"0": "Linear"}})))
+
+
+def test_running_statistics_are_judged_by_steps_at_which_they_were_numbers():
+    """As where the data hold NaN from the second sample on, and the average has hardly left its start."""
+
+    def findings(*ratios):
+        store = Store()
+        for place, ratio in enumerate(ratios):
+            store.add(1 + 30 * place, [("0", "variance_ratio")], [MEAN], torch.tensor([ratio]))
+        return list(running_statistics.find(History(store, {"momenta": {"0": 0.1}, "classes": {}, "widths": {}})))
+
+    assert not findings(20.0, math.nan)
+    assert findings(20.0, 20.0)
 
 
 def test_a_model_without_an_embedding_gets_advice_against_idle_blocks_that_is_named_and_not_run():

@@ -15,7 +15,7 @@ from normkit.files import replace_file
 from normkit.optional import library
 from normkit.surgery import saving, seals
 from normkit.surgery.edits import bits, edits_between, inside, rewriting
-from normkit.surgery.proof import check_model
+from normkit.surgery.proof import require_model
 
 __all__ = ["load", "save"]
 
@@ -32,7 +32,7 @@ def save(model: nn.Module, folder: str | Path, *, original: nn.Module | None = N
         original: the model as it was before. One of transformers or timm is built from its own configuration.
     """
     (_, model), (_, original) = inside(model), inside(original)
-    check_model("save", model)
+    require_model("save", model)
     return saving.save(build_unloaded(model) if original is None else original, model, str(folder))
 
 

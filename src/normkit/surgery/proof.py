@@ -89,6 +89,12 @@ def sizes_of(owner: str, model: nn.Module, example: Any, *, with_numbers: bool =
 
 def check_model(owner: str, model: nn.Module, *, with_numbers: bool = True) -> None:
     """Refuse what is no model, or holds no numbers; let it be copied."""
+    require_model(owner, model, with_numbers=with_numbers)
+    without_history(model)
+
+
+def require_model(owner: str, model: nn.Module, *, with_numbers: bool = True) -> None:
+    """Refuse what is no model, or holds no numbers."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"{owner}: model must be a torch.nn.Module, not {type(model).__name__}")
     if with_numbers and has_no_numbers(model):
@@ -97,7 +103,6 @@ def check_model(owner: str, model: nn.Module, *, with_numbers: bool = True) -> N
         raise ValueError(f"{owner}: the model is scripted; hand it in as it was before torch.jit")
     if with_numbers and any(map(is_lazy, model.parameters())):
         raise ValueError(f"{owner}: the model has layers that take their size from a first input; call it once before")
-    without_history(model)
 
 
 def ready(owner: str, model: nn.Module, example: Any) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.columns import aligned, number_of
 from normkit.parameters import copy_model, tensors_in
-from normkit.surgery.proof import check_model
+from normkit.surgery.proof import require_model
 from normkit.watching import health
 from normkit.watching.causes import by_cause
 from normkit.watching.diagnosis import Diagnosis
@@ -124,7 +124,7 @@ def checkup(
     >>> print(found.mend)
     Nothing found in 60 samples of 3 layers, steps 1 to 60
     """
-    check_model("checkup", model)
+    require_model("checkup", model)
     if rate is not None:
         rate = check.number("checkup", "rate", rate, 0.0, open_low=True)
     looked = batches_for("checkup", batches, BATCHES)

@@ -78,10 +78,10 @@ def line(name: str, x: Any, y: Any, colour: str, dash: str = "solid", spread: An
     return trace if spread is None else {**trace, "error_y": {"type": "data", "array": list(spread), "color": colour}}
 
 
-def grid(kind: str, x: Any, y: Any, z: Any, **options: Any) -> Figure:
-    """Return a heat map or the contours of a table, ``z[y, x]``."""
+def grid(kind: str, x: Any, y: Any, z: Any, unit: str = "", **options: Any) -> Figure:
+    """Return a heat map or the contours of a table, ``z[y, x]``, with the ``unit`` beside its colours."""
     table = [[float(f"{v:.4g}") if math.isfinite(v) else math.nan for v in row] for row in z]
-    bar = {"thickness": 10, "outlinewidth": 0}
+    bar = {"thickness": 10, "outlinewidth": 0, "title": {"text": unit}}
     return {"type": kind, "x": list(x), "y": list(y), "z": table, "colorscale": SCALE, "colorbar": bar, **options}
 
 
@@ -116,11 +116,14 @@ def _draw_line(sheet: Any, axes: Any, trace: dict[str, Any]) -> None:
 
 def _draw_field(sheet: Any, axes: Any, trace: dict[str, Any]) -> None:
     x, y, table = trace["x"], trace["y"], np.ma.masked_invalid(np.array(trace["z"], float))
+    unit = trace["colorbar"]["title"]["text"]
     if trace["type"] == "contour":
-        sheet.colorbar(axes.contourf(x, y, table, levels=24, cmap="Blues"), ax=axes)
+        sheet.colorbar(axes.contourf(x, y, table, levels=24, cmap="Blues"), ax=axes, label=unit)
         return
     ends = {"vmin": trace.get("zmin"), "vmax": trace.get("zmax")}
-    sheet.colorbar(axes.imshow(table, aspect="auto", cmap="Blues", interpolation="nearest", **ends), ax=axes)
+    sheet.colorbar(
+        axes.imshow(table, aspect="auto", cmap="Blues", interpolation="nearest", **ends), ax=axes, label=unit
+    )
     for axis, words in ((axes.xaxis, x), (axes.yaxis, y)):
         places = range(0, len(words), -(-len(words) // 12))
         axis.set_ticks(list(places), [str(words[place]) for place in places], fontsize=6)

@@ -15,7 +15,7 @@ from normkit import check
 from normkit.columns import aligned
 from normkit.parameters import buffers_apart, mode
 from normkit.surgery.models import import_object
-from normkit.surgery.proof import check_model
+from normkit.surgery.proof import require_model
 from normkit.surgery.statistics.batch_statistics import feed, field_of
 from normkit.watching import health
 from normkit.watching.diagnosis import Diagnosis
@@ -67,7 +67,7 @@ def inspect(model: nn.Module, batches: Iterable[Any] | None = None, *, passes: i
     >>> print(inspect(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), [torch.ones(3, 4)]).table()[0])
     ('block', 'rms', 'largest', 'kurtosis', 'gradient')
     """
-    check_model("inspect", model)
+    require_model("inspect", model)
     passes = check.size("inspect", "passes", passes)
     watch = Watch(model, every=1, signals=("activations", "attention", "gradients", "spectra"))
     sample = batches_for("inspect", make_batches(model) if batches is None else batches, passes)

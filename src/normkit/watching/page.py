@@ -47,7 +47,7 @@ def _map(history: History, what: str, title: str, caption: str) -> dict[str, Any
         [name or "model" for name in names],
         table,
         hovertemplate="%{y} · step %{x}: %{z:.3g}<extra></extra>",
-        **({"zmin": 0, "zmax": 1} if what in PLAIN else {}),
+        **({"zmin": 0, "zmax": 1} if what in PLAIN else {"unit": "log10"}),
     )
     up = {"autorange": "reversed", "tickfont": {"size": 9}, "type": "category"}
     one = picture(title, caption, [trace], "step", "", {"type": "category", "nticks": 10}, up)

@@ -27,12 +27,12 @@ def find(history: History) -> Iterator[Finding]:
     """Compare them where the average has had its time."""
     momenta, layers = history.facts["momenta"], {}
     for name, ratio in history.late("variance_ratio").items():
-        if history.steps[-1] >= _waits(momenta, name) and ratio > 0 and not 1 / RATIO < ratio < RATIO:
+        if _has_left(history, name, "variance_ratio") and ratio > 0 and not 1 / RATIO < ratio < RATIO:
             layers[name] = ratio
     far = {
         name: shift
         for name, shift in history.late("mean_shift").items()
-        if history.steps[-1] >= _waits(momenta, name) and shift > max(SHIFT, NOISE / _count(history, name) ** 0.5)
+        if _has_left(history, name, "mean_shift") and shift > max(SHIFT, NOISE / _count(history, name) ** 0.5)
     }
     if far and not layers:
         yield _shift_of_means(history, far)
@@ -76,9 +76,10 @@ def _that_stand(names: list[str]) -> Finding:
     )
 
 
-def _waits(momenta: Mapping[str, float], name: str) -> float:
-    """How many steps an average needs to leave its start."""
-    return min(LIVES / max(momenta.get(name, 0.1), 1e-9), MOST)
+def _has_left(history: History, name: str, what: str) -> bool:
+    """Whether an average had left its start when it was last a number."""
+    last = max(step for step, value in zip(history.steps, history.series(name, what), strict=True) if value == value)
+    return last >= min(LIVES / max(history.facts["momenta"].get(name, 0.1), 1e-9), MOST)
 
 
 def _count(history: History, name: str) -> float:
