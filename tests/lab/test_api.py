@@ -58,6 +58,9 @@ def test_data_that_the_model_does_not_take_are_named(tmp_path):
     wide = TensorDataset(torch.zeros(60, 5), torch.arange(60) % 2)
     with pytest.raises(ValueError, match=r"does not take data .* \(\(float32 4x5, int64 4\)\): mat1 and mat2"):
         here(tmp_path, model=Net, data=wide)
+    images = TensorDataset(torch.zeros(60, 3, 8, 8), torch.arange(60) % 2)
+    with pytest.raises(ValueError, match="its argument norm makes norms of the last axis"):
+        here(tmp_path, model=lambda norm: nn.Sequential(nn.Conv2d(3, 4, 3), norm(4)), data=images)
 
 
 def test_the_numbers_are_those_of_the_command(result, tmp_path, capsys):

@@ -138,6 +138,15 @@ def test_what_failed_is_listed_with_what_happened(mixed):
     assert [rows[name].finding for name in ("post-norm", "<b>crashed</b>", "slow", "later")] == [None] * 4
 
 
+def test_bad_batches_are_those_of_no_one_step_where_seeds_met_them_at_several():
+    def ended(*steps):
+        runs = [SimpleNamespace(status="diverged", end={"bad_batch": step}) for step in steps]
+        return ranking.happened(SimpleNamespace(final_runs=lambda _: runs), "dyt", "diverged", len(runs))
+
+    assert ended(2, 2).endswith("in 2 of 2 seeds: the batch of step 2 has NaN or infinite values")
+    assert ended(2, 1).endswith("in 2 of 2 seeds: batches have NaN or infinite values, the first at step 1")
+
+
 def test_what_failed_is_written_as_csv_too(tmp_path):
     gains = {"layernorm": 0.0, "never": 0.0}
     synthetic_logs.comparison(tmp_path, gains, seeds=3)

@@ -36,6 +36,7 @@ from normkit.lab.plan.exchanges import exchange, layers
 from normkit.lab.plan.settings import BATCHES, Settings, fields, spell
 from normkit.lab.plan.variants import ORIGINAL, Variant, lets_leak
 from normkit.optional import library
+from normkit.parameters import tensors_in
 from normkit.prints import print_of_value
 from normkit.surgery.models import timm_with
 from normkit.surgery.replacement import fits, swapping
@@ -553,6 +554,8 @@ def check_variant(variant: Variant, settings: Settings) -> int:
             clients.check(variant, model, task.data, settings)
     except Exception as error:
         misfit = _describe_batch(batch, settings) if is_own(settings.model) and batch is not None else ""
+        if any(t.dim() > 3 for t in tensors_in(batch)) and _is_built_with_norm(settings.model):
+            misfit += "; its argument norm makes norms of the last axis, without it those that it has are exchanged"
         raise ValueError(f"variant {variant.name!r} does not fit{misfit}: {error}") from error
     _check_metric(task, model, settings)
     return parameters

@@ -205,6 +205,8 @@ def _why(failed: Sequence[Record]) -> str:
     if errors:
         return f": {errors.most_common(1)[0][0]}"
     bad = {run.end["bad_batch"] for run in failed if run.end.get("bad_batch") is not None}
+    if len(bad) > 1:
+        return f": batches have NaN or infinite values, the first at step {min(bad)}"
     if bad:
         which = f"the batch of step {min(bad)} has" if min(bad) else "the held-out data have"
         return f": {which} NaN or infinite values"
