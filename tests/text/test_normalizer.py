@@ -346,6 +346,12 @@ def test_a_low_chance_is_doubted(tuned, matches):
     assert min(sure) >= 0.8 > max(unsure)
 
 
+def test_a_name_itself_is_not_doubted_however_high_the_threshold():
+    norm = text.Normalizer(decide=text.Threshold(0.9)).fit({"CH-BE": ["Bern"], "CH-SG": ["Sankt Gallen"]})
+    assert norm.doubt(norm("Bern")) == ""
+    assert norm.doubt(norm("Sankt Galen")) == "fits barely"
+
+
 def test_measures_are_those_of_the_catalogue(task, matches):
     found = evaluate(matches, task.gold)
     measure = nk.create("retrieval-measures", k=(1, 5, 10))

@@ -300,7 +300,8 @@ class Normalizer:
     def doubt(self, match: Answer, margin: float = 0.15, lead: float = 0.05) -> str:
         """Return why a person should look at a match, or nothing: no entry, near the threshold, or two fit alike.
 
-        Where it is tuned, also what has a chance of being right below 0.8.
+        Near is within the margin, or half of what is left to 1 above a high threshold. Where it is tuned, also what has
+        a chance of being right below 0.8.
         """
         if self._plain([match.text])[0] in self.nothing:
             return ""
@@ -310,7 +311,9 @@ class Normalizer:
             return "nothing fits" if least is None or first < least - margin else "nearly fits"
         if len(match.candidates) > 1 and first - second < lead:
             return "two entries fit alike"
-        sure = max(0.0 if least is None else least + margin, SURE if self.fusion is not None else 0.0)
+        sure = max(
+            0.0 if least is None else least + min(margin, (1 - least) / 2), SURE if self.fusion is not None else 0.0
+        )
         return "fits barely" if first < sure else ""
 
     def report(self) -> str:

@@ -128,9 +128,7 @@ def too_little(known: Mentions) -> list[str]:
     unlinkable = int(known.none.sum())
     if unlinkable < FEW_UNLINKABLE:
         amount = f"only {number_of(unlinkable, 'mention')}" if unlinkable else "no mention"
-        notes.append(
-            f"{amount} without an entry: the threshold may be chance; {FEW_UNLINKABLE} or more are wanted, gold None"
-        )
+        notes.append(f"{amount} without an entry: the threshold may be chance; {FEW_UNLINKABLE} or more are wanted")
     return notes
 
 
