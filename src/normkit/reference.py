@@ -430,6 +430,8 @@ def usage(card: Card, width: int = WIDTH) -> str:
     spare = [f"{name} {_tuple(layout)}" for name, layout, optional in inputs(card) if optional]
     note = ", ".join(shapes) + (f"; optional: {', '.join(spare)}" if spare else "")
     imports = "import torch\n\nimport normkit as nk" if "torch." in arguments else "import normkit as nk"
+    module = card.entry.__module__
+    imports += "" if module.startswith("normkit.") else f"\nimport {module}"
     return f"{imports}\n\n{card.kind.use(card, arguments, ', '.join(required))}  # {note}".removesuffix("  # ")
 
 

@@ -311,6 +311,8 @@ def test_the_parts_of_a_strategy_may_be_of_a_room_of_its_own(tmp_path):
     (tmp_path / "mine.py").write_text(textwrap.dedent(STRATEGY))
     done = run(tmp_path, "-m", "normkit.cli", "check", "mine.shrunk", "shrinking", "-k", "parts_of_a_strategy")
     assert "shrinking keeps the contract of a strategy" in done.stdout, done.stdout
+    shown = run(tmp_path, "-m", "normkit.cli", "show", "mine.shrunk").stdout
+    assert "  import normkit as nk\n  import mine\n" in shown, "by which nk finds it"
 
 
 def test_what_is_wrong_without_an_error_breaks_the_contract(tmp_path):
