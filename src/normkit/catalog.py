@@ -413,7 +413,10 @@ def _held_by(name: str) -> str:
     if paths:
         return f"the module holds {', '.join(paths)}"
     file = Path(f"{module}.py")
-    return f"one of {file.name} is named with its class, such as {file.stem}.MyNorm" if file.is_file() else ""
+    if file.is_file():
+        return f"one of {file.name} is named with its class, such as {file.stem}.MyNorm"
+    missing = parent.replace(".", "").isidentifier() and _module_or_none(parent) is None
+    return f"Python has no module {parent!r} to import it from" if missing else ""
 
 
 def choose(owner: object, argument: str, text: Any, *kinds: Kind, or_around: bool = False) -> Choice:

@@ -97,7 +97,7 @@ class Family(MutableMapping[str, Any]):
                 point.load()
                 points[point.name] = point
             except Exception as error:
-                warnings.warn(f"the {self.kind} {point.value} could not be loaded: {error!r}", stacklevel=2)
+                warnings.warn(f"the {self.kind} {point.value} could not be loaded: {error!r}", stacklevel=1)
         return points
 
     def __getitem__(self, name: str) -> Any:

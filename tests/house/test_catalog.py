@@ -208,6 +208,8 @@ def test_a_class_without_a_card_is_no_other_method_of_its_module(tmp_path, monke
         nk.create("two.Other", 4)
     with pytest.raises(ValueError, match=r"no method 'two.Typo'; the module holds two.Carded"):
         nk.create("two.Typo", 4)
+    with pytest.raises(ValueError, match=r"no method 'three.Typo'; Python has no module 'three' to import it from"):
+        nk.create("three.Typo", 4)
     assert repr(nk.create("two.carded", 4)) == "Carded(4)"
 
 

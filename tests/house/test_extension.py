@@ -223,6 +223,7 @@ def test_what_cannot_be_loaded_or_has_a_name_that_is_taken_is_left_out(site):
     done = run(site, "-m", "normkit.cli", "check", NAME)
     assert done.returncode == 2
     assert "no flow 'glow' of normkit_extension: the name is taken" in done.stderr
+    assert "normkit list: the rule normkit" in run(site, "-m", "normkit.cli", "list", "--kind", "rule").stderr
 
 
 def test_what_a_later_contract_asks_may_fail(tmp_path):
