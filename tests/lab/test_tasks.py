@@ -16,6 +16,7 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import TensorDataset
 
+import normkit as nk
 from normkit import cli
 from normkit.lab import course
 from normkit.lab.plan import data, measures, models, optimizers, samples, tasks
@@ -105,6 +106,14 @@ def test_models_of_hugging_face_are_trained_from_a_folder(kind, source, tmp_path
     source = str(tmp_path / "words.txt") if source == "text" else source
     for norm in ("original", "dyt"):
         learns(tmp_path / norm, Variant(norm, norm=norm), model=saved(kind, tmp_path), data=source, steps=25, batch=32)
+
+
+def test_a_changed_folder_is_refused_by_what_it_is(tmp_path):
+    model = transformers.AutoModelForCausalLM.from_pretrained(saved("causal", tmp_path).removeprefix("hf:"))
+    nk.swap(model, "dyt")
+    nk.save(model, tmp_path / "swapped")
+    with pytest.raises(ValueError, match="swapped' was changed by normkit: name what it was"):
+        tasks.load(settings(model=f"hf:{tmp_path / 'swapped'}", data="python-docs"))
 
 
 def test_a_config_without_architecture_is_masked_unless_it_decodes():

@@ -177,11 +177,11 @@ def load(word: str) -> nn.Module:
 
 def _is_kept(folder: str) -> bool:
     """Whether a folder is one that :func:`save` has written, as far as it is whole, or timm."""
-    kept = Path(folder, PARTS).is_file() or _is_closed(folder)
+    kept = Path(folder, PARTS).is_file() or is_closed(folder)
     return kept or (_of_timm(folder) and _weights(folder)[0].is_file())
 
 
-def _is_closed(folder: str) -> bool:
+def is_closed(folder: str) -> bool:
     """Whether a folder is written so that the library of its model does not open it."""
     config = Path(folder, "config.json")
     return Path(folder, OWN_WEIGHTS).is_file() or (
@@ -254,7 +254,7 @@ def _build_from_config(folder: str) -> nn.Module:
 def _held(folder: str) -> Mapping[str, Any]:
     """What a folder says of its model in words."""
     place = Path(folder, PARTS)
-    if not place.is_file() and (_is_closed(folder) or not Path(folder, "config.json").is_file()):
+    if not place.is_file() and (is_closed(folder) or not Path(folder, "config.json").is_file()):
         raise ValueError(f"{place} is missing")
     held = _read_json(place) if place.is_file() else {}
     if "unknown" in held:

@@ -38,6 +38,7 @@ from normkit.lab.plan.variants import ORIGINAL, Variant, lets_leak
 from normkit.optional import library
 from normkit.parameters import tensors_in
 from normkit.prints import print_of_value
+from normkit.surgery import saving
 from normkit.surgery.models import timm_with
 from normkit.surgery.replacement import fits, swapping
 from normkit.surgery.statistics.batch_statistics import field_of
@@ -220,6 +221,8 @@ def _build(make: Callable[[], nn.Module], name: str, variant: Variant, seed: int
 def _hugging_face(name: str, settings: Settings) -> Task:
     transformers = library("transformers")
     data.require_folder("model", name)
+    if saving.is_closed(name):
+        raise ValueError(f"model 'hf:{name}' was changed by normkit: name what it was; runs begin anew")
     try:
         config = transformers.AutoConfig.from_pretrained(name)
     except (OSError, ValueError) as error:
