@@ -8,7 +8,8 @@ import pytest
 import torch
 from near_misses import Layer, Rms
 from torch import nn
-from torch.nn.utils import parametrizations, prune
+from torch.nn import functional as F
+from torch.nn.utils import parametrizations, parametrize, prune
 
 import normkit as nk
 from normkit.surgery.recognition import recognize, search
@@ -91,6 +92,19 @@ def of_quantized_layers():
     return torch.ao.quantization.quantize_dynamic(plain(), {nn.Linear}, dtype=torch.qint8)
 
 
+class Unit(nn.Module):
+    def forward(self, x):
+        return F.normalize(x, dim=-1)
+
+
+def of_unit_weights():
+    """As vit-pytorch's nViT, whose weights are normalized like activations."""
+    model = plain()
+    for layer in (model[0], model[4]):
+        parametrize.register_parametrization(layer, "weight", Unit())
+    return model
+
+
 MODELS = {  # a model -> where norms are found in it
     hooked: [],
     shared: ["1", "2", "3"],
@@ -108,6 +122,7 @@ MODELS = {  # a model -> where norms are found in it
     backward_done: ["1", "3"],
     pruned: ["3"],
     lambda: nn.Sequential(parametrizations.spectral_norm(nn.Linear(8, 12)), nn.LayerNorm(12)): ["1"],
+    of_unit_weights: ["1", "3"],
     lambda: nn.Sequential(nn.Linear(8, 12), Careless()): [],
 }
 

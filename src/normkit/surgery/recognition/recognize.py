@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import ParametrizationList
 
 from normkit.norm import Norm
 from normkit.surgery.recognition import functional, specimen
@@ -125,6 +126,8 @@ def _sites(
         return whole
 
     def look(name: str, module: nn.Module) -> None:
+        if isinstance(module, ParametrizationList):  # it makes a weight: a norm within is none of activations
+            return
         whole = look_whole(module) if selects(where, name, module) else None
         if whole is not None:
             findings[name] = whole
