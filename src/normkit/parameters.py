@@ -197,8 +197,16 @@ def computed_weights(model: nn.Module) -> dict[int, Tensor]:
 
 
 def copy_model(model: nn.Module) -> nn.Module:
-    """Copy a model, whatever torch's older norms of weights have computed in it."""
-    return copy.deepcopy(model, computed_weights(model))
+    """Copy a model, whatever torch's older norms of weights have computed in it; evaluation stays evaluation.
+
+    A part that is built anew where it is copied, such as a layer of einops, would be in train mode.
+    """
+    resting = {name for name, part in model.named_modules() if not getattr(part, "training", True)}
+    twin = copy.deepcopy(model, computed_weights(model))
+    for name, part in twin.named_modules():
+        if name in resting and part.training:
+            part.training = False
+    return twin
 
 
 def holders(model: nn.Module) -> dict[int, list[Owner]]:

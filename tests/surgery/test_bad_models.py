@@ -298,3 +298,28 @@ def test_a_weight_with_a_hook_of_before_parametrizations_is_no_obstacle(call, wa
     assert report.done
     if call != "swap":  # to RMS norms, which give others
         torch.testing.assert_close(report.model(TOKENS), wanted)
+
+
+class Rebuilt(nn.Identity):
+    """As einops' layers, which are built anew where they are copied."""
+
+    def __getstate__(self):
+        return {}
+
+    def __setstate__(self, state):
+        self.__init__()
+
+
+@pytest.mark.parametrize("call", ["swap", "fold"])
+def test_a_copy_of_a_model_in_evaluation_is_so_in_all_parts(call):
+    made, x = nn.Sequential(Rebuilt(), nn.LayerNorm(4), nn.Linear(4, 2)).eval(), torch.randn(3, 4)
+    calls = {"swap": lambda: nk.swap(made, "layernorm", inplace=False), "fold": lambda: nk.fold(made, x, inplace=False)}
+    report = calls[call]()
+    assert not any(part.training for part in report.model.modules())
+    torch.testing.assert_close(nk.fold(report.model, x).model(x), made(x))
+
+
+def test_a_copy_takes_a_frozen_part_which_has_no_mode():
+    made = nn.Sequential(torch.jit.freeze(torch.jit.script(nn.Linear(4, 4).eval())), nn.LayerNorm(4))
+    assert nk.recognize(made, torch.randn(3, 4)).found.keys() == {"1"}
+    assert nk.swap(made, "rmsnorm", inplace=False).done

@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 from normkit import check
 from normkit.activation.token.crmsnorm import CRMSNorm
 from normkit.activation.token.rmsnorm import RMSNorm
+from normkit.parameters import copy_model
 from normkit.surgery import proof
 from normkit.surgery.edits import replace_parts
 from normkit.surgery.edits.changes import Change, Report, name_others, norm_words, ties_of, untie
@@ -78,7 +79,7 @@ def convert(model: nn.Module, to: str, example: Any, *, inplace: bool = True) ->
     kept = [Change(name, norm_words(norms[name]), why_not=why) for name, why in stream.left.items()]
     order = {name: at for at, name in enumerate([n for n, _ in model.named_modules()])}
     rows = sorted([*changed, *kept], key=lambda row: (order.get(row.site, -1), row.site))
-    return Report(_apply(model if inplace else copy.deepcopy(model), edits, inplace), rows)
+    return Report(_apply(model if inplace else copy_model(model), edits, inplace), rows)
 
 
 def _layer_norms(model: nn.Module, example: Any) -> dict[str, Any]:

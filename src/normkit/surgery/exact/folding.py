@@ -14,6 +14,7 @@ from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
 
 from normkit.activation.batch.membrane_batchnorm import MembraneBatchNorm
 from normkit.norm import Norm
+from normkit.parameters import copy_model
 from normkit.surgery import proof
 from normkit.surgery.edits import replace_parts
 from normkit.surgery.edits.changes import Change, Report, norm_words, ties_of
@@ -121,7 +122,7 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
     far = proof.proven("fold", model, after, example) if new else 0.0
     order = {name: at for at, (name, _) in enumerate(model.named_modules())}
     rows = [changes[name] for name in sorted(changes, key=order.__getitem__)]
-    target = model if inplace else copy.deepcopy(model)
+    target = model if inplace else copy_model(model)
     return Report(replace_parts("fold", target, new, inplace), [_with_error(row, far) for row in rows])
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from normkit.norm import Norm
+from normkit.parameters import copy_model
 from normkit.surgery import proof
 from normkit.surgery.edits import Edit, adding, all_places, forms, replace_parts, replay, rewriting, turning
 from normkit.surgery.edits.changes import Change, Report, norm_words
@@ -63,7 +64,7 @@ def fuse(
     """
     sizes = proof.sizes_of("fuse", model, example)
     require_known("fuse", where, model)
-    model = model if inplace else copy.deepcopy(model)
+    model = model if inplace else copy_model(model)
     plan = _Plan(model, model.training if training is None else training, sizes)
     with quiet():
         plan.put(where)

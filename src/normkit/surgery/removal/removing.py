@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from normkit.columns import number_of
-from normkit.parameters import require_whole
+from normkit.parameters import copy_model, require_whole
 from normkit.safe import say
 from normkit.surgery import proof
 from normkit.surgery.edits import places, replace_parts
@@ -142,7 +142,7 @@ def remove(
     costs = mean_loss(was, measured, how["loss"]), mean_loss(after, measured, how["loss"])
     kept = _loss_with_all(was, plan, how, data, measured) if compare else None
     rows = [Change(p.site, norm_words(norms[p.site]), f"into {', '.join(p.readers)}", (), far) for p in order]
-    target = model if inplace else copy.deepcopy(model)
+    target = model if inplace else copy_model(model)
     make_plain("remove", target)
     take_over(target, work)
     return Removal(_put(target, changed), rows, *costs, kept, losses)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from normkit import catalog
 from normkit.catalog import Card
 from normkit.norm import Norm
-from normkit.parameters import holders, require_whole
+from normkit.parameters import copy_model, holders, require_whole
 from normkit.surgery import proof
 from normkit.surgery.edits import Edit, forms, replace_parts
 from normkit.surgery.edits.changes import Change, Report, name_others, norm_words
@@ -92,7 +92,7 @@ def swap(
     require_known("swap", where, model)
     require_whole("swap", model)
     sizes = proof.sizes_of("swap", model, example, with_numbers=False)
-    model = model if inplace else copy.deepcopy(model)
+    model = model if inplace else copy_model(model)
     findings = sized_table(model, sizes)
     edits = edits_for(model, findings, norms, where, sizes)
     new = new_norms(model, edits, sizes, example)

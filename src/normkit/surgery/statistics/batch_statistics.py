@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_map_only
 
+from normkit.parameters import copy_model
 from normkit.running import Running, averaging
 from normkit.statistics import accurate
 from normkit.surgery import proof
@@ -75,7 +75,7 @@ def recalibrate(model: nn.Module, data: Iterable[Any], *, inplace: bool = True) 
     tensor([3.])
     """
     proof.check_model("recalibrate", model)
-    model = model if inplace else copy.deepcopy(model)
+    model = model if inplace else copy_model(model)
     return Report(model, estimate("recalibrate", model, data))
 
 
