@@ -323,3 +323,31 @@ def test_a_copy_takes_a_frozen_part_which_has_no_mode():
     made = nn.Sequential(torch.jit.freeze(torch.jit.script(nn.Linear(4, 4).eval())), nn.LayerNorm(4))
     assert nk.recognize(made, torch.randn(3, 4)).found.keys() == {"1"}
     assert nk.swap(made, "rmsnorm", inplace=False).done
+
+
+ROWS = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+
+
+@ROWS
+def test_an_example_that_an_encoder_packs_by_its_mask_is_taken():
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
+    hidden = torch.arange(5) >= torch.tensor([[5], [4], [2]])
+    example = {"src": torch.randn(3, 5, 8), "src_key_padding_mask": hidden}
+    assert len(nk.recognize(encoder, example).found) == 4
+    assert not nk.fold(encoder, example).done
+    plain = nk.swap(encoder, "rmsnorm:bias=True", inplace=False).model(**example)
+    assert torch.equal(nk.swap(encoder, "rmsnorm:bias=True", example=example, inplace=False).model(**example), plain)
+    fitted = nk.swap(encoder, "rmsnorm:bias=True", example=example, match=True, inplace=False)
+    assert max(change.difference for change in fitted.done) < 0.5
+    far, apart = ((y - encoder(**example))[~hidden].square().mean() for y in (fitted.model(**example), plain))
+    assert far < apart
+
+
+@ROWS
+def test_norms_that_are_given_rows_of_several_lengths_are_left_where_the_new_ones_take_none():
+    rows = torch.nested.nested_tensor([torch.randn(3, 4), torch.randn(5, 4)], layout=torch.jagged)
+    made = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+    assert nk.recognize(made, rows).found.keys() == {"1"}
+    with pytest.raises(ValueError, match=r"swap: 1 is given nested tensors, and norms take dense ones"):
+        nk.swap(made, "rmsnorm", example=rows)

@@ -272,7 +272,7 @@ def inputs_of(model: nn.Module, example: Any) -> dict[str, tuple[int, ...]]:
     for name, part in twin.named_modules(remove_duplicate=False):
 
         def note(part: nn.Module, inputs: Any, name: str = name) -> None:
-            if inputs and torch.is_tensor(inputs[0]):
+            if inputs and torch.is_tensor(inputs[0]) and not _is_ragged(inputs[0]):
                 shapes.setdefault(name, tuple(inputs[0].shape))
 
         if not is_scripted(part):
@@ -283,6 +283,11 @@ def inputs_of(model: nn.Module, example: Any) -> dict[str, tuple[int, ...]]:
         else:
             twin(*example) if isinstance(example, tuple | list) else twin(example)
     return shapes
+
+
+def _is_ragged(x: Tensor) -> bool:
+    """Whether a tensor is nested without a shape, as torch's encoder packs rows of several lengths."""
+    return x.is_nested and x.layout is torch.strided
 
 
 def extents(module: nn.Module) -> list[tuple[int, ...]]:

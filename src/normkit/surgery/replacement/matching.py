@@ -34,7 +34,7 @@ def record_sites(model: nn.Module, example: Any, sites: Collection[str]) -> dict
 def match(new: nn.Module, x: Tensor, y: Tensor) -> float:
     """Fit a norm's parameters to the results that are wanted, in float64; return how far off it is left, relatively."""
     exact: Any = copy.deepcopy(new).double().train()
-    x, y = x.double(), y.double()
+    x, y = (torch.cat(t.unbind() if t.is_nested else (t,)).double() for t in (x, y))  # rows of several lengths
     learned = [p.requires_grad_() for p in exact.parameters()]
     optimizer = torch.optim.LBFGS(learned, max_iter=STEPS, line_search_fn="strong_wolfe") if learned else None
     scale = y.square().mean().clamp(min=1e-30)

@@ -164,6 +164,8 @@ def _left(match: Match, edit: Edit, new: nn.Module) -> list[str]:
 def _require_shapes(new: Mapping[str, nn.Module], sizes: Mapping[str, tuple[int, ...]]) -> None:
     """Refuse norms that do not take an input of the shape that their places have in the example."""
     for name in [name for name in new if name in sizes]:
+        if any(isinstance(n, torch.SymInt) for n in sizes[name]):
+            raise ValueError(f"swap: {name} is given nested tensors, and norms take dense ones; leave it out by where")
         norm = copy.deepcopy(new[name]).eval()
         own = next(iter(specimen.tensors(norm).values()), torch.zeros(()))
         try:
