@@ -126,6 +126,18 @@ def test_what_is_changed_in_place_in_an_unknown_type_is_no_proof():
         prove(Unknowing(inner, inplace=True), Unknowing(inner, inplace=True), torch.randn(3, 8))
 
 
+class Tagged(nn.Linear):
+    """As QwenImage of diffusers, which asks whether sizes are a list."""
+
+    def forward(self, x, sizes):
+        return super().forward(x[0]) * (sizes[0][0] if isinstance(sizes, list) and isinstance(x, list) else sizes)
+
+
+def test_lists_in_an_example_stay_lists():
+    model = Tagged(4, 4).eval()
+    assert prove(model, copy.deepcopy(model), {"x": [torch.randn(3, 4)], "sizes": [(1, 2)]}) == 0
+
+
 def test_a_difference_is_a_share_of_the_largest_number_of_each_result():
     large, small = torch.tensor([1e6, 1.0]), torch.tensor([2.0, 0.5])
     assert difference([large, small], [large + torch.tensor([0.0, 1.0]), small]) == pytest.approx(1e-6)

@@ -46,7 +46,8 @@ def fresh(example: Any, seed: int) -> Any:
     if isinstance(example, Mapping):
         return {name: fresh(part, seed + i) for i, (name, part) in enumerate(example.items())}
     if isinstance(example, tuple | list):
-        return tuple(fresh(part, seed + i) for i, part in enumerate(example))
+        parts = [fresh(part, seed + i) for i, part in enumerate(example)]
+        return parts if isinstance(example, list) else tuple(parts)
     if not torch.is_tensor(example) or example.dtype is torch.bool or example.numel() < 2:
         return example
     g = torch.Generator().manual_seed(seed)
@@ -319,5 +320,6 @@ def _cast(example: Any, dtype: torch.dtype) -> Any:
     if isinstance(example, Mapping):
         return {name: _cast(part, dtype) for name, part in example.items()}
     if isinstance(example, tuple | list):
-        return tuple(_cast(part, dtype) for part in example)
+        parts = [_cast(part, dtype) for part in example]
+        return parts if isinstance(example, list) else tuple(parts)
     return example.to(dtype) if torch.is_tensor(example) and example.is_floating_point() else example
