@@ -621,3 +621,11 @@ def test_only_the_layer_whose_numbers_are_in_use_elsewhere_is_left(tied, why):
     assert (one.became, two.became) == ("into one", None)
     assert why in two.why_not
     torch.testing.assert_close(model(x), want)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_gains_of_heads_stay(first):
+    norm, x = nk.RMSNorm(4, heads=2, heads_first=first), torch.randn(3, 2, 5, 4)
+    nn.init.normal_(norm.weight)
+    model = nn.Sequential(norm, nn.Linear(4, 3)).eval()
+    assert folded(model, x if first else x.transpose(1, 2)) == {"0": "its heads have gains of their own"}

@@ -250,6 +250,8 @@ def _foldable(name: str, norm: nn.Module, match: Match, axes: int) -> Foldable |
         return Foldable(name, type(norm).__name__, _axis(own), scale, offset, left.eval(), False, "gone")
     if match.behind:
         raise Stays(f"it has its {match.behind[0]} behind the norm")
+    if match.kwargs.get("heads"):
+        raise Stays("its heads have gains of their own")
     return _gain(name, match, norm, _axis(own), axes)
 
 
