@@ -31,6 +31,7 @@ CONSTANT = 2.0**-28  # units of what is exact but for constants that were rounde
 SQUARED = 1e6  # how large a gain may be whose product with an input is squared, in float32 by some
 MACHINE = torch.finfo(torch.float64).eps
 FOREIGN = ".*does not match num_features"  # torch's InstanceNorm warns of a size that it was not made for, and goes on
+TAKES_NONE = "it takes no input of the shapes that were tried"
 ANY = ((16,), (64,))  # widths to be tried where a module tells none
 BESIDES = ((5,), (12,))  # and then at which it must be the same
 
@@ -119,7 +120,7 @@ def _explain(module: nn.Module, size: tuple[int, ...], behind: Sequence[str] = (
     bare = without(module, behind) if behind else module
     if not specimen.further(module)[0] and _is_linear(bare):
         return Match(type(module).__name__, why_not="it is a linear layer")
-    nearest = Nearest(math.inf, "it takes no input of the shapes that were tried")
+    nearest = Nearest(math.inf, TAKES_NONE)
     own = list(dict.fromkeys([*((width,) for width in (*size[-1:], *size[1:2])), *specimen.extents(module)]))
     for extent in [*own, *ANY]:
         known = extent in own
@@ -132,7 +133,19 @@ def _explain(module: nn.Module, size: tuple[int, ...], behind: Sequence[str] = (
             nearest = min(answer, nearest, key=lambda one: one.far)
         if known and nearest.far < math.inf and specimen.tensors(module):
             break
-    return Match(type(module).__name__, why_not=nearest.why)
+    why = nearest.why + (_raised(bare, (*own, *ANY)[0]) if nearest.why == TAKES_NONE else "")
+    return Match(type(module).__name__, why_not=why)
+
+
+@torch.no_grad()
+def _raised(module: nn.Module, extent: tuple[int, ...]) -> str:
+    """What a module raises of rows of the width that it most likely has, as where its kernel needs a GPU."""
+    inputs = [draw(Shape((3, *extent), True, extent)).float() for _ in range(1 + specimen.further(module)[0])]
+    try:
+        Specimen(module, torch.float32).train(False).module(*inputs)
+    except Exception as error:
+        return "; rows raise " + next(iter(f"{type(error).__name__}: {error}".splitlines()))
+    return ""
 
 
 @torch.no_grad()
