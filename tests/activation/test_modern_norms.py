@@ -322,6 +322,8 @@ def test_tapernorm_without_a_batch_is_not_calibrated():
     before = {name: value.clone() for name, value in norm.state_dict().items()}
     with pytest.raises(RuntimeError, match="calibrate needs batches in observe"):
         norm.calibrate()
+    with pytest.raises(ValueError, match=r"TaperNorm: x must .*\(2, 5\)"):
+        norm.observe(rand(2, 5))
     assert all(torch.equal(before[name], value) for name, value in norm.state_dict().items())
     for gate in (1.5, -0.1, float("nan")):
         with pytest.raises(ValueError, match="gate must lie in"):

@@ -158,10 +158,11 @@ def test_a_folder_that_cannot_be_written_stops_everything(tmp_path):
 def test_a_worker_that_leaves_by_itself_is_told_with_its_status(tmp_path, monkeypatch):
     worker = engines.Worker.__new__(engines.Worker)
     said = {}
-    for code in (7, -11):
+    for code in (0, 7, -11):
         worker.process = type("Process", (), {"exitcode": code})
         said[code] = worker.death
-    assert said == {7: "the process left with status 7", -11: "the process was killed (SIGSEGV)"}
+    left = {code: f"the process left with status {code}" for code in (0, 7)}
+    assert said == {**left, -11: "the process was killed (SIGSEGV)"}
 
 
 @pytest.mark.ray

@@ -163,6 +163,8 @@ def test_a_mean_that_does_not_converge_says_how_far_it_came():
     ):
         nk.manifold.mean(written(), steps=1)
     nk.manifold.mean(written(), steps=1, tolerance=1.0)
+    with pytest.raises(ValueError, match=r"mean: tolerance must lie in \(0.0, inf\], not 0.0"):
+        nk.manifold.mean(written(), tolerance=0.0)
 
 
 @pytest.mark.parametrize(

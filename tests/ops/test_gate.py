@@ -379,6 +379,11 @@ MISTAKES = {
     "a list": (lambda: ops.row_norm([1.0, 2.0]), TypeError, "row_norm: x must be a tensor, not list"),
     "a threshold of too few": (lambda: ops.threshold(X, torch.ones(3)), ValueError, r"threshold: tau .*\(3,\)"),
     "a column to multiply by": (lambda: ops.affine(X, torch.ones(4, 1)), ValueError, r"affine: weight .*\(4, 1\)"),
+    "one axis online": (
+        lambda: ops.online_norm(X[0, 0], None, None, MOMENTS, PULLS, CONTROL),
+        ValueError,
+        r"online_norm: x must be \(N, C, \*space\), but its shape is \(3,\)",
+    ),
     "a short online weight": (
         lambda: ops.online_norm(X, torch.ones(3), None, MOMENTS, PULLS, CONTROL),
         ValueError,

@@ -103,6 +103,24 @@ def test_a_batch_norm_that_is_folded_away_reads_no_stream():
     assert [need.why_not for need in without] == [None, "no norm reads it"]
 
 
+class Beside(nn.Module):
+    """A stream that a linear map reads beside a norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.norm, self.head, self.raw = nn.Linear(4, 6), nn.RMSNorm(6), nn.Linear(6, 4), nn.Linear(6, 4)
+
+    def forward(self, x):
+        h = self.up(x)
+        return self.head(self.norm(h)) + self.raw(h)
+
+
+def test_a_stream_that_is_read_beside_its_norm_is_an_unmet_need():
+    need = nk.ready(Beside().eval(), "rotation", torch.randn(5, 4))[0]
+    assert (need.site, need.needs, need.ready) == ("norm", "a stream that norms alone read", False)
+    assert need.why_not.startswith("raw reads the residual stream without a layer norm")
+
+
 class Clip(nn.LayerNorm):
     """CLIP's norm, which computes in float32 whatever the model's type."""
 
