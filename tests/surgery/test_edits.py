@@ -21,7 +21,9 @@ from normkit.optional import at_hand
 from normkit.surgery import saving
 from normkit.surgery.edits import RECORD, Edit, comparison, edit, edits_between, edits_in, replay
 from normkit.surgery.exact import fusing
+from normkit.surgery.exact.folding import make_plain
 from normkit.surgery.exact.racing import Outcome
+from sizes import calls
 
 
 class Net(nn.Module):
@@ -423,3 +425,42 @@ def test_a_model_that_cannot_be_copied_is_saved_by_what_differs(tmp_path):
     nk.save(model, tmp_path / "out", original=locked())
     x = torch.randn(3, 4)
     torch.testing.assert_close(nk.load(f"{__name__}:locked@{tmp_path / 'out'}")(x), model(x), rtol=0, atol=0)
+
+
+class Standardized(nn.Linear):
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight - self.weight.mean(), self.bias)
+
+
+def chain(count):
+    return nn.Sequential(*(nn.Sequential(nn.LayerNorm(2), Standardized(2, 2)) for _ in range(count)))
+
+
+@pytest.mark.parametrize("work", [replay, lambda model, edits, state: make_plain("fold", model)])
+def test_twice_the_edits_take_twice_the_work(work):
+    models = [chain(count) for count in (2, 40, 80)]
+    words = {"norm": "rmsnorm", "arguments": {"dim": 2}}
+    lists = [[Edit(f"{i}.0", "norm", words) for i in range(len(model))] for model in models]
+    _, few, many = (calls(work, *each, each[0].state_dict()) for each in zip(models, lists, strict=True))
+    assert many < 2.1 * few
+
+
+def test_an_edit_reads_its_own_part_of_a_state():
+    """Of the sites 1, 1.0 and 10, whose names begin alike."""
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(2, 2)) for _ in range(11)))
+    state = copy.deepcopy(model)
+    state[1][0], state[10][0] = nn.Linear(2, 3), nn.Linear(2, 4)
+    replay(model, [Edit("1.0", "sizes", {"sizes": True}), Edit("10.0", "sizes", {"sizes": True})], state.state_dict())
+    assert [len(model[i][0].weight) for i in (0, 1, 10)] == [2, 3, 4]
+
+
+def test_edits_of_what_an_edit_has_put_in_are_made_at_their_own_places():
+    """A norm at two places that is wrapped at one, then changed inside; and a norm put in twice at one place."""
+    words = {"norm": "rmsnorm", "arguments": {"dim": 12}}
+    model = Net()
+    replay(model, [Edit("one", "alone", {"alone": True}), Edit("one", "norm", words), Edit("again", "norm", words)])
+    assert model.one is not model.again
+    assert isinstance(model.one, nk.RMSNorm)
+    assert isinstance(model.again, nk.RMSNorm)
+    replay(model, [Edit("two", "norm", words), Edit("two", "norm", words | {"norm": "dyt"})])
+    assert isinstance(model.two, nk.DyT)

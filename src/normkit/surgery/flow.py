@@ -115,10 +115,12 @@ class Graph:
             self.reads.setdefault(id(getattr(*locate(model, name), None)), []).append((node, name))
         self.by = self._calls_of(owner)
         self.calls = list(dict.fromkeys(self.by.values()))
+        order = {node: at for at, node in enumerate(self.graph.nodes)}
         for call in self.calls:
-            read = [n for node in self.graph.nodes if node in call.own for n in node.all_input_nodes]
+            nodes = sorted(call.own, key=order.__getitem__)
+            read = [n for node in nodes for n in node.all_input_nodes]
             call.inputs = list(dict.fromkeys(n for n in read if n not in call.own and n not in self.tensors))
-            call.outputs = [n for n in self.graph.nodes if n in call.own and any(u not in call.own for u in n.users)]
+            call.outputs = [n for n in nodes if any(u not in call.own for u in n.users)]
 
     def _calls_of(self, owner: Mapping[fx.Node, tuple[str, Any]]) -> dict[fx.Node, Call]:
         """The call that each node belongs to, of those that belong to one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from normkit.columns import aligned
-from normkit.surgery.edits.edit import Edit, edits_in, places
+from normkit.surgery.edits.edit import Edit, all_places, edits_in
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,13 @@ def untie(model: nn.Module) -> None:
         config.tie_word_embeddings = False
 
 
-def ties_of(model: nn.Module, name: str) -> list[str]:
-    """The parameters of other modules that are those of a module."""
-    part = model.get_submodule(name)
-    held, own = {id(p) for p in part.parameters()}, tuple(f"{place}." for place in places(model, part))
-    named = model.named_parameters(remove_duplicate=False)
-    return [other for other, p in named if id(p) in held and not other.startswith(own)]
+def ties_of(model: nn.Module, names: Iterable[str]) -> dict[str, list[str]]:
+    """The parameters of other modules that are those of a module, for each module of these names."""
+    held, named, ties = all_places(model), dict[int, list[str]](), dict[str, list[str]]()
+    for other, p in model.named_parameters(remove_duplicate=False):
+        named.setdefault(id(p), []).append(other)
+    for name in names:
+        part = model.get_submodule(name)
+        own = tuple(f"{place}." for place in held.get(part, ()))
+        ties[name] = [other for p in part.parameters() for other in named.get(id(p), ()) if not other.startswith(own)]
+    return ties

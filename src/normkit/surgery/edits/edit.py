@@ -18,6 +18,7 @@ import importlib
 import json
 import sys
 import warnings
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -84,16 +85,38 @@ def replay(model: nn.Module, edits: Sequence[Edit], state: Mapping[str, Tensor] 
     those that another edit names; ``alone`` is what an edit does to one place.
     """
     named = {edit.site for edit in edits if edit.kind != "alone"}
+    held, state = all_places(model), dict(sorted((state or {}).items()))
+    keys = list(state)
     for edit in edits:
-        prefix = f"{edit.site}." if edit.site else ""
-        own = {key.removeprefix(prefix): t for key, t in (state or {}).items() if key.startswith(prefix)}
         old = model.get_submodule(edit.site)
-        others = () if edit.kind == "alone" else places(model, old)
+        others = () if edit.kind == "alone" else held.get(old, ())
         spots = [edit.site, *(place for place in others if place not in named and place != edit.site)]
-        model = put(model, spots, edit.make(old, own))
+        before = list(old.named_modules(prefix=edit.site, remove_duplicate=False))
+        new = edit.make(old, _under(edit.site, state, keys))
+        model = put(model, spots, new)
+        if held.get(old) == spots == [edit.site]:
+            _move(held, edit.site, before, new)
+        else:  # it is in several places
+            held = all_places(model)
     call_norms(model)
     note(model, edits)
     return model
+
+
+def _under(site: str, state: Mapping[str, Tensor], keys: Sequence[str]) -> dict[str, Tensor]:
+    """What a state, whose keys are sorted, holds of one site."""
+    if not site:
+        return dict(state)
+    own = keys[bisect_left(keys, f"{site}.") : bisect_left(keys, f"{site}/")]  # a slash comes next after a dot
+    return {key.removeprefix(f"{site}."): state[key] for key in own}
+
+
+def _move(held: dict[nn.Module, list[str]], site: str, before: Iterable[tuple[str, nn.Module]], new: nn.Module) -> None:
+    """Keep the places of all modules right once one, in the one place that held the old one, is new."""
+    for name, part in before:
+        held[part].remove(name)
+    for name, part in new.named_modules(prefix=site, remove_duplicate=False):
+        held.setdefault(part, []).append(name)
 
 
 def put(model: nn.Module, spots: Iterable[str], new: nn.Module) -> nn.Module:
@@ -365,8 +388,3 @@ def all_places(model: nn.Module) -> dict[nn.Module, list[str]]:
     for name, part in model.named_modules(remove_duplicate=False):
         held.setdefault(part, []).append(name)
     return held
-
-
-def places(model: nn.Module, module: nn.Module) -> list[str]:
-    """Every name by which a model holds a module."""
-    return all_places(model).get(module, [])

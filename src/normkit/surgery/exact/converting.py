@@ -319,6 +319,7 @@ class _Edits:
             old = getattr(*locate(model, scale)).detach()
             self.tensors[scale] = nn.Parameter(torch.ones_like(old), old.requires_grad)
             self.changes[scale] = Change(scale, "Parameter", f"ones, and in {writer}")
+        ties = ties_of(model, self.stream.writers)
         for name in self.stream.writers:
             layer = model.get_submodule(name)
             if name in scaled:
@@ -327,7 +328,9 @@ class _Edits:
             if name in self.norms:
                 self._put(name, layer, Centred(copy.deepcopy(layer)), "centred")
             else:
-                self._put(name, layer, _center(layer), self._describe_writer(name))
+                self.untied |= bool(ties[name])
+                what = f"centred, not tied to {ties[name][0]} any more" if ties[name] else "centred"
+                self._put(name, layer, _center(layer), what)
         for name, at in self.stream.tensors.items():
             old = getattr(*locate(model, name)).detach()
             axis = at + old.ndim - self._rank(name)
@@ -339,12 +342,6 @@ class _Edits:
 
     def _rank(self, name: str) -> int:
         return next(n.meta["val"].ndim for n, held in self.stream.flow.tensors.items() if held == name)
-
-    def _describe_writer(self, name: str) -> str:
-        """The line on a writer, and whether it was tied to something that stays as it is."""
-        others = ties_of(self.stream.flow.model, name)
-        self.untied |= bool(others)
-        return f"centred, not tied to {others[0]} any more" if others else "centred"
 
     def _put(self, name: str, old: nn.Module, new: nn.Module, became: str) -> None:
         was = norm_words(self.norms[name]) if name in self.norms else type(old).__name__

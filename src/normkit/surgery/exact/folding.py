@@ -154,13 +154,13 @@ def bake(model: nn.Module) -> dict[str, str]:
 
 def make_plain(owner: str, model: nn.Module) -> dict[str, str]:
     """Put plain layers where a copy has some that are derived from them, and tell of each what it was."""
-    kinds = {}
-    for name, part in list(model.named_modules()):
-        layer = plain_layer(part) if name and not specimen.refusal(part) else None
-        if layer is not None and not ties_of(model, name):
-            kinds[name] = type(part).__name__
-            replace_parts(owner, model, {name: layer}, True)
-    return kinds
+    parts = {name: part for name, part in model.named_modules() if name and not specimen.refusal(part)}
+    layers = {name: layer for name, part in parts.items() if (layer := plain_layer(part)) is not None}
+    ties = ties_of(model, layers)
+    new = {name: layer for name, layer in layers.items() if not ties[name]}
+    if new:
+        replace_parts(owner, model, new, True)
+    return {name: type(parts[name]).__name__ for name in new}
 
 
 def _neurons(model: nn.Module, where: Where) -> dict[str, nn.Module]:

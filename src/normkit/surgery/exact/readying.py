@@ -178,10 +178,12 @@ def _plainly(case: _Case) -> nn.Module:
     if not _runs(model, case.example):
         twins = {name: match.module for name, match in case.table.found.items()}
         new |= {name: _Called(twin.double()).eval() for name, twin in twins.items() if twin is not None}
-    for name, part in model.named_modules():
+    parts = dict(model.named_modules())
+    ties = ties_of(model, parts)
+    for name, part in parts.items():
         if name and name not in new and hasattr(part, "add_norm"):
             new[name] = _Called(part).eval()
-        elif type(part) is Linear and not ties_of(model, name):
+        elif type(part) is Linear and not ties[name]:
             new[name] = _torchs(part)
     return replace_parts("ready", model, new, False) if new else model
 
@@ -251,9 +253,11 @@ class _Rotation:
         """Give each layer a weight of its own where it has that of an embedding."""
         after = copy.deepcopy(self.model)
         names = []
-        for name, part in after.named_modules():
-            owners = [after.get_submodule(other.rpartition(".")[0]) for other in ties_of(after, name)] if name else []
-            if is_plain(part) and any(isinstance(owner, nn.Embedding) for owner in owners):
+        layers: dict[str, Any] = {name: part for name, part in after.named_modules() if name and is_plain(part)}
+        ties = ties_of(after, layers)
+        for name, part in layers.items():
+            owners = [after.get_submodule(other.rpartition(".")[0]) for other in ties[name]]
+            if any(isinstance(owner, nn.Embedding) for owner in owners):
                 part.weight = nn.Parameter(part.weight.detach().clone())
                 names.append(name)
         if names:

@@ -26,7 +26,7 @@ from normkit.quant.reconstruction_loss import ReconstructionLoss
 from normkit.quant.rounding_regularizer import RoundingRegularizer
 from normkit.statistics import accurate
 from normkit.surgery import proof
-from normkit.surgery.edits import Edit, edits_in, guard, places
+from normkit.surgery.edits import Edit, all_places, edits_in, guard
 from normkit.surgery.edits import bits as few
 from normkit.surgery.edits.edit import note, put
 from normkit.surgery.edits.layers import as_linear
@@ -393,11 +393,12 @@ def _turn(model: nn.Module, layers: Sequence[str]) -> list[str]:
     """Put linears in the place of GPT-2's, which keep their weights the other way round; return which these were."""
     linears: dict[str, Any] = {name: as_linear(model.get_submodule(name)) for name in layers}
     turned = [name for name, linear in linears.items() if linear is not model.get_submodule(name)]
+    held = all_places(model)
     for name in turned:
         weight = linears[name].weight
         linears[name].weight = nn.Parameter(weight.detach().contiguous(), weight.requires_grad)
         old = model.get_submodule(name)
-        put(model, places(model, old), linears[name].train(old.training))
+        put(model, held[old], linears[name].train(old.training))
     return turned
 
 

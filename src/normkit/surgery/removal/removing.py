@@ -18,7 +18,7 @@ from normkit.columns import number_of
 from normkit.parameters import copy_model, require_whole
 from normkit.safe import say
 from normkit.surgery import proof
-from normkit.surgery.edits import places, replace_parts
+from normkit.surgery.edits import all_places, replace_parts
 from normkit.surgery.edits.changes import Change, Report, name_others, norm_words, take_over, ties_of, untie
 from normkit.surgery.edits.edit import put
 from normkit.surgery.edits.layers import without_history
@@ -246,8 +246,9 @@ def _fade(
         one = fading[part.site] = Fading.of(norms[part.site], tokens, bool(part.values))
         for reader, rows in part.values.items():
             hooks.append(model.get_submodule(reader).register_forward_hook(one.values_of(rows)))
+    held = all_places(model)
     for site, one in fading.items():
-        put(model, places(model, model.get_submodule(site)), one)
+        put(model, held[model.get_submodule(site)], one)
 
     def release() -> None:
         for hook in hooks:
@@ -258,8 +259,9 @@ def _fade(
 
 def _fold(model: nn.Module, order: Sequence[Part], fading: Mapping[str, Fading]) -> dict[str, nn.Module]:
     """What stands where once the linear maps that norms have become, in the model, are in the layers that read them."""
+    held = all_places(model)
     for one in fading.values():
-        put(model, places(model, one), one.left())
+        put(model, held[one], one.left())
     changed: dict[str, nn.Module] = {}
     for part in order:
         fixed: Any = model.get_submodule(part.site)
@@ -270,7 +272,7 @@ def _fold(model: nn.Module, order: Sequence[Part], fading: Mapping[str, Fading])
 
 def _put(model: nn.Module, changed: Mapping[str, nn.Module]) -> nn.Module:
     """Put modules into their places; a head that was tied to the embedding is not any more."""
-    if any(ties_of(model, name) for name in changed):
+    if any(ties_of(model, changed).values()):
         untie(model)
     for name, new in changed.items():
         new.train(model.get_submodule(name).training)
