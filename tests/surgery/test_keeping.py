@@ -599,3 +599,15 @@ def test_every_size_of_a_kept_configuration_is_a_word_and_names_stay_out():
     kept = keeping._foreign_config({"n_embd": 32, "activation": "gelu", "scale": True, "n_layer": 2})
     changed = saving.CHANGED
     assert kept == {"model_type": changed, "architectures": [changed], "n_embd": changed, "n_layer": changed}
+
+
+def test_a_state_is_of_the_models_own_memory_but_for_what_shares_it():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    model[2].weight = nn.Parameter(torch.randn(3, 3).T)
+    state = saving._state(model)
+    own = [name for name, tensor in model.state_dict().items() if tensor.data_ptr() == state[name].data_ptr()]
+    assert own == ["0.weight", "0.bias", "1.bias", "2.bias"]
+    assert len({tensor.data_ptr() for tensor in state.values()}) == len(state)
+    assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
+    assert all(tensor.is_contiguous() and not tensor.requires_grad for tensor in state.values())

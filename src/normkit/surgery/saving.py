@@ -107,7 +107,10 @@ def _safetensors() -> Any:
 
 
 def _state(model: nn.Module) -> dict[str, Tensor]:
-    """All tensors by name, none sharing memory with another; those of few bits in the parts that they are made of."""
+    """All tensors by name, none sharing memory with another; those of few bits in the parts that they are made of.
+
+    They are the model's own where they can be: a copy of all would take the memory of a second model.
+    """
     state: dict[str, Tensor] = {}
     for name, tensor in model.state_dict().items():
         if not isinstance(tensor, Tensor):  # as in the quantized layers of torch.ao
@@ -116,7 +119,13 @@ def _state(model: nn.Module) -> dict[str, Tensor]:
                 "quantized, or without that layer"
             )
         state[name] = tensor
-    return {name: tensor.detach().clone().contiguous() for name, tensor in in_parts(state).items()}
+    apart: dict[str, Tensor] = {}
+    storages: set[int] = set()
+    for name, tensor in in_parts(state).items():
+        storage = tensor.untyped_storage().data_ptr()
+        apart[name] = (tensor.detach().clone() if storage in storages else tensor.detach()).contiguous()
+        storages.add(storage)
+    return apart
 
 
 def in_parts(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
