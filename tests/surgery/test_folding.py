@@ -9,6 +9,8 @@ from torch.nn.utils import parametrizations
 
 import normkit as nk
 from normkit.optional import library
+from normkit.surgery.exact import folding
+from sizes import calls
 
 
 def settled(model, seed=0):
@@ -629,3 +631,21 @@ def test_gains_of_heads_stay(first):
     nn.init.normal_(norm.weight)
     model = nn.Sequential(norm, nn.Linear(4, 3)).eval()
     assert folded(model, x if first else x.transpose(1, 2)) == {"0": "its heads have gains of their own"}
+
+
+def test_twice_the_batch_norms_take_twice_the_looks():
+    few, many = (nn.Sequential(*(nn.BatchNorm1d(2) for _ in range(count))).eval() for count in (80, 160))
+    folding._sites(few, torch.ones(3, 2), None)  # what is loaded at the first call
+    assert calls(folding._sites, many, torch.ones(3, 2), None) < 2.1 * calls(
+        folding._sites, few, torch.ones(3, 2), None
+    )
+
+
+def test_a_norm_inside_of_a_folded_one_is_gone_with_it():
+    one = torch.ones(2)
+    sites = {
+        name: folding.Foldable(name, "a norm", 1, one, one, nn.Identity(), name == "1", "")
+        for name in ("0", "0.norm", "1", "1.norm", "01.norm")
+    }
+    changes = {name: folding.Change(name, "a norm", "gone") for name in sites}
+    assert {name: row.became for name, row in folding._inside(sites, changes).items()} == {"0.norm": "with 0"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -128,9 +129,14 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
 
 def _inside(sites: Mapping[str, Foldable], changes: Mapping[str, Change]) -> dict[str, Change]:
     """What became of norms inside of a module that is a norm as a whole, and is gone with all that it holds."""
-    gone = [name for name, site in sites.items() if not site.before_only and changes[name].became is not None]
-    inner = {name: outer for name in sites for outer in gone if name.startswith(f"{outer}.")}
+    gone = {name for name, site in sites.items() if not site.before_only and changes[name].became is not None}
+    inner = {name: outer for name in sites for outer in _down_to(name)[:-1] if outer in gone}
     return {name: Change(name, sites[name].was, f"with {outer}") for name, outer in inner.items()}
+
+
+def _down_to(name: str) -> list[str]:
+    """The names of the modules that hold one, from the outermost, and its own."""
+    return list(itertools.accumulate(name.split("."), "{}.{}".format))
 
 
 def _with_error(row: Change, far: float) -> Change:
@@ -178,10 +184,10 @@ def _sites(model: nn.Module, example: Any, where: Where) -> tuple[dict[str, Fold
     for name, part in model.named_modules():
         if takes_batch_statistics(part) and selects(where, name, part):
             _enter(sites, left, name, type(part).__name__, _batch, part, len(shapes.get(name, ())))
-    done = [*sites, *left]
+    done = {*sites, *left}
 
     def others(name: str, part: nn.Module) -> bool:
-        return not any(name == other or name.startswith(f"{other}.") for other in done)
+        return done.isdisjoint(_down_to(name))
 
     known: set[int] = set()
     for name, match in sized_table(model, shapes, others).items():
