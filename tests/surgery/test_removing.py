@@ -17,9 +17,9 @@ from normkit import cli
 from normkit.optional import library
 from normkit.surgery.edits import load_numbers, replay
 from normkit.surgery.flow import Graph
-from normkit.surgery.removal.fading import Fading, Fixed, Tokens
+from normkit.surgery.removal.fading import REST, Fading, Fixed, Tokens
 from normkit.surgery.removal.order import parts
-from normkit.surgery.removal.weaning import Weaning, mean_loss, next_token
+from normkit.surgery.removal.weaning import Run, Weaning, mean_loss, next_token
 from normkit.watching.inspecting import known_loss
 
 DIM, WORDS = 8, 11
@@ -347,6 +347,16 @@ def test_each_kind_of_position_has_its_deviation_until_that_is_dropped():
     norm.drop("first")
     torch.testing.assert_close(norm(x), divided(own[[0, 0, 0]]), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(norm.left()(x), norm(x))
+
+
+def test_a_removal_begins_with_the_deviations_of_its_first_batch():
+    norm, x = fading(splits=False), torch.randn(2, 4, DIM, dtype=torch.float64) * 3
+    norm(100 * x)  # what it saw before
+    plan = Weaning(steps=1, lr=0.1, weight_decay=0.0, auxiliary=0.0)
+    run = Run(nn.Sequential(norm), plan, lambda model, batch: model(batch).mean(), print, {"0": norm})
+    run._measure(x)
+    want = (x[:, 1:].var(-1, correction=0) + 1e-5).sqrt().mean().view(1)  # the first position is of another kind
+    torch.testing.assert_close(norm.norms[REST].running_std, want, rtol=1e-6, atol=0)
 
 
 class Takes(nn.Module):

@@ -4,9 +4,12 @@ import json
 import re
 
 import numpy as np
+import torch
 from trainings import decoder, language, train
 
-from normkit.watching.page import pictures
+from normkit.watching.history import History
+from normkit.watching.page import MOST, pictures
+from normkit.watching.store import MEAN, Store
 
 
 def test_a_page_shows_findings_and_pictures(tmp_path):
@@ -27,3 +30,10 @@ def test_a_page_shows_findings_and_pictures(tmp_path):
     assert heat["y"] == history.names("saturated")
     wanted = [history.series(name, "saturated") for name in heat["y"]]
     np.testing.assert_allclose(np.array(heat["z"]), np.array(wanted), rtol=1e-3)
+
+
+def test_of_many_layers_a_map_shows_every_second_one_in_their_order():
+    store, names = Store(), [f"layers.{at}" for at in range(MOST + 2)]
+    store.add(1, [(name, "dead") for name in names], [MEAN] * len(names), torch.rand(len(names)))
+    [drawn] = [each for each in pictures(History(store, {"blocks": []})) if each["title"] == "Dead channels"]
+    assert drawn["figure"]["data"][0]["y"] == names[::2]
