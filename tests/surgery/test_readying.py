@@ -121,6 +121,21 @@ def test_a_stream_that_is_read_beside_its_norm_is_an_unmet_need():
     assert need.why_not.startswith("raw reads the residual stream without a layer norm")
 
 
+class Shared(Beside):
+    """A norm whose result goes into a sum beside a linear map."""
+
+    def forward(self, x):
+        y = self.norm(self.up(x))
+        return self.head(y) + y[..., :4]
+
+
+def test_a_gain_that_a_sum_reads_too_is_an_unmet_need():
+    model = Shared().eval()
+    nn.init.normal_(model.norm.weight)
+    need = nk.ready(model, "rotation", torch.randn(5, 4))[0]
+    assert (need.site, need.needs, need.ready, need.why_not) == ("norm", readying.GAINS, False, "it is read by add")
+
+
 class Clip(nn.LayerNorm):
     """CLIP's norm, which computes in float32 whatever the model's type."""
 
