@@ -95,6 +95,8 @@ def test_curvature_is_that_of_the_whole_hessian(norm, tmp_path, monkeypatch):
     assert str(found).startswith(f"top eigenvalues {float(values[-1]):.3g}"[:-1])
     drawing = ET.fromstring(found.plot(tmp_path / "curvature.svg").read_text())
     assert drawing.tag.endswith("svg")
+    axes = [one["figure"]["layout"]["yaxis"].get("type") for one in found.pictures()]
+    assert axes == ["log", None]  # few eigenvalues lie apart, by decades
 
 
 def test_curvature_of_attention_and_of_what_cannot_be_measured():
