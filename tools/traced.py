@@ -3,8 +3,8 @@
     python tools/traced.py                 # of all tests, on two processes, anew
     python tools/traced.py tests/surgery   # of some, to what was written before
 
-Of each test that goes over many cases two are run, and more while they take little. Those that take
-long, and the ones that a method's name leads to, its contract and its goldens, are left out.
+Of each test that goes over many cases two are run, and more while they take little. Those that take long,
+and the ones that a method's name leads to, its contract and its goldens, are left out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Tracer:
         self.file, self.ran, self.seconds = file, defaultdict[str, set[str]](set), defaultdict[str, list[float]](list)
 
     def pytest_collection_modifyitems(self, items):
-        """Leave out what `mutate.py` takes by other rules, or not at all."""
+        """Leave out what `mutate.py` takes by other rules, or late."""
         items[:] = [item for item in items if not goes_over_methods(item) and not takes_long(item)]
 
     @pytest.hookimpl(wrapper=True)

@@ -84,7 +84,7 @@ class Parser(argparse.ArgumentParser):
                 return action.choices[getattr(options, action.dest)].of(options)
         return self
 
-    def given(self, options: argparse.Namespace, *names: str) -> list[str]:
+    def find_flags(self, options: argparse.Namespace, *names: str) -> list[str]:
         """Return those of the options that are not as they are by default, in the form that is typed."""
         changed = (name for name in names if getattr(options, name) != self.get_default(name))
         return [f"--{name.replace('_', '-')}" for name in changed]
@@ -339,10 +339,10 @@ def run_inspect(options: argparse.Namespace) -> int:
     from normkit.surgery import saving
     from normkit.watching import inspecting
 
-    given = options.parser.given(options, "parametrization", "optimizer", "lr", "steps", "seeds", "plot")
+    given = options.parser.find_flags(options, "parametrization", "optimizer", "lr", "steps", "seeds", "plot")
     if given and not options.widths:
         raise ValueError(f"{' and '.join(given)} {'go' if len(given) > 1 else 'goes'} with --widths")
-    if options.widths and options.parser.given(options, "passes"):
+    if options.widths and options.parser.find_flags(options, "passes"):
         raise ValueError("--passes goes without --widths, where one batch is taken")
     batches = batches_by_name(options.data) if options.data else None
     if options.widths:

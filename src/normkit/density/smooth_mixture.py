@@ -13,7 +13,6 @@ from normkit.kinds import Transform
 # what is added to alpha, so that the density of a ramp has one mode -> by its power
 UNIMODAL = {1: 0.8656721, 2: 0.3052033}
 LEAST = 1e-8  # of what a ramp is a function of; below it is 0
-NAMES = ("mean", "log_scale", "alpha", "logits")
 
 
 @method(
@@ -88,11 +87,12 @@ class SmoothMixture(Transform):
     def _check_inputs(self, name: str, x: Tensor, *shape: Tensor) -> list[Tensor]:
         check.floating(self, x, name)
         sizes = (*x.shape, self.components)
-        wide = [reals(self, n, v, sizes, x) for n, v in zip(NAMES, shape, strict=True)]
-        if self.periodic and check.readable(wide[1]) and (wide[1] < 0).any():
-            raise ValueError(
-                f"SmoothMixture: log_scale must not be negative on the circle, but one is {wide[1].min().item():.6g}"
-            )
+        names = ("mean", "log_scale", "alpha", "logits")
+        wide = [reals(self, n, v, sizes, x) for n, v in zip(names, shape, strict=True)]
+        log_scale = wide[1]
+        if self.periodic and check.readable(log_scale) and (log_scale < 0).any():
+            least = log_scale.min().item()
+            raise ValueError(f"SmoothMixture: log_scale must not be negative on the circle, but one is {least:.6g}")
         return [reals(self, name, x, x.shape), *wide]
 
     def _curve(

@@ -41,7 +41,7 @@ class DefiniteNorm(Running, Norm):
         wide = square(self, "x", x, x.dim() if x.dim() in dims else dims[0], self.n)
         return definite(self, "x", wide)
 
-    def _learned(self, name: str, dtype: torch.dtype, *, clamped: bool = False) -> Tensor:
+    def _parameter(self, name: str, dtype: torch.dtype, *, clamped: bool = False) -> Tensor:
         """A parameter made symmetric; one that is not positive definite is refused, unless it is clamped later."""
         matrix = _symmetric.symmetric(accurate(getattr(self, name)).to(dtype))
         if not clamped and check.readable(matrix) and not ops.soundness(matrix)[2].all():

@@ -84,7 +84,7 @@ class GBWBatchNorm(DefiniteNorm):
         with full_precision(x):
             metric = _symmetric.spectrum(_symmetric.symmetric(accurate(self.metric)))
             root, inverse = _symmetric.sqrt(metric, _symmetric.least), _symmetric.rsqrt(metric, _symmetric.least)
-            powered, weight = self._powered(wide), self._powered(self._learned("weight", wide.dtype))
+            powered, weight = self._powered(wide), self._powered(self._parameter("weight", wide.dtype))
             mean, var = self._statistics(powered.detach(), inverse.detach())
             points = _symmetric.symmetric(inverse @ powered @ inverse)
             bias = _symmetric.symmetric(inverse @ weight @ inverse)

@@ -107,7 +107,7 @@ class LieBN(DefiniteNorm):
                     "LieBN: x must hold matrices without an eigenvalue of 0 under metric='LCM'; add a small "
                     "multiple of the identity, or take 'AIM' or 'LEM'"
                 ) from error
-            weight = self._chart(self._learned("weight", wide.dtype, clamped=self.metric == "LEM"))
+            weight = self._chart(self._parameter("weight", wide.dtype, clamped=self.metric == "LEM"))
             output = self._normalize(points, weight)
             return self._back(output).to(x.dtype)
 

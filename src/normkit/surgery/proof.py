@@ -6,7 +6,7 @@ import contextlib
 import copy
 import random
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,7 @@ def fresh(example: Any, seed: int) -> Any:
     if isinstance(example, Mapping):
         return {name: fresh(part, seed + i) for i, (name, part) in enumerate(example.items())}
     if isinstance(example, tuple | list):
-        parts = [fresh(part, seed + i) for i, part in enumerate(example)]
-        return parts if isinstance(example, list) else tuple(parts)
+        return _like(example, (fresh(part, seed + i) for i, part in enumerate(example)))
     if not torch.is_tensor(example) or example.dtype is torch.bool or example.numel() < 2:
         return example
     g = torch.Generator().manual_seed(seed)
@@ -316,10 +315,14 @@ def _in(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     return copy.deepcopy(model).to(dtype).eval()
 
 
+def _like(example: Any, parts: Iterable[Any]) -> Any:
+    """Parts as a list where an example is one, which some models tell from a tuple."""
+    return list(parts) if isinstance(example, list) else tuple(parts)
+
+
 def _cast(example: Any, dtype: torch.dtype) -> Any:
     if isinstance(example, Mapping):
         return {name: _cast(part, dtype) for name, part in example.items()}
     if isinstance(example, tuple | list):
-        parts = [_cast(part, dtype) for part in example]
-        return parts if isinstance(example, list) else tuple(parts)
+        return _like(example, (_cast(part, dtype) for part in example))
     return example.to(dtype) if torch.is_tensor(example) and example.is_floating_point() else example

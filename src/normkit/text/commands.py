@@ -156,7 +156,7 @@ def run_fit(options: argparse.Namespace) -> int:
     if options.aim and not options.tune:
         raise ValueError("--aim is of --tune: give --tune as well")
     if options.vocabulary.is_dir():
-        given = options.parser.given(options, "id", "name", "encoder", "cross_encoder", "legal_forms")
+        given = options.parser.find_flags(options, "id", "name", "encoder", "cross_encoder", "legal_forms")
         if given:
             raise ValueError(f"only a list of names takes {' and '.join(given)}; a fitted normalizer has its own")
         norm = Normalizer.load(options.vocabulary)
@@ -336,7 +336,7 @@ def _train_encoder(options: argparse.Namespace, how: Mapping[str, Any]) -> Itera
 def _train_lexical(options: argparse.Namespace, how: Mapping[str, Any]) -> Iterator[str]:
     from normkit.text.training.lexical import read_multilexnorm, train_lexical
 
-    if given := options.parser.given(options, "mentions", "id", "name", "text", "gold"):
+    if given := options.parser.find_flags(options, "mentions", "id", "name", "text", "gold"):
         raise ValueError(f"only an encoder takes {' and '.join(given)}; a lexical model learns from FILE")
     path = train_lexical(*read_multilexnorm(options.file, options.encoding), options.output, **how)
     yield f"to use it: normkit.text.LexicalModel({str(path)!r})([['u', 'r', 'late']])"

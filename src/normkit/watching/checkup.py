@@ -218,9 +218,8 @@ def _step(model: nn.Module, optimizer: Any, batch: Any, measure: Loss, watch: Wa
 
 @torch.no_grad()
 def _mean_loss(model: nn.Module, batches: list[Any], measure: Loss) -> float:
-    return sum(float(_number(measure, feed_to("checkup", model, batch), batch)) for batch in batches[:8]) / len(
-        batches[:8]
-    )
+    few = batches[:8]
+    return sum(float(_number(measure, feed_to("checkup", model, batch), batch)) for batch in few) / len(few)
 
 
 def _trainable(model: nn.Module) -> list[nn.Parameter]:

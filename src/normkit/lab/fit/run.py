@@ -195,8 +195,8 @@ def separator_of(word: str | None) -> str | None:
 
 def score_by_saved(options: argparse.Namespace) -> int:
     """Score new samples by a flow that was fitted before."""
-    for flag in options.parser.given(options, *OF_DATA, "samples"):
-        raise ValueError(f"{flag} is for data; {options.data} is a flow that was fitted before")
+    if given := options.parser.find_flags(options, *OF_DATA, "samples"):
+        raise ValueError(f"{given[0]} is for data; {options.data} is a flow that was fitted before")
     if options.score is None:
         raise ValueError(f"{options.data} is a flow that was fitted before; --score FILE names what it is to score")
     model, more = load_flow(options.data)

@@ -41,8 +41,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Quantize a model, and print what that took and cost."""
-    given = options.parser.given(options, "steps", "parallel")
-    if given and options.method.partition("+")[0] not in LEARNED:
+    given = options.parser.find_flags(options, "steps", "parallel")
+    if given and not options.method.startswith(LEARNED):
         raise ValueError(f"only --method {' or '.join(LEARNED)} takes {' and '.join(given)}")
     if options.out:
         saving.new_folder(options.out)  # before anything is learned
