@@ -7,13 +7,13 @@
     python tools/mutate.py --all --mutants 300 --again       # nor is what was seen; what was not, is
 
 A mistake is drawn by its text and the function it is in, not by its line, so that the rest of the draw stays as it is
-when a file changes; what was said of a mistake holds until its file changes. One that cannot be made makes room for the
+when a file changes; a verdict on a mistake holds until its file changes. One that cannot be made makes room for the
 next.
 Tests are collected once, by a process that forks into some that try mistakes. For each mistake one of these forks,
 swaps the code of what is loaded, and runs the tests that reach the file until one fails or its time is up: near and
 cheap ones first, by who imports what, whom a test names and where it lies. That is read off, not run, so that a test
-may be missed, and the share that is seen is at least what is told. Where `traced.py` has written down what tests run,
-those that run the function come first.
+may be missed, and the share that is seen is at least the one printed. Where `traced.py` has written down what tests
+run, those that run the function come first.
 Mistakes are another comparison, operator, number, truth value or default, arguments that change places, and a check, a
 call, a keyword or a ``not`` left out.
 
@@ -60,7 +60,7 @@ SOURCE = ROOT / "src" / "normkit"
 VERDICTS = ROOT / ".mutate.verdicts"  # a line for each mistake that was tried
 COSTS = ROOT / ".mutate.costs"  # what each test took the last time
 TRACES = ".mutate.ran.*"  # what each test ran, by `traced.py`
-ASKED = "NORMKIT_CHECK"  # by which the contract is told of which methods to take the cases
+ASKED = "NORMKIT_CHECK"  # the methods of whose contract the cases are taken
 EVERYWHERE = ("layernorm", "rmsnorm", "batchnorm", "groupnorm", "dyt", "softmax", "spectral-norm", "adamp", "nkd")
 DEFAULTS = "tests/house/test_answers.py::test_a_method_takes_what_is_written_down"  # it has those of all methods
 UNSEEN, ABSENT = "NOT SEEN", "cannot be made"  # ABSENT is what nothing that is loaded has, or what runs once, at import
@@ -83,7 +83,7 @@ TURNS = {"transpose", "swapaxes"}
 DROPPED = {"detach", "double", "float", "abs", "square", "sqrt", "clamp", "unsqueeze"}
 SEEDED = {"manual_seed", "default_rng", "Random"}
 LOOKS = {"help", "metavar", "cmap", "interpolation", "fontsize", "dpi"}  # what a user sees in them, no test can judge
-Change = tuple[ast.AST, "ast.AST | None", str]  # what stands there, what shall, the function's qualified name
+Change = tuple[ast.AST, "ast.AST | None", str]  # the code as it is, as it shall be, the function's qualified name
 
 
 class Mutant:
@@ -100,14 +100,14 @@ class Mutant:
         end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset  # type: ignore[attr-defined]
         self.source = (source.encode()[:start] + text.encode() + source.encode()[end:]).decode()
         self.of_default = hasattr(node, "is_default")
-        self.name = f"{_digest(key)} in {_digest(source)}"  # by which what was said of it is found again
+        self.name = f"{_digest(key)} in {_digest(source)}"  # by which its verdict is looked up
 
     def __str__(self) -> str:
         return f"{self.path.relative_to(ROOT)}:{self.line}:{self.column} in {self.scope or 'the module'}: {self.what}"
 
 
 def drawn(paths: list[Path], seed: int) -> tuple[Iterator[Mutant], int]:
-    """The mistakes that compile, in an order of chance that no other mistake has a part in, and how many there are."""
+    """The mistakes that compile, in an order of chance that no other mistake has a part in, and their number."""
     ranked, sources = [], {path: path.read_text() for path in paths}
     for path, source in sources.items():
         times = Counter[str]()
@@ -122,7 +122,7 @@ def drawn(paths: list[Path], seed: int) -> tuple[Iterator[Mutant], int]:
 
 
 def _texts(node: ast.AST, new: ast.AST | None) -> tuple[str, str]:
-    """What stands there and what shall; what takes the place of a call of `super` must close over the same."""
+    """The code as it is and as it shall be; what takes the place of a call of `super` must close over the same."""
     before = ast.unparse(node)
     nothing = "__class__" if "super()" in before else "pass"
     return before, nothing if new is None else ast.unparse(new)
@@ -260,25 +260,25 @@ def make(mutant: Mutant) -> bool:
 
 def functions(tree: ast.AST, scope: str = "") -> dict[str, ast.FunctionDef]:
     """Every function by its qualified name."""
-    found: dict[str, ast.FunctionDef] = {}
+    named: dict[str, ast.FunctionDef] = {}
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, ast.FunctionDef | ast.ClassDef):
             inside = f"{scope}.{child.name}" if scope else child.name
-            found |= {inside: child} if isinstance(child, ast.FunctionDef) else {}
-            found |= functions(child, inside)
+            named |= {inside: child} if isinstance(child, ast.FunctionDef) else {}
+            named |= functions(child, inside)
         else:
-            found |= functions(child, scope)
-    return found
+            named |= functions(child, scope)
+    return named
 
 
 def _codes(code: types.CodeType) -> dict[tuple[str, int], types.CodeType]:
     """The code of every function in a file, by its name and first line."""
-    found = {}
+    codes = {}
     for part in code.co_consts:
         if isinstance(part, types.CodeType):
-            found |= {} if part.co_name.startswith("<") else {(part.co_name, part.co_firstlineno): part}
-            found |= _codes(part)
-    return found
+            codes |= {} if part.co_name.startswith("<") else {(part.co_name, part.co_firstlineno): part}
+            codes |= _codes(part)
+    return codes
 
 
 def _swap(module, scope: str, codes: dict[tuple[str, int], types.CodeType], node: ast.FunctionDef) -> bool:
@@ -300,11 +300,11 @@ def _swap(module, scope: str, codes: dict[tuple[str, int], types.CodeType], node
 @functools.cache
 def living() -> dict[str, list[types.FunctionType]]:
     """Every function by its file. Looked for before a fork: a child that looks at all objects copies all memory."""
-    found: dict[str, list[types.FunctionType]] = defaultdict(list)
+    functions_of_file: dict[str, list[types.FunctionType]] = defaultdict(list)
     gc.unfreeze()  # what the tests' configuration, or a module as it was imported, has set aside
     for function in [f for f in gc.get_objects() if type(f) is types.FunctionType]:
-        found[function.__code__.co_filename].append(function)
-    return found
+        functions_of_file[function.__code__.co_filename].append(function)
+    return functions_of_file
 
 
 def _give_defaults(function: types.FunctionType, node: ast.FunctionDef) -> None:
@@ -335,12 +335,12 @@ def _give_defaults(function: types.FunctionType, node: ast.FunctionDef) -> None:
 @functools.cache
 def wrappers() -> dict[types.FunctionType, list[types.FunctionType]]:
     """Every function that stands in another's place, by the one that it stands for."""
-    found: dict[types.FunctionType, list[types.FunctionType]] = defaultdict(list)
+    standing: dict[types.FunctionType, list[types.FunctionType]] = defaultdict(list)
     for function in itertools.chain(*living().values()):
         inner = function
         while type(inner := vars(inner).get("__wrapped__")) is types.FunctionType:
-            found[inner].append(function)
-    return found
+            standing[inner].append(function)
+    return standing
 
 
 def _signatures(function: types.FunctionType) -> list[inspect.Signature]:
@@ -413,11 +413,11 @@ class Reach:
 
     def distances(self, path: Path) -> dict[Path, int]:
         """How many imports each file is away from one."""
-        found, edge = {path: 0}, [path]
+        far, edge = {path: 0}, [path]
         while edge:
-            edge = [above for file in edge for above in self.importers.get(file, ()) if above not in found]
-            found |= {above: 1 + max(found.values()) for above in edge}
-        return found
+            edge = [above for file in edge for above in self.importers.get(file, ()) if above not in far]
+            far |= {above: 1 + max(far.values()) for above in edge}
+        return far
 
     def files(self, item: pytest.Item) -> frozenset[Path]:
         """What a test names or imports; of a method's or a module's own test, such as its examples, that alone."""
@@ -458,18 +458,18 @@ def words_of(values: Iterable[object]) -> list[str]:
 
 
 def callers(tree: ast.Module, scope: str) -> set[str]:
-    """The names in a file by which a function is reached: its own, its class's, and of what there has one of them.
+    """The names in a file by which a function is reached: its own, its class's, and of what names one of them.
 
     >>> sorted(callers(ast.parse("def run_all(): _inner()\\ndef _inner(): ...\\ndef other(): ..."), "_inner"))
     ['_inner', 'run_all']
     """
     words = {name: set(re.findall(r"\w+", ast.unparse(node))) for name, node in functions(tree).items()}
-    found, names = set[str](), {part for part in scope.split(".") if not part.startswith("__")}
-    while names - found:
-        found |= names
-        names = {part for name, said in words.items() if said & found for part in name.split(".")}
+    reached, names = set[str](), {part for part in scope.split(".") if not part.startswith("__")}
+    while names - reached:
+        reached |= names
+        names = {part for name, used in words.items() if used & reached for part in name.split(".")}
         names = {name for name in names if not name.startswith("__")}
-    return {name for name in found if len(name) > 3}  # a shorter one may be anything
+    return {name for name in reached if len(name) > 3}  # a shorter one may be anything
 
 
 @functools.cache
@@ -522,8 +522,8 @@ def _methods(tree: ast.Module) -> list[str]:
     named = [call.args[0] for call in calls if ast.unparse(call.func) == "method" and call.args]
     assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
     values = {ast.unparse(target): node.value for node in assigned for target in node.targets}
-    found = [values.get(ast.unparse(name), name) for name in named]  # NAME = "..." may stand above
-    return [name.value for name in found if isinstance(name, ast.Constant) and isinstance(name.value, str)]
+    constants = [values.get(ast.unparse(name), name) for name in named]  # NAME = "..." may stand above
+    return [name.value for name in constants if isinstance(name, ast.Constant) and isinstance(name.value, str)]
 
 
 # ---- running ----
@@ -532,10 +532,10 @@ def _methods(tree: ast.Module) -> list[str]:
 class Hunt:
     """Collect the tests once; for each mutant fork, make the mistake, and run what reaches it until something fails."""
 
-    def __init__(self, mutants: Iterator[Mutant], number: int, said: dict[str, str], reach: Reach, options):
-        self.mutants, self.number, self.said, self.reach = mutants, number, said, reach
+    def __init__(self, mutants: Iterator[Mutant], number: int, known: dict[str, str], reach: Reach, options):
+        self.mutants, self.number, self.known, self.reach = mutants, number, known, reach
         self.seconds, self.processes = options.seconds, options.processes
-        self.told: list[tuple[Mutant, str]] = []  # of each mistake that was drawn
+        self.verdicts: list[tuple[Mutant, str]] = []  # of each mistake that was drawn
         self.sound, self.unsound = set[str](), set[str]()
         self.traced, costs, self.cases = traces()
         self.costs = costs | (json.loads(COSTS.read_text()) if COSTS.exists() else {})  # of a test and of its cases
@@ -550,7 +550,7 @@ class Hunt:
             self.keep(drawn, done)
             while idle and self.made() + len(drawn) < self.number and (mutant := next(self.mutants, None)) is not None:
                 drawn.append(mutant)
-                if mutant.name not in self.said:
+                if mutant.name not in self.known:
                     busy[idle[-1]] = mutant
                     idle.pop().send(mutant)
             if not drawn:
@@ -560,58 +560,58 @@ class Hunt:
                 idle.append(connection)
 
     def keep(self, drawn: deque[Mutant], done: dict[str, tuple[str, float, dict[str, float]]]) -> None:
-        """Keep what was said in the order of the draw: where that is broken off, the quick ones are not too many."""
-        while drawn and (drawn[0].name in done or drawn[0].name in self.said):
+        """Keep the verdicts in the order of the draw: where that is broken off, the quick ones are not too many."""
+        while drawn and (drawn[0].name in done or drawn[0].name in self.known):
             mutant = drawn.popleft()
             if mutant.name in done:
                 self.note(mutant, *done[mutant.name])
             else:
-                self.told.append((mutant, self.said[mutant.name]))
+                self.verdicts.append((mutant, self.known[mutant.name]))
 
     def hunter(self) -> Connection:
         """Start a process that says of each mutant it is sent who finds it; it ends when nobody sends any more."""
-        here, there = Pipe()
+        ours, theirs = Pipe()
         if os.fork() == 0:
-            here.close()
+            ours.close()
             try:
                 with contextlib.suppress(EOFError, KeyboardInterrupt):
                     while True:
-                        there.send(self.tried(there.recv()))
+                        theirs.send(self.tried(theirs.recv()))
             except BaseException:
                 traceback.print_exc(file=sys.__stderr__)
             finally:
                 os._exit(0)
-        there.close()
-        return here
+        theirs.close()
+        return ours
 
     def tried(self, mutant: Mutant) -> tuple[str, float, dict[str, float]]:
         """The verdict, the seconds that it took, and what tests took of which that was not known."""
-        before, costs = _spent(), dict(self.costs)
-        told = self.verdict(mutant)
-        return told, _spent() - before, {test: cost for test, cost in self.costs.items() if costs.get(test) != cost}
+        before, costs = spent(), dict(self.costs)
+        verdict = self.verdict(mutant)
+        return verdict, spent() - before, {test: cost for test, cost in self.costs.items() if costs.get(test) != cost}
 
-    def note(self, mutant: Mutant, told: str, seconds: float, costs: dict[str, float]) -> None:
-        """Print and keep what was said of a mutant."""
-        self.told.append((mutant, told))
+    def note(self, mutant: Mutant, verdict: str, seconds: float, costs: dict[str, float]) -> None:
+        """Print and keep the verdict on a mutant."""
+        self.verdicts.append((mutant, verdict))
         self.costs |= costs
-        print(f"{self.made()}/{self.number} {mutant}\n    {told}, {seconds:.0f} s", flush=True)
+        print(f"{self.made()}/{self.number} {mutant}\n    {verdict}, {seconds:.0f} s", flush=True)
         with VERDICTS.open("a") as verdicts:
-            verdicts.write(f"{told}\t{mutant.name}\t{mutant}\n")
+            verdicts.write(f"{verdict}\t{mutant.name}\t{mutant}\n")
         COSTS.write_text(json.dumps(self.costs))
 
     def made(self) -> int:
         """How many of the mistakes that were drawn could be made."""
-        return sum(told != ABSENT for _, told in self.told)
+        return sum(verdict != ABSENT for _, verdict in self.verdicts)
 
     def verdict(self, mutant: Mutant) -> str:
-        """Who finds a mutant, or that nobody does; what cannot be swapped in a process that runs is told apart."""
+        """Which test sees a mutant, or that none does, or that it cannot be made in a process that runs."""
         name = ".".join(mutant.path.relative_to(SOURCE.parent).with_suffix("").parts)
         _import([name.removesuffix(".__init__")])
         try:
-            finder = self.finder(mutant, self.ranked(mutant))
+            witness = self.witness(mutant, self.ranked(mutant))
         except LookupError:
             return ABSENT
-        return f"found by {finder}" if finder else UNSEEN
+        return f"seen by {witness}" if witness else UNSEEN
 
     def ranked(self, mutant: Mutant) -> list[pytest.Item]:
         """The tests that reach a mutant: near and cheap ones first, and of each function two before two more.
@@ -624,8 +624,8 @@ class Hunt:
         far, turns, ranked = self.reach.distances(mutant.path), Counter[tuple[str, int]](), []
         called = callers(ast.parse(mutant.original), mutant.scope) | {mutant.path.stem}
         names = [_dashed(path.stem) for path, distance in far.items() if distance <= mutant.path.stem.startswith("_")]
-        here = f"{mutant.path.relative_to(ROOT)}:{mutant.scope}"
-        seen = any(here in ran for ran in self.traced.values())
+        place = f"{mutant.path.relative_to(ROOT)}:{mutant.scope}"
+        seen = any(place in ran for ran in self.traced.values())
         cases = Counter(function_of(item) for item, _ in self.files)
 
         @functools.cache
@@ -635,7 +635,7 @@ class Hunt:
         for item, named in self.files:
             function, nearest = function_of(item), away(named, item.path)
             ran = self.traced.get(function)
-            runs = ran is not None and here in ran
+            runs = ran is not None and place in ran
             if mutant.of_default and function == DEFAULTS and mutant.path in self.reach.of_case(item):
                 ranked.append((0.0, item))
             elif nearest is not None or runs:
@@ -650,16 +650,16 @@ class Hunt:
                 ranked.append((max(cost, 0.05) * 3**near * turn, item))
         return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
 
-    def finder(self, mutant: Mutant, items: list[pytest.Item]) -> str | None:
+    def witness(self, mutant: Mutant, items: list[pytest.Item]) -> str | None:
         """The test that finds a mutant, if one does; one that fails without a mutant too is given up."""
-        items, until = [item for item in items if item.nodeid not in self.unsound], _spent() + self.seconds
+        items, until = [item for item in items if item.nodeid not in self.unsound], spent() + self.seconds
         living(), wrappers()
-        while (failed := self.fails(mutant, items, until - _spent())) is not None:
-            found, in_time = failed
-            if self.is_sound(found, in_time):
-                return found.nodeid
-            self.unsound.add(found.nodeid)
-            items = items[items.index(found) + 1 :]
+        while (failed := self.fails(mutant, items, until - spent())) is not None:
+            failing, in_time = failed
+            if self.is_sound(failing, in_time):
+                return failing.nodeid
+            self.unsound.add(failing.nodeid)
+            items = items[items.index(failing) + 1 :]
         return None
 
     def is_sound(self, item: pytest.Item, in_time: bool) -> bool:
@@ -674,17 +674,17 @@ class Hunt:
 
     def fails(self, mutant: Mutant | None, items: list[pytest.Item], seconds: float) -> tuple[pytest.Item, bool] | None:
         """The first test that fails, crashes or never ends in a process that has the mutant, and if it was in time."""
-        with tempfile.TemporaryDirectory(dir=ROOT, prefix=".mutate.") as folder, tempfile.TemporaryFile() as told:
+        with tempfile.TemporaryDirectory(dir=ROOT, prefix=".mutate.") as folder, tempfile.TemporaryFile() as report:
             _link(mutant, Path(folder))
             child = os.fork()
             if child == 0:
-                os._exit(self.attempt(mutant, items, seconds, folder, told.fileno()))
+                os._exit(self.attempt(mutant, items, seconds, folder, report.fileno()))
             os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
             with contextlib.suppress(ProcessLookupError):  # what a test has started and left
                 os.killpg(child, signal.SIGKILL)
             _, status = os.waitpid(child, 0)
-            told.seek(0)
-            lines = [line.decode().split() for line in told]
+            report.seek(0)
+            lines = [line.decode().split() for line in report]
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == NOWHERE:
             raise LookupError(f"nothing that is loaded has {mutant}")
         for item, (seconds, *names) in zip(items, lines, strict=False):
@@ -710,9 +710,9 @@ class Hunt:
         sys.path.insert(0, folder)  # of the next Python
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
         gc.freeze()  # what is shared with the parent stays shared
-        start, known = _spent(), set(sys.modules)
+        start, known = spent(), set(sys.modules)
         for item, following in itertools.zip_longest(items, items[1:]):
-            before = _spent()
+            before = spent()
             if before - start > seconds:
                 return 0
             signal.setitimer(signal.ITIMER_PROF, self.seconds / 2)  # kills what never ends
@@ -721,8 +721,8 @@ class Hunt:
                 return 1
             new, known = [name for name in list(sys.modules) if name not in known], set(sys.modules)
             if any(name.partition(".")[0] not in UNFORKED for name in new):
-                start += _spent() - before  # the next process has them from the beginning
-            os.write(writer, f"{_spent() - before:.4f} {' '.join(new)}\n".encode())
+                start += spent() - before  # the next process has them from the beginning
+            os.write(writer, f"{spent() - before:.4f} {' '.join(new)}\n".encode())
         return 0
 
 
@@ -737,15 +737,15 @@ def _import(names: list[str]) -> None:
 
 def _link(mutant: Mutant | None, folder: Path) -> None:
     """Fill a folder with links to what the package has, but for the file of a mutant, which is written."""
-    here, there = SOURCE, folder / SOURCE.name
+    original, copied = SOURCE, folder / SOURCE.name
     parts = mutant.path.relative_to(SOURCE).parts if mutant is not None else ("",)
     for part in parts:
-        there.mkdir()
-        for entry in [entry for entry in here.iterdir() if entry.name not in (part, "__pycache__")]:
-            (there / entry.name).symlink_to(entry)
-        here, there = here / part, there / part
+        copied.mkdir()
+        for entry in [entry for entry in original.iterdir() if entry.name not in (part, "__pycache__")]:
+            (copied / entry.name).symlink_to(entry)
+        original, copied = original / part, copied / part
     if mutant is not None:
-        there.write_text(mutant.source)
+        copied.write_text(mutant.source)
 
 
 def takes_long(item: pytest.Item) -> bool:
@@ -764,34 +764,34 @@ def function_of(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
 
 
-def _spent() -> float:
+def spent() -> float:
     """Seconds of a processor, of the processes that have ended too: a busy machine changes no verdict."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(part.ru_utime + part.ru_stime for part in used)
 
 
 def verdicts() -> dict[str, str]:
-    """What was said the last time of each mistake that was tried."""
+    """The last verdict on each mistake that was tried."""
     lines = VERDICTS.read_text().splitlines() if VERDICTS.exists() else []
-    return {name: told for told, name, _ in (line.split("\t", 2) for line in lines)}
+    return {name: verdict for verdict, name, _ in (line.split("\t", 2) for line in lines)}
 
 
 def traces() -> tuple[dict[str, set[str]], dict[str, float], Counter[str]]:
     """The functions that each test was seen to run, the seconds it took, and how many of its cases were run."""
     ran, seconds, cases = defaultdict[str, set[str]](set), dict[str, float](), Counter[str]()
     for file in sorted(ROOT.glob(TRACES)):
-        told = json.loads(file.read_text())
-        for test, (spent, count, *numbers) in told["tests"].items():
-            ran[test] |= {told["functions"][number] for number in numbers}
-            seconds[test] = max(spent, seconds.get(test, 0.0))
+        trace = json.loads(file.read_text())
+        for test, (cost, count, *numbers) in trace["tests"].items():
+            ran[test] |= {trace["functions"][number] for number in numbers}
+            seconds[test] = max(cost, seconds.get(test, 0.0))
             cases[test] += count
     return dict(ran), seconds, cases
 
 
 def changed() -> list[Path]:
     """The package's files that differ from main."""
-    told = subprocess.run(["git", "diff", "--name-only", "main"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return [path for path in whole() if str(path.relative_to(ROOT)) in told.stdout.split()]
+    diff = subprocess.run(["git", "diff", "--name-only", "main"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [path for path in whole() if str(path.relative_to(ROOT)) in diff.stdout.split()]
 
 
 def whole() -> list[Path]:
@@ -823,30 +823,30 @@ def main() -> int:
     options = parser.parse_args()
     if not options.again and not options.go_on:
         VERDICTS.unlink(missing_ok=True)
-    said = {name: told for name, told in verdicts().items() if told != UNSEEN or not options.again}
+    known = {name: verdict for name, verdict in verdicts().items() if verdict != UNSEEN or not options.again}
     mutants, count = drawn(whole() if options.all else options.files or changed(), options.seed)
-    told = hunt(mutants, said, options)
-    survivors = [mutant for mutant, verdict in told if verdict == UNSEEN]
-    made = sum(verdict != ABSENT for _, verdict in told)
+    tried = hunt(mutants, known, options)
+    survivors = [mutant for mutant, verdict in tried if verdict == UNSEEN]
+    made = sum(verdict != ABSENT for _, verdict in tried)
     share = 1 - len(survivors) / made if made else 0.0
-    print(f"\n{len(told) - made} of {len(told)} mistakes cannot be made in a process that runs")
+    print(f"\n{len(tried) - made} of {len(tried)} mistakes cannot be made in a process that runs")
     print(f"{share:.1%} of {made} mistakes are seen (of {count}, seed {options.seed}); not seen:")
     print(*survivors, sep="\n")
     return int(share < GOOD)
 
 
-def hunt(mutants: Iterator[Mutant], said: dict[str, str], options: argparse.Namespace) -> list[tuple[Mutant, str]]:
+def hunt(mutants: Iterator[Mutant], known: dict[str, str], options: argparse.Namespace) -> list[tuple[Mutant, str]]:
     """Let pytest collect the tests, and try the mutants on them instead of running them."""
     reach, number = Reach(whole()), options.mutants
     first = list(itertools.islice(mutants, number + number // 4))  # some more than asked for: not each can be made
     os.environ["OMP_NUM_THREADS"] = "1"  # a fork has no threads, and would wait for those of its parent for ever
-    os.environ[ASKED] = ",".join(asked({mutant.path for mutant in first if mutant.name not in said}, reach))
-    hunt = Hunt(itertools.chain(first, mutants), number, said, reach, options)
+    os.environ[ASKED] = ",".join(asked({mutant.path for mutant in first if mutant.name not in known}, reach))
+    hunt = Hunt(itertools.chain(first, mutants), number, known, reach, options)
     with contextlib.suppress(KeyboardInterrupt):
         pytest.main(
             [str(ROOT / "tests"), str(SOURCE / "contract"), "-q", "-p", "no:cacheprovider", "-s"], plugins=[hunt]
         )
-    return hunt.told
+    return hunt.verdicts
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python tools/traced.py                 # of all tests, on two processes, anew
     python tools/traced.py tests/surgery   # of some, to what was written before
 
-Of each test that goes over many cases two are run, and more while they take little. Those that take long,
-and the ones that a method's name leads to, its contract and its goldens, are left out.
+Of each test that goes over many cases two are run, and more while they take little. The ones that a method's name
+leads to, its contract and its goldens, are left out. What the processes of a test run counts as the test's own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import cProfile
 import json
 import os
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -20,7 +21,7 @@ from types import CodeType
 
 import pytest
 
-from mutate import ROOT, SOURCE, TRACES, function_of, goes_over_methods, takes_long
+from mutate import ROOT, SOURCE, TRACES, function_of, goes_over_methods, spent
 
 CASES, ENOUGH = 2, 1.0  # of a test, and the seconds within which there are more
 
@@ -30,10 +31,13 @@ class Tracer:
 
     def __init__(self, file: Path):
         self.file, self.ran, self.seconds = file, defaultdict[str, set[str]](set), defaultdict[str, list[float]](list)
+        self.folder = tempfile.TemporaryDirectory()
+        _put_first(Path(__file__).parent / "children")
+        os.environ["NORMKIT_TRACED"] = self.folder.name
 
     def pytest_collection_modifyitems(self, items):
-        """Leave out what `mutate.py` takes by other rules, or late."""
-        items[:] = [item for item in items if not goes_over_methods(item) and not takes_long(item)]
+        """Leave out what `mutate.py` takes by other rules."""
+        items[:] = [item for item in items if not goes_over_methods(item)]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item):
@@ -42,15 +46,19 @@ class Tracer:
         if len(taken) >= CASES and sum(taken) > ENOUGH:
             item.add_marker(pytest.mark.skip("as many of its cases were run as are wanted"))
             return (yield)
-        calls, before = cProfile.Profile(builtins=False), time.process_time()
+        calls, before = cProfile.Profile(builtins=False), spent()
         calls.enable()
         try:
             return (yield)
         finally:
             calls.disable()
-            taken.append(time.process_time() - before)
+            taken.append(spent() - before)
             codes = {entry.code for entry in calls.getstats() if isinstance(entry.code, CodeType)}
-            self.ran[function_of(item)] |= {named(code) for code in codes if code.co_filename.startswith(str(SOURCE))}
+            ran = {(code.co_filename, code.co_qualname) for code in codes if code.co_filename.startswith(str(SOURCE))}
+            for file in Path(self.folder.name).glob("*.ran"):
+                ran |= {tuple(line.split("\t")) for line in file.read_text().splitlines()}
+                file.unlink()
+            self.ran[function_of(item)] |= {named(*function) for function in ran}
 
     def pytest_sessionfinish(self):
         """Write what was seen: of each test its longest case, how many there were, and its functions by number."""
@@ -67,9 +75,14 @@ class Tracer:
             self.file.write_text(json.dumps({"functions": list(numbers), "tests": tests}))
 
 
-def named(code: CodeType) -> str:
+def named(file: str, function: str) -> str:
     """A function by its file and the name that `mutate.py` gives it."""
-    return f"{Path(code.co_filename).relative_to(ROOT)}:{code.co_qualname.replace('.<locals>', '')}"
+    return f"{Path(file).relative_to(ROOT)}:{function.replace('.<locals>', '')}"
+
+
+def _put_first(folder: Path) -> None:
+    """Let the next Python look for modules in a folder first."""
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
 
 
 def pytest_configure(config):
@@ -79,7 +92,7 @@ def pytest_configure(config):
 
 
 if __name__ == "__main__":
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    _put_first(Path(__file__).parent)
     tests = sys.argv[1:] or [str(ROOT / "tests")]
     for file in () if sys.argv[1:] else ROOT.glob(TRACES):
         file.unlink()

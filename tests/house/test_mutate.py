@@ -1,5 +1,6 @@
 """Deliberate mistakes are made one at a time, and those are told that no test sees."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -105,6 +106,7 @@ def made(tmp_path):
     (tmp_path / "tools").mkdir()
     for tool in (TOOL, TOOL.with_name("traced.py")):
         shutil.copy(tool, tmp_path / "tools")
+    shutil.copytree(TOOL.with_name("children"), tmp_path / "tools" / "children")
     return tmp_path
 
 
@@ -137,13 +139,13 @@ def test_mistakes_are_made_and_what_no_test_sees_is_told(run):
         "35:11 in unused: x * 2  ->  x / 2",
         "35:15 in unused: 2  ->  3",
     ]
-    assert "5:8 in the module: 3  ->  4\n    found by tests/test_counter.py::test_stops" in told
+    assert "5:8 in the module: 3  ->  4\n    seen by tests/test_counter.py::test_stops" in told
 
 
 def test_a_default_that_a_wrapper_keeps_and_source_that_a_test_reads_have_the_mistake(run):
     told = run.stdout
-    assert "in Counter.__init__: 0  ->  1\n    found by tests/test_counter.py::test_counts" in told
-    assert "in read: x - 7  ->  x + 7\n    found by tests/test_counter.py::test_reads" in told
+    assert "in Counter.__init__: 0  ->  1\n    seen by tests/test_counter.py::test_counts" in told
+    assert "in read: x - 7  ->  x + 7\n    seen by tests/test_counter.py::test_reads" in told
 
 
 def test_the_same_again_is_no_mistake_and_a_test_that_names_the_caller_comes_first(toy, run):
@@ -183,8 +185,47 @@ def test_a_test_that_was_seen_to_run_a_function_is_taken_though_it_does_not_name
     (toy / "tests/test_hidden.py").write_text(f"{cases}def test_hidden(case):\n    if case == 3:\n        {hidden}\n")
     assert "in unused: x * 2  ->  x / 2\n    NOT SEEN" in hunted(toy).stdout
     subprocess.run([sys.executable, "tools/traced.py"], cwd=toy, env=environment(toy), capture_output=True)
-    found = "in unused: x * 2  ->  x / 2\n    found by tests/test_hidden.py::test_hidden[3]"
-    assert found in hunted(toy).stdout
+    assert "in unused: x * 2  ->  x / 2\n    seen by tests/test_hidden.py::test_hidden[3]" in hunted(toy).stdout
+
+
+PROCESSES = """
+import multiprocessing, os, subprocess, sys
+
+
+def double(x):
+    return getattr(__import__("norm" + "kit"), "un" + "used")(x)
+
+
+def test_another_python():
+    code = 'import normkit; print(getattr(normkit, "un" + "used")(3))'
+    assert subprocess.check_output([sys.executable, "-c", code]) == b"6" + os.linesep.encode()
+
+
+def test_a_new_process():
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        pool.apply(double, (3,))
+        pool.close(), pool.join()
+
+
+def test_a_fork_of_a_server():
+    with multiprocessing.get_context("forkserver").Pool(1) as pool:
+        pool.apply(double, (3,))
+        pool.close(), pool.join()
+"""
+
+
+def test_what_the_processes_of_a_test_run_is_traced(toy):
+    (toy / "tests/test_processes.py").write_text(PROCESSES)
+    subprocess.run([sys.executable, "tools/traced.py"], cwd=toy, env=environment(toy), capture_output=True)
+    traces = [json.loads(file.read_text()) for file in toy.glob(".mutate.ran.*")]
+    unused = "src/normkit/__init__.py:unused"
+    ran = [
+        test.partition("test_")[2].partition("::")[2]
+        for trace in traces
+        for test, (_, _, *numbers) in trace["tests"].items()
+        if unused in [trace["functions"][number] for number in numbers]
+    ]
+    assert sorted(ran) == ["test_a_fork_of_a_server", "test_a_new_process", "test_another_python"]
 
 
 THREADS = """
@@ -204,7 +245,7 @@ def test_a_test_of_threads_that_collecting_has_used_is_run_to_its_end(toy):
     """A fork has none of its parent's threads, and would wait for them until it is killed."""
     (toy / "tests/test_threads.py").write_text(THREADS)
     told = hunted(toy, "--seconds", "2").stdout
-    assert "in unused: x * 2  ->  x / 2\n    found by tests/test_threads.py::test_sums" in told
+    assert "in unused: x * 2  ->  x / 2\n    seen by tests/test_threads.py::test_sums" in told
 
 
 CODE = "import normkit; raise SystemExit(getattr(normkit, 'un' + 'used')(3) != 6)"
@@ -223,7 +264,7 @@ def test_another_python_that_a_test_starts_has_the_mistake_too(toy, way):
     imported = "import multiprocessing, subprocess, sys\nfrom normkit import Counter"
     (toy / f"tests/test_{way}.py").write_text(f"{imported}\n\n\ndef test_elsewhere():\n    {ELSEWHERE[way]}\n")
     told = hunted(toy).stdout
-    assert f"in unused: x * 2  ->  x / 2\n    found by tests/test_{way}.py::test_elsewhere" in told
+    assert f"in unused: x * 2  ->  x / 2\n    seen by tests/test_{way}.py::test_elsewhere" in told
     assert "in Counter.__init__: False  ->  True\n    NOT SEEN" in told
 
 
@@ -233,7 +274,7 @@ def test_a_test_that_names_the_rule_of_a_file_comes_before_cheaper_ones(toy):
     asked = 'from normkit import late_rule\n\n\ndef ask(name):\n    return vars(late_rule)["fi" + "nd"](1)\n'
     others = "".join(f"\n\ndef test_{at}():\n    assert ask('rule') == 2\n" for at in range(3))
     (toy / "tests/test_rules.py").write_text(f"{asked}{others}\n\ndef test_last():\n    assert ask('late-rule') == 2\n")
-    assert "in find: x + 1  ->  x - 1\n    found by tests/test_rules.py::test_last" in hunted(toy).stdout
+    assert "in find: x + 1  ->  x - 1\n    seen by tests/test_rules.py::test_last" in hunted(toy).stdout
 
 
 def test_a_case_that_is_called_after_the_file_comes_before_those_that_are_not(toy):
@@ -241,7 +282,7 @@ def test_a_case_that_is_called_after_the_file_comes_before_those_that_are_not(to
     cases = "@pytest.mark.parametrize('case', [*(f'other-{at}' for at in range(9)), 'late-rule-first', 'last'])\n"
     body = "def test_rules(case):\n    assert vars(late_rule)['fi' + 'nd'](1) == 2\n"
     (toy / "tests/test_rules.py").write_text(f"import pytest\nfrom normkit import late_rule\n\n\n{cases}{body}")
-    found = "in find: x + 1  ->  x - 1\n    found by tests/test_rules.py::test_rules[late-rule-first]"
+    found = "in find: x + 1  ->  x - 1\n    seen by tests/test_rules.py::test_rules[late-rule-first]"
     assert found in hunted(toy).stdout
     subprocess.run([sys.executable, "tools/traced.py"], cwd=toy, env=environment(toy), capture_output=True)
     assert found in hunted(toy).stdout  # though all of them were seen to run it
