@@ -32,13 +32,14 @@ def derived(graph, inputs):
 
     Torch derives one call after the other, so calls of the same function of torch's are traced once. What is none of
     torch's has a backward pass of its own, which may go other ways each time: its graph is traced whole, and always. So
-    is one in which something is written over for the first time, or in which a call by itself cannot be traced.
+    is one in which something is written over for the first time, or in which a call by itself cannot be traced, or is
+    given sizes of which some are fixed: each would become a size that may change.
     """
     calls = [node for node in graph.graph.nodes if node.op in ("call_function", "call_method")]
     first = [*{node.target: node for node in reversed(calls) if node.target not in SEEN}.values()]
     SEEN.update(node.target for node in calls)
     own = any(isinstance(node.target, OWN) for node in calls)
-    if own or any(map(writes, first)) or MANY * len(first) > len(calls):
+    if own or any(map(writes, first)) or any(map(given_sizes, first)) or MANY * len(first) > len(calls):
         return traced(graph, inputs)
     try:
         return apart(graph, [node for node in first if tensors(node)])
@@ -63,6 +64,12 @@ def writes(node):
 
 def tensors(node):
     return [value for value in tree_leaves(node.meta["example_value"]) if torch.is_tensor(value)]
+
+
+def given_sizes(node):
+    """Whether a call is given sizes of which some are fixed."""
+    given = tree_leaves([value.meta["example_value"] for value in node.all_input_nodes])
+    return any(not x.node.expr.free_symbols if isinstance(x, torch.SymInt) else isinstance(x, int) for x in given)
 
 
 def apart(graph, nodes):
