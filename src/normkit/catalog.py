@@ -327,7 +327,7 @@ def take_in(card: Card) -> None:
 
 @functools.cache
 def _load_others() -> None:
-    """Import what other installed packages declare; one that fails is told and left out."""
+    """Import what other installed packages declare; one that fails is named and left out."""
     import warnings
     from importlib.metadata import entry_points
 

@@ -130,7 +130,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def answer(words: Sequence[str] | None) -> int:
-    """Run one command; what is refused is told in a line."""
+    """Run one command; a refusal is one line."""
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # a method or model of the user's, as `python -m` would find it
     top = parser()

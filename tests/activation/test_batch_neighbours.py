@@ -183,7 +183,7 @@ def test_a_batch_norm_of_tokens_is_the_one_with_its_axes_moved(shape):
     assert tokens.num_batches_tracked == 1
 
 
-def test_tokens_that_a_batch_norm_cannot_take_are_told():
+def test_tokens_that_a_batch_norm_cannot_take_are_reported():
     norm = nk.create("batchnorm", 4, channels_last=True)
     with pytest.raises(ValueError, match=r"BatchNorm: x must have at least 2 axes and end in 4 features, .* \(4,\)"):
         norm(torch.ones(4))

@@ -170,7 +170,7 @@ def test_gains_of_heads_go_with_the_dialects_of_rms_norm(more):
         torch.testing.assert_close(norm(x)[:, head], one(x[:, head]))
 
 
-def test_heads_that_are_not_there_are_told():
+def test_heads_that_are_not_there_are_reported():
     with pytest.raises(ValueError, match=r"LayerNorm: x must end in axes of sizes \(3, 8\)"):
         _of_heads()(torch.ones(2, 4, 8))
     with pytest.raises(ValueError, match=r"\(2, 3, 4, 8\); heads_first=True takes heads before tokens$"):

@@ -115,7 +115,7 @@ def test_the_rule_of_order_can_be_left_to_a_mask(name):
 
 
 @pytest.mark.parametrize("name", CORES)
-def test_a_core_is_told_of_its_place_by_arguments_that_it_has(name):
+def test_a_core_gets_its_place_by_arguments_that_it_has(name):
     takes = nk.card(name).signature.parameters
     assert set(CORES[name].place.values()) <= {"layer", "depth"}
     assert {"layer", "layers", "depth"} & set(takes) == set(CORES[name].place)

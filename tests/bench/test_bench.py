@@ -208,7 +208,7 @@ def test_every_activation_can_be_raced_as_its_card_says(name):
     assert cases.make(case).inputs[0].numel() > 0
 
 
-def test_the_path_of_a_race_is_told():
+def test_the_path_of_a_race_is_reported():
     norm, x = nk.LayerNorm(8), torch.randn(4, 8)
     live = nk.kernels.status().live
     whole = f"C kernel, {nk.kernels.status().isa}"
@@ -268,7 +268,7 @@ def test_what_gives_another_shape_does_not_race_a_layernorm():
         assert cases.yardstick(cases.make(case)) is None
 
 
-def test_a_method_that_cannot_run_is_told_and_the_rest_goes_on():
+def test_a_method_that_cannot_run_is_reported_and_the_rest_goes_on():
     lined_up = cases.cases([nk.card("groupnorm"), nk.card("layernorm")], [(4, 7)], ["float32"], ["forward"])
     record = {**bench.measure(lined_up, 1, False), "machine": report.machine()}
     assert [row["method"] for row in record["rows"]] == ["layernorm"]

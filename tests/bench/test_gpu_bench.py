@@ -228,7 +228,7 @@ def test_rows_of_our_own_come_from_a_torch_whose_insides_are_others(monkeypatch)
     assert warned[0].filename == __file__, "the caller's line is named"
 
 
-def test_what_limits_a_kernel_is_told():
+def test_what_limits_a_kernel_is_reported():
     from normkit.kernels.cuda.static import Code
 
     full = Code("sm_90", 32, 0, 0, {128: 1}, {128: 1}, 100, 0, 4)
@@ -258,7 +258,7 @@ def test_the_same_source_compiles_for_an_amd_gpu():
     assert code["each"] == pytest.approx(code["instructions"] * 64 * code["warps"] / (4 * 768))
 
 
-def test_the_table_is_told(capsys):
+def test_the_table_is_reported(capsys):
     row = {**variant("norm and turn, forward", 128).row("sm_90"), "absent": {}}
     record = {"machine": {**report.machine(), "clock": ""}, "rows": [row], "failed": {}}
     told = report.text(record, gpu.COLUMNS, gpu.LEGEND)

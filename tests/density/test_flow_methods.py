@@ -43,7 +43,7 @@ def test_the_divergence_of_a_fair_flow_is_the_integral_of_its_codes_laws_and_bou
     assert best < bound < best + 0.02
 
 
-def test_groups_with_one_law_cannot_be_told_apart():
+def test_groups_with_one_law_cannot_be_distinguished():
     loss = nk.create("fair-flow", flow0=1, flow1=1).double()
     x = normal(5000, 1)
     assert loss(x, log_normal(x), x, log_normal(x), torch.zeros((), dtype=torch.float64)).kl.abs() < 1e-12

@@ -27,7 +27,7 @@ def test_the_force_of_a_double_well_is_minus_its_slope_for_samples_of_any_rank()
 
 
 @pytest.mark.parametrize("draws", [slow(), slow(keep=0.0), slow(apart=0.5), slow(keep=-0.5), slow().round()])
-def test_what_is_told_of_chains_is_what_arviz_tells(draws):
+def test_what_chains_report_is_what_arviz_reports(draws):
     arviz = pytest.importorskip("arviz")
     for place in (0, 1):
         one = draws[..., place].mT.numpy()

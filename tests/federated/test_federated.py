@@ -61,7 +61,7 @@ def test_numbers_that_are_not_finite_are_refused(name, value):
         FUNCTIONS[name](*given)
 
 
-def test_clients_that_differ_late_are_told_apart_and_empty_entries_pass():
+def test_clients_that_differ_late_are_distinguished_and_empty_entries_pass():
     x = torch.ones(3, 100, dtype=torch.float64)
     x[:, 80] = torch.tensor([0.1, 0.2, 0.3])
     n, order = torch.ones(3), torch.tensor([2, 0, 1])

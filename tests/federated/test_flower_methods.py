@@ -297,7 +297,7 @@ def test_clients_count_alike_where_the_method_says_so():
         torch.testing.assert_close(found.arrays.to_torch_state_dict()["bias"], torch.full((2,), want))
 
 
-def test_disparity_is_told_of_the_clients_counts():
+def test_disparity_gets_the_counts_of_the_clients():
     made = app(lambda k, there, message: ({"arrays": there["arrays"]}, {}))
     counts = torch.tensor([[[30.0, 10.0], [10.0, 30.0]], [[10.0, 30.0], [30.0, 10.0]]])
 

@@ -249,7 +249,7 @@ def test_a_module_on_the_path_is_found_by_its_dotted_name(tmp_path, name):
     assert run(f"import normkit as nk; print(nk.create({name!r}, 3))", tmp_path) == ["MyNorm(3,", "gain=1.0)"]
 
 
-def test_a_file_here_is_told_how_its_method_is_named(tmp_path, monkeypatch):
+def test_a_file_here_is_answered_with_the_name_of_its_method(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_norm.py").touch()
     for name in ("my_norm", "my_norm.py"):
@@ -280,7 +280,7 @@ def test_a_module_of_several_methods_names_them(tmp_path):
     )
 
 
-def test_an_entry_point_that_fails_is_told_and_the_others_stay(tmp_path):
+def test_an_entry_point_that_fails_is_reported_and_the_others_stay(tmp_path):
     put(tmp_path, *OTHERS)
     (tmp_path / "my_package/my_norm.py").write_text("raise RuntimeError('broken')")
     out = run(
@@ -354,7 +354,7 @@ def test_points_that_are_drawn_for_a_ball_lie_in_it():
     assert lengths.min() > 0
 
 
-def test_of_many_names_none_is_listed_where_a_way_to_all_is_told():
+def test_of_many_names_none_is_listed_where_a_way_to_all_is_reported():
     few, many = ["alpha", "beta"], [f"name{at}" for at in range(30)]
     assert nearest("alpa", few, "see all") == "did you mean 'alpha'?"
     assert nearest("zzz", few, "see all") == "it takes alpha, beta"

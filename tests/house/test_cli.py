@@ -107,14 +107,14 @@ def test_the_lines_of_code_that_show_prints_run(name):
     assert card.kind is FUNCTION or type(scope[card.kind.noun]) is type(card.small())
 
 
-def test_state_is_told_in_terms_of_the_width():
+def test_state_is_reported_in_terms_of_the_width():
     shapes = {entry.name: (entry.shape, entry.kind) for entry in reference.state(nk.card("powernorm"))}
     assert shapes["weight"] == ("(C,)", "learned")
     assert shapes["running_phi"] == ("(C,)", "kept")
     assert shapes["iters"] == ("(1,)", "kept")
 
 
-def test_state_of_a_method_of_one_width_is_told_as_it_is():
+def test_state_of_a_method_of_one_width_is_reported_as_it_is():
     def small(width=5):
         if width != 5:
             raise ValueError
@@ -317,7 +317,7 @@ def test_help_and_completion_import_only_what_the_command_needs():
         ("normkit bench --cp", {"--cpu-time"}),
     ],
 )
-def test_a_shell_is_told_what_may_be_typed_next(typed, offered, tmp_path):
+def test_a_shell_offers_what_may_be_typed_next(typed, offered, tmp_path):
     shell = {"_ARGCOMPLETE": "1", "COMP_LINE": typed, "COMP_POINT": str(len(typed)), "_ARGCOMPLETE_IFS": "\n"}
     shell |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "out"), "COMP_TYPE": "9", "_ARGCOMPLETE_SHELL": "bash"}
     subprocess.run([sys.executable, "-m", "normkit"], env=os.environ | shell, check=True)

@@ -147,7 +147,7 @@ def test_an_option_and_the_variable_say_what_is_asked(installed):
         assert {line.rpartition("[")[2].rstrip("]") for line in passed} == cases
 
 
-def test_a_wrong_name_or_version_is_told_before_a_test_runs(installed):
+def test_a_wrong_name_or_version_is_reported_before_a_test_runs(installed):
     done = contract(installed, "normkit.contract.test_goldens", "--normkit-check", "median-nrm")
     assert "no method 'median-nrm'; did you mean 'median-norm'" in done.stderr
     done = contract(installed, "normkit.contract.test_goldens", "--normkit-contract", "99")
@@ -186,7 +186,7 @@ def test_what_is_expected_to_fail_has_a_reason_and_fails_where_it_passes(site):
     assert "golden[sinh-arcsinh/plain]" in run(site, "-m", "normkit.cli", *words).stdout
 
 
-def test_what_has_no_golden_is_told(site):
+def test_what_has_no_golden_is_reported(site):
     shutil.rmtree(site / NAME / "goldens/median-norm")
     done = run(site, "-m", "normkit.cli", "check", NAME, "rmsnorm", "-k", "golden or unknown_keyword")
     assert done.stdout.splitlines()[-1] == (

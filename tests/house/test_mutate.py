@@ -1,4 +1,4 @@
-"""Deliberate mistakes are made one at a time, and those are told that no test sees."""
+"""Deliberate mistakes are made one at a time, and those that no test sees are reported."""
 
 import json
 import os
@@ -129,7 +129,7 @@ def tried(run):
     return [line.partition(" in ")[2] for line in lines if line]
 
 
-def test_mistakes_are_made_and_what_no_test_sees_is_told(run):
+def test_mistakes_are_made_and_what_no_test_sees_is_reported(run):
     told, _, survivors = run.stdout.partition("not seen:\n")
     assert run.returncode == 1, run.stdout + run.stderr
     assert "66.7% of 12 mistakes are seen (of 13, seed 0)" in told

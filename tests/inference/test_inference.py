@@ -110,7 +110,7 @@ def test_nearest_mean_does_not_depend_on_the_order_of_batches():
     assert torch.equal(parts.mean, before)
 
 
-def test_many_classes_far_from_the_origin_are_told_apart():
+def test_many_classes_far_from_the_origin_are_distinguished():
     """A distance by a product of matrices would lose it beside the squares of the lengths."""
     means = 1e4 + numbers(40, 3).float()
     model = nk.NearestMean(3, 40, normalize=False).fit(means, torch.arange(40))

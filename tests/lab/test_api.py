@@ -227,7 +227,7 @@ class Stream(IterableDataset):
         return ((torch.rand(4), n % 2) for n in range(40))
 
 
-def test_two_streams_of_one_name_are_told_apart_and_gone_on_with(tmp_path):
+def test_two_streams_of_one_name_are_distinguished_and_gone_on_with(tmp_path):
     """They have no print, since they are others each time."""
     for _ in range(2):
         result = here(tmp_path, model=Net, data=DataLoader(Stream(), 8), val=DataLoader(Stream(), 8))
@@ -374,7 +374,7 @@ def test_a_script_hands_in_what_it_defines_itself_and_goes_on_until_that_changes
     assert "is of another comparison (model: " in wider.stderr
 
 
-def test_a_stop_is_told_beside_the_results_and_not_among_them(tmp_path, monkeypatch, capsys):
+def test_a_stop_is_reported_beside_the_results_and_not_among_them(tmp_path, monkeypatch, capsys):
     def stopped(*_):
         raise KeyboardInterrupt
 

@@ -32,7 +32,7 @@ def test_steps_of_all_variants_that_ended_are_timed(folder, monkeypatch):
     assert len(asked) == 1, "a loop of the user's own has no step that could be taken"
 
 
-def test_steps_that_cannot_be_timed_are_told(folder, monkeypatch, capsys):
+def test_steps_that_cannot_be_timed_are_reported(folder, monkeypatch, capsys):
     def fails(*given):
         raise RuntimeError("no room for two models")
 

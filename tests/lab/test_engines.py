@@ -155,7 +155,7 @@ def test_a_folder_that_cannot_be_written_stops_everything(tmp_path):
     assert engine.closed
 
 
-def test_a_worker_that_leaves_by_itself_is_told_with_its_status(tmp_path, monkeypatch):
+def test_a_worker_that_leaves_by_itself_is_reported_with_its_status(tmp_path, monkeypatch):
     worker = engines.Worker.__new__(engines.Worker)
     said = {}
     for code in (0, 7, -11):

@@ -106,7 +106,7 @@ def test_two_seeds_are_too_few(seeds):
 @pytest.mark.parametrize("seeds", [3, 5])
 @pytest.mark.parametrize("variants", [1, 6])
 @pytest.mark.parametrize("kind", ["normal", "heavy"])
-def test_identical_variants_are_told_apart_in_one_comparison_of_twenty(seeds, variants, kind):
+def test_identical_variants_are_distinguished_in_one_comparison_of_twenty(seeds, variants, kind):
     """Any false finding among a comparison's variants counts; of 200 comparisons, what a binomial at 5 % allows."""
     random = np.random.default_rng([seeds, variants])
     draw = random.normal if kind == "normal" else lambda: random.standard_t(4)
@@ -322,7 +322,7 @@ def test_places_of_equals_differ_in_one_comparison_of_twenty():
         (None, False, False),
     ],
 )
-def test_what_takes_less_time_is_told_where_the_whole_interval_says_so(speed, sure, cheaper):
+def test_what_takes_less_time_is_reported_where_the_whole_interval_says_so(speed, sure, cheaper):
     row = SimpleNamespace(speed=speed and SimpleNamespace(low=speed[0], median=speed[1], high=speed[2]))
     assert (advice.is_sure(row), advice.is_cheaper(row)) == (sure, cheaper)
 

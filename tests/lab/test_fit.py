@@ -237,7 +237,7 @@ def test_flows_and_files_that_do_not_fit_are_named(tmp_path, capsys):
         training.fit(table.read(path), "affine-coupling", steps=10, lr=1e30, hidden=4)
 
 
-def test_a_flow_is_named_with_arguments_and_a_column_of_few_values_is_told(tmp_path, capsys):
+def test_a_flow_is_named_with_arguments_and_a_column_of_few_values_is_reported(tmp_path, capsys):
     values = np.column_stack([rows(100), np.arange(100) % 3])
     path, out = written(tmp_path / "t.csv", values, ("a", "b", "kind")), tmp_path / "out"
     words = ["fit", str(path), "--steps", "2", "--hidden", "4", "-o", str(out), "--flow"]

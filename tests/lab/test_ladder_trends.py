@@ -62,7 +62,7 @@ def test_of_20_draws_of_nothing_at_most_one_has_a_trend(gap, seeds):
     assert sum(findings) <= 1
 
 
-def test_nothing_is_told_where_noise_hides_it():
+def test_nothing_is_reported_where_noise_hides_it():
     assert words(PLANTED, noise=0.5)[CLOSING].count(UNKNOWN) >= 18
 
 

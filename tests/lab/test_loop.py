@@ -105,7 +105,7 @@ def test_divergence_ends_a_run(tmp_path):
     assert (end["status"], end["event"]) == ("diverged", "end")
 
 
-def test_a_crash_is_told(tmp_path, monkeypatch):
+def test_a_crash_is_reported(tmp_path, monkeypatch):
     def broken(*_):
         raise RuntimeError("no such thing")
 

@@ -204,7 +204,7 @@ def test_the_report_names_no_setting_that_the_loop_decides(tmp_path):
         (lambda build, seed, log: log(1, loss="low"), "log: loss must be a number, not 'low'"),
     ],
 )
-def test_what_it_does_wrong_is_told_in_the_report(train, error, tmp_path, capsys):
+def test_what_it_does_wrong_is_in_the_report(train, error, tmp_path, capsys):
     result = compare(tmp_path, train, seeds=1)
     assert all(error in row.happened for row in result.rows)
     assert "2 of 2 runs crashed" in capsys.readouterr().err

@@ -74,7 +74,7 @@ def test_one_method_written_in_two_ways_differs_by_rounding_alone(equal):
     assert rows["rounded"].finding.word == EQUAL
 
 
-def test_a_variant_is_told_from_itself_in_one_comparison_of_twenty(equal):
+def test_a_variant_is_distinguished_from_itself_in_one_comparison_of_twenty(equal):
     """Other seeds on the other side, five of each: of 400 such comparisons, what a binomial at 5 % allows."""
     found = list(equal[1]["one"].values())
     random = numpy.random.default_rng(0)

@@ -421,7 +421,7 @@ def test_the_headline_says_what_to_do(gains, noise, ratio, said, tmp_path):
     assert report.headline(rows) in report.write(tmp_path).read_text().replace("&#39;", "'")
 
 
-def test_time_is_told_with_its_interval_and_only_where_it_is_sure(tmp_path):
+def test_time_is_reported_with_its_interval_and_only_where_it_is_sure(tmp_path):
     synthetic_logs.comparison(tmp_path, {"a": 0.0, "faster": -0.3, "level": -0.3}, seeds=5)
     synthetic_logs.speeds(tmp_path, faster=0.8, level=1.0)
     rows = {row.variant: row for row in report.summary(tmp_path)}
@@ -434,7 +434,7 @@ def test_time_is_told_with_its_interval_and_only_where_it_is_sure(tmp_path):
     assert rows["a"].cpu_seconds == pytest.approx(2 * rows["a"].seconds)
 
 
-def test_no_difference_in_time_is_told_as_none():
+def test_no_difference_in_time_is_reported_as_none():
     alike = Ratio(1.0, 0.9, 1.1, 40, "CPU time")
     assert faster(alike, brief=False) == "0% [-10, 10] more CPU time a step"
     assert faster(alike) == "+0% [-10, +10]"
@@ -771,7 +771,7 @@ def test_numbers_that_are_none_leave_gaps():
     assert json.loads(as_json([1.0, math.nan, math.inf, "</script>"])) == [1.0, None, None, "</script>"]
 
 
-def test_what_the_watch_found_is_told_for_every_variant(tmp_path):
+def test_what_the_watch_found_is_reported_for_every_variant(tmp_path):
     found = {"rule": "dead-units", "title": "units are dead", "where": ["3"], "since": 40, "evidence": "60% of 3."}
     found |= {"leads": "a narrower network", "remedies": [["batchnorm", "nk.BatchNorm(width)"]]}
     synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, "dyt": 0.0}, seeds=3)

@@ -100,7 +100,7 @@ def test_items_that_are_counted_must_be_there():
 
 
 @pytest.mark.parametrize("method", ["csls:k=5", "mutual-proximity"])
-def test_recall_is_told_before_and_after_and_rises_where_hubs_go(tables, method, capsys):
+def test_recall_is_reported_before_and_after_and_rises_where_hubs_go(tables, method, capsys):
     np.save("truth.npy", np.arange(200))
     words = ("q.npy", "g.npy", "--bank", "b.npy", "--method", method, "--truth", "truth.npy", "--count", "5")
     found = json.loads(run(capsys, *words, "--json"))

@@ -373,11 +373,11 @@ def test_a_damaged_image_of_a_data_set_is_numbered(tmp_path):
         data.images_of(source, 8)
 
 
-def test_empty_folders_of_classes_are_told(tmp_path, capsys):
+def test_empty_folders_of_classes_are_reported(tmp_path, capsys):
     source = shades(tmp_path, "cat/1.png", "dog/2.png")
     for name in ("zebra", "ant", "dog/more"):
         (tmp_path / name).mkdir()
-    course.tell_folders_left_out(SimpleNamespace(settings=settings(model="resnet", data=source, val="digits")))
+    course.print_folders_left_out(SimpleNamespace(settings=settings(model="resnet", data=source, val="digits")))
     assert capsys.readouterr().err.splitlines() == [
         f"data {source!r}: folder {name!r} has no images, and is left out" for name in ("ant", "zebra")
     ]
@@ -398,15 +398,15 @@ def test_a_folder_of_a_class_that_cannot_be_read_is_named(tmp_path, monkeypatch)
 
 def test_splits_that_are_not_read_are_named(tmp_path, capsys):
     source = shades(tmp_path, "train/cat/1.png", "train/dog/2.png", "test/cat/3.png", "test/dog/4.png")
-    course.tell_folders_left_out(SimpleNamespace(settings=settings(model="resnet", data=source, val=None)))
+    course.print_folders_left_out(SimpleNamespace(settings=settings(model="resnet", data=source, val=None)))
     how = "to hold one out, name it with --val and the folder beside it with --data"
     assert capsys.readouterr().err == f"data {source!r}: not read: 'test'; {how}\n"
     inside = f"{source}/train"
-    course.tell_folders_left_out(SimpleNamespace(settings=settings(model="resnet", data=inside, val=f"{source}/test")))
+    course.print_folders_left_out(SimpleNamespace(settings=settings(model="resnet", data=inside, val=f"{source}/test")))
     assert not capsys.readouterr().err
 
 
-def test_a_model_with_too_few_outputs_is_told_of_the_classes():
+def test_a_model_with_too_few_outputs_is_refused_with_the_classes():
     images = data.Images(torch.zeros(100, 1, 2, 2), torch.arange(100) % 5, 8, "here")
     given = tasks.image_class(images, lambda variant, seed: nn.Identity())
     for outputs in (5, 6):

@@ -422,7 +422,7 @@ def test_both_paths_refuse_a_mistake_by_name(mistake, path):
 
 
 @live
-def test_the_path_that_is_told_is_the_one_taken():
+def test_the_path_that_is_reported_is_the_one_taken():
     x = torch.randn(4, 6, 8)
     formula = [
         lambda: ops.dyt(x.double(), torch.ones(1)),

@@ -113,7 +113,7 @@ def test_a_bad_value_spoils_what_it_spoils_in_the_formula(name, last, value):
     assert torch.equal(found[1].isfinite(), wanted[1].isfinite())
 
 
-def test_moments_are_told_and_carry_no_gradient():
+def test_moments_are_reported_and_carry_no_gradient():
     x = (torch.randn(3, 5, 40, generator=torch.Generator().manual_seed(0)) + 1e4).to(DEVICE).requires_grad_()
     _, found = ops.batch_norm(x)
     values = x.detach().double().movedim(1, 0).flatten(1)

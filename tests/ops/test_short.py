@@ -336,7 +336,7 @@ def test_hooks_see_what_they_saw():
     assert torch.equal(result, ordinary(X + 1, module.weight, module.bias, module.rule, (8,)))
 
 
-def test_the_kernels_are_told_to_run_where_they_are_loaded():
+def test_the_kernels_are_asked_to_run_where_they_are_loaded():
     told = kernels.status()
     assert told.live == (kernels.cpu() is not None)
     assert (told.isa is None) == (told.reason is not None) == (not told.live)

@@ -86,7 +86,7 @@ def test_states_as_they_lie_in_memory():
     assert none.tolist() == [0, 0]
 
 
-def test_numbers_that_are_not_finite_are_told_by_the_distance():
+def test_numbers_that_are_not_finite_are_reported_by_the_distance():
     states, shares, sent = drawn(3, (2000,), torch.float32)
     states[1][1500], states[2][3] = torch.nan, torch.inf
     _, squares = sums.weigh(states, shares, sent, measured=True)

@@ -276,7 +276,7 @@ def test_a_stream_tells_what_adapting_did_beside_the_model_as_it_was():
         run_stream(model, adapter, [], "tent")
 
 
-def test_the_time_of_a_stream_is_told_a_sample():
+def test_the_time_of_a_stream_is_reported_a_sample():
     assert Stream("tent", samples=[3, 5], changed=[0, 0], seconds=2.0).to_dict()["ms_a_sample"] == 250
 
 

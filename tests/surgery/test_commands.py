@@ -270,7 +270,7 @@ class Reads(nn.Module):
 """
 
 
-def test_a_pattern_that_fits_no_norm_is_told(here, capsys):
+def test_a_pattern_that_fits_no_norm_is_reported(here, capsys):
     (here / "named.py").write_text(NAMED)
     assert cli.main(["fuse", "named:build", "--input", "4x8", "--where", "blocks.*"]) == 1
     assert "no norm of it has a name like 'blocks.*'" in capsys.readouterr().err
@@ -337,7 +337,7 @@ def test_what_is_recognized_is_put_in_its_place_and_compared(here, capsys):
         ),
     ],
 )
-def test_what_goes_wrong_is_told_and_nothing_is_written(words, status, said, here, capsys):
+def test_what_goes_wrong_is_reported_and_nothing_is_written(words, status, said, here, capsys):
     assert cli.main(words) == status
     assert said in capsys.readouterr().err
     assert not (here / "out").exists()

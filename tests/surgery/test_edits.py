@@ -150,7 +150,7 @@ def test_a_swap_upon_a_swap_is_read_as_the_second(tmp_path):
     nk.fold(model.eval(), x)
 
 
-def test_what_was_changed_by_hand_after_a_swap_is_told_by_what_differs(tmp_path):
+def test_what_was_changed_by_hand_after_a_swap_is_reported_by_what_differs(tmp_path):
     model = nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 8), nn.LayerNorm(8)).eval()
     old, x = copy.deepcopy(model), torch.randn(4, 6)
     nk.swap(model, "dyt")

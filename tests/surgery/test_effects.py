@@ -52,13 +52,13 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_values_are_told_alike_where_they_are_alike(kind):
+def test_two_values_are_reported_alike_where_they_are_alike(kind):
     make = KINDS[kind]
     one, same, other = make(0), make(0), make(1)
     assert describe(one) == describe(same) != describe(other)
 
 
-def test_classes_of_objects_functions_and_large_tensors_are_told_apart():
+def test_classes_of_objects_functions_and_large_tensors_are_distinguished():
     class Other(SimpleNamespace):
         pass
 
@@ -84,7 +84,7 @@ AROUND = {
 
 
 @pytest.mark.parametrize("around", AROUND)
-def test_what_lies_too_deep_is_told_by_its_identity(around):
+def test_what_lies_too_deep_is_reported_by_its_identity(around):
     steps = {"call": 3}.get(around, 1)  # the list, the tuple of its parts, and that of its arguments
     one, same = tuple(range(2)), tuple(range(2))
     assert one is not same
@@ -196,7 +196,7 @@ def test_torchs_own_classes_keep_nothing_outside():
     assert set(effects.attributes(nn.LayerNorm(3))) == {".normalized_shape", ".eps", ".elementwise_affine"}
 
 
-def test_a_copy_that_is_another_is_told_by_what_became_another():
+def test_a_copy_that_is_another_is_reported_by_what_became_another():
     class Odd(nn.Dropout):
         pass
 

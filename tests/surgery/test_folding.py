@@ -545,7 +545,7 @@ class Inner(nn.Module):
         return 0 + self.norm(x)
 
 
-def test_a_norm_inside_of_one_that_is_gone_is_told_to_be_gone_with_it():
+def test_a_norm_inside_of_one_that_is_gone_is_reported_as_gone_with_it():
     told = folded(settled(nn.Sequential(nn.Conv2d(3, 4, 3), Inner())), image())
     assert told == {"1": "into 0", "1.norm": "with 1"}
 

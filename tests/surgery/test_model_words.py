@@ -22,7 +22,7 @@ def llama(folder, weights):
 
 
 @pytest.mark.parametrize("weights", [True, False])
-def test_the_norms_of_a_folder_of_transformers_are_told(weights, tmp_path, capsys):
+def test_the_norms_of_a_folder_of_transformers_are_reported(weights, tmp_path, capsys):
     assert cli.main(["recognize", llama(tmp_path, weights)]) == 0
     told = capsys.readouterr().out
     assert told.count("rmsnorm(dim=32, eps=1e-06)") == 3
@@ -39,7 +39,7 @@ def test_json_says_what_was_tried(capsys):
     assert json.loads(capsys.readouterr().out)[""]["evidence"]
 
 
-def test_what_looks_like_a_norm_and_is_none_is_told_with_the_reason(tmp_path, monkeypatch, capsys):
+def test_what_looks_like_a_norm_and_is_none_is_reported_with_the_reason(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "worded.py").write_text(
         "from torch import nn\n"

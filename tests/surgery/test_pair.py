@@ -18,7 +18,7 @@ def told(theirs, ours, slack=0.0, axes=(-1,), where="normal"):
     return difference(theirs, ours, axes, UNIT, where, lambda: torch.full_like(ours, slack))
 
 
-def test_what_rounding_may_be_is_the_share_that_is_told():
+def test_what_rounding_may_be_is_the_share_that_is_reported():
     assert told([[1.0, 1000.0]], [[1.0, 1000.0 + 1e-12]]) == pytest.approx(1e-15, rel=0.2)
     assert told([[1.0, 1000.0]], [[1.0 + 1e-12, 1000.0]]) == pytest.approx(1e-15, rel=0.2)
     assert told([[1.0, 2.0]], [[1.0, 2.0 + 5e-6]], slack=1e-6) == pytest.approx(2.5e-6, rel=1e-4)
@@ -36,7 +36,7 @@ def test_what_rounding_may_be_is_the_share_that_is_told():
         ([1.0, 2.0], [[1.0, 2.0]], 0.0, r"shape \(2,\), not \(1, 2\)"),
     ],
 )
-def test_more_is_a_difference_and_is_told_with_its_place(theirs, ours, slack, said):
+def test_more_is_a_difference_and_is_reported_with_its_place(theirs, ours, slack, said):
     with pytest.raises(Differs, match=f"{said}, normal"):
         told(theirs, ours, slack)
 

@@ -148,7 +148,7 @@ def test_a_difference_is_a_share_of_the_largest_number_of_each_result():
     assert difference([large], [broken]) == float("inf")
 
 
-def test_an_error_without_words_is_told_by_its_line():
+def test_an_error_without_words_is_reported_by_its_line():
     with pytest.raises(AssertionError) as caught:
         torch._assert(False, "")
     assert describe_error(caught.value) == 'AssertionError at torch._assert(False, "")'

@@ -237,7 +237,7 @@ def test_a_module_on_the_meta_device_is_what_it_is_with_numbers_but_for_buffers_
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_modules_without_numbers_are_told_apart():
+def test_modules_without_numbers_are_distinguished():
     assert "is lazy: call the model once" in examine(nn.LazyBatchNorm1d()).why_not
     why_not = "it takes no input of the shapes that were tried; rows raise RuntimeError: never"
     assert examine(Raises()).why_not == why_not  # as kernels do on a machine without a GPU
@@ -365,7 +365,7 @@ class Factor(Rms):
 
 
 @pytest.mark.parametrize(("cls", "cast"), [(Native, "native"), (Factor, "factor")])
-def test_rounding_at_every_step_is_told_and_kept_by_what_takes_its_place(cls, cast, monkeypatch, tmp_path):
+def test_rounding_at_every_step_is_named_and_kept_by_what_takes_its_place(cls, cast, monkeypatch, tmp_path):
     model = nn.Sequential(nn.Linear(8, 40), cls(40), nn.Linear(40, 3)).bfloat16().eval()
     torch.nn.init.normal_(model[1].weight)
     x = torch.randn(64, 8).bfloat16()

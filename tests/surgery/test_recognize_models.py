@@ -189,7 +189,7 @@ def test_what_scales_and_does_not_add_is_no_linear_layer():
     assert not search._is_linear(MedianOfThree())
 
 
-def test_a_linear_layer_of_somebodys_own_is_told_in_few_calls(monkeypatch):
+def test_a_linear_layer_of_somebodys_own_is_recognized_in_few_calls(monkeypatch):
     calls, call = [], Specimen.__call__
     monkeypatch.setattr(Specimen, "__call__", lambda self, *inputs: calls.append(self) or call(self, *inputs))
     assert recognize.examine(OwnLinear()).why_not == "it is a linear layer"

@@ -69,7 +69,7 @@ def test_random_numbers_of_a_norm_do_not_move_those_of_the_model():
     assert torch.equal(after, torch.rand(1))
 
 
-def test_what_does_not_fit_is_told_with_what_does():
+def test_what_does_not_fit_is_reported_with_what_does():
     with pytest.raises(ValueError, match=r"'frn' does not fit a stream of vectors.*rmsnorm"):
         fits.maker("frn")
     with pytest.raises(ValueError, match=r"adab2n:num_tasks="):

@@ -471,7 +471,7 @@ def test_the_groups_tried_are_those_named_and_up_to_64():
     assert candidates.divisors(128) == (1, 128, 2, 4, 8, 16, 32, 64)
 
 
-def test_how_far_a_fit_is_left_is_told_as_a_share():
+def test_how_far_a_fit_is_left_is_reported_as_a_share():
     x, wanted = torch.randn(5, 4), torch.randn(5, 4)
     fixed = nn.LayerNorm(4, elementwise_affine=False)  # has nothing to be fitted
     share = (fixed(x) - wanted).norm() / wanted.norm()

@@ -94,7 +94,7 @@ def test_equal_scores_are_in_the_order_of_the_vocabulary():
     assert [one.id for one in text.Normalizer().fit(turned)("Springfield").candidates] == ["a", "z", "m"]
 
 
-def test_two_entries_of_one_name_are_told_of():
+def test_two_entries_of_one_name_are_named():
     norm = text.Normalizer().fit({"1": ["San Jose"], "2": ["SAN  JOSE"], "3": ["Oslo"]})
     assert "a name is of several entries, such as 'san jose'" in norm.report()
     assert norm("san jose").id == "1"
@@ -603,7 +603,7 @@ def test_a_candidate_without_names_scores_nothing(names):
     assert text.Spelling("edits")("germany", [[], []]).tolist() == [0.0, 0.0]
 
 
-def test_the_progress_of_many_texts_is_told_up_to_the_last(norm, monkeypatch):
+def test_the_progress_of_many_texts_is_reported_up_to_the_last(norm, monkeypatch):
     seen = []
     monkeypatch.setattr("normkit.text.normalizer.AT_ONCE", 2)
     norm.normalize(["France", "Spain", "Italy", "Spain"], progress=lambda *given: seen.append(given))

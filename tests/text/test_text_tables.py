@@ -391,12 +391,12 @@ def test_a_last_row_that_sums_up_others_goes_and_one_that_sums_up_a_single_row_s
     assert alone.table["n"] == [3, 3]
 
 
-def test_what_a_model_mended_is_told():
+def test_what_a_model_mended_is_reported():
     done = text.normalize_table([["born", "name"], ["in 1815", "Ada"]], Model('["born"]', "[[1815]]"))
     assert "the model mended born" in done.notes
 
 
-def test_columns_whose_names_sql_takes_for_one_are_told_apart():
+def test_columns_whose_names_sql_takes_for_one_are_distinguished():
     rows = [["Year", "year ", "Year", "Year1"], ["a", "b", "c", "d"]]
     names, cells = text.normalize_table(rows).table
     assert cells == ["a", "b", "c", "d"]

@@ -945,7 +945,7 @@ def test_matrices_start_with_std_and_nothing_else_does():
         decoder("pre-norm", std=-1.0)
 
 
-def test_presets_start_as_told():
+def test_presets_start_as_documented():
     model = nk.preset("gpt2", vocab=50, dim=64, depth=4, heads=4, hidden=256, length=16)
     layer = model.layers[1]
     assert layer.attention.query.bias.abs().max() == 0
@@ -1014,7 +1014,7 @@ def test_cross_attention_sees_all_of_the_memory_and_takes_its_own_options():
     assert not torch.allclose(even(x + x.flip(1), memory=memory), even(x, memory=memory), atol=1e-3)
 
 
-def test_a_placements_own_option_is_told_as_it_was_typed():
+def test_a_placements_own_option_is_reported_as_it_was_typed():
     layer = nk.create("transformer-layer", placement="deepnorm", dim=8, heads=2, hidden=16, alpha=2.5)
     assert layer.arguments["alpha"] == 2.5
     assert ", alpha=2.5\n" in repr(layer)

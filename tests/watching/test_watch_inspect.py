@@ -113,7 +113,7 @@ class Two(nn.Module):
         return self.one(x) + self.two(y)
 
 
-def test_a_model_of_two_inputs_is_told_how_to_be_fed():
+def test_for_a_model_of_two_inputs_the_way_to_feed_it_is_named():
     model = Two()
     with pytest.raises(ValueError, match=r"Two fails on random numbers .* name them: --data package.module:loader"):
         inspect(model)

@@ -179,7 +179,7 @@ def test_no_softmax_of_a_mixture_ends_the_training():
     assert not seen.history().notes
 
 
-def test_attention_that_cannot_be_read_is_told_and_ends_nothing(monkeypatch):
+def test_attention_that_cannot_be_read_is_reported_and_ends_nothing(monkeypatch):
     def fail(*args, **kwargs):
         raise ValueError("no scores")
 

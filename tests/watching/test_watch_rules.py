@@ -72,7 +72,7 @@ def evaluated(model, batches, steps=range(1000, 1010)):
         return sum(F.cross_entropy(model(x), y).item() for x, y in map(batches, steps)) / len(steps)
 
 
-def test_not_a_number_is_told_where_it_first_appears():
+def test_not_a_number_is_reported_where_it_first_appears():
     class Root(nn.Module):
         def forward(self, x):
             return (x - 2).sqrt()
@@ -85,7 +85,7 @@ def test_not_a_number_is_told_where_it_first_appears():
     assert seen.diagnosis()[0] == finding
 
 
-def test_infinity_that_comes_later_is_told_with_its_step():
+def test_infinity_that_comes_later_is_reported_with_its_step():
     def burst(step):
         x, y = points(step)
         return x * (1e38 if step >= 12 else 1), y

@@ -142,7 +142,7 @@ def test_samples_are_spread_over_the_whole_run(last):
     assert max(late - early for early, late in itertools.pairwise(store.steps)) <= 0.06 * last
 
 
-def test_a_beginning_is_told_more_finely_than_the_rest():
+def test_a_beginning_is_reported_more_finely_than_the_rest():
     store = Store(keep=64)
     for step in range(1, 20_001):
         store.add(step, [("a", "rms")], [MEAN], torch.tensor([1.0]))

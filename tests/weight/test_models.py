@@ -62,7 +62,7 @@ def test_a_transposed_convolution_counts_its_outputs_on_its_second_axis():
     assert nk.weight.apply(net, "weight-standardization").left == {"2": "its outputs are on axis 1", "5": "a vector"}
 
 
-def test_matrices_of_another_name_are_told_and_taken_by_it():
+def test_matrices_of_another_name_are_reported_and_taken_by_it():
     net = nn.Sequential(nn.Linear(4, 4), nn.GRU(4, 3))
     assert nk.weight.apply(net, "weight-norm").left == {"1": "has no weight; tensor= may be weight_ih_l0, weight_hh_l0"}
     assert nk.weight.apply(net, "weight-norm", where="1", tensor="weight_ih_l0").done == ["1"]
@@ -200,7 +200,7 @@ def test_a_weight_of_zeros_is_not_projected():
     assert not net[0].weight.any()
 
 
-def test_ngpts_axes_are_told_by_a_function_and_a_model_may_project_itself():
+def test_ngpts_axes_are_given_by_a_function_and_a_model_may_project_itself():
     net = nn.Sequential(nn.Linear(4, 8, bias=False), nn.Linear(8, 4, bias=False))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     nk.weight.project(net, optimizer, "ngpt-weights", where=nn.Linear, dim=lambda name, w: list(w.shape).index(4))

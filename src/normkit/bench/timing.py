@@ -43,22 +43,22 @@ def race(
     entrants: Mapping[str, Entrant],
     repeats: int,
     clock: Clock = time.perf_counter,
-    tell: Callable[[str], None] = lambda what: None,
+    progress: Callable[[str], None] = lambda what: None,
 ) -> dict[str, Time]:
     """Time all entrants in turn, ``repeats`` rounds, fewer if they take long; short calls are repeated within a round.
 
     Each round has an order of its own: in a fixed one the same entrant would always find the caches that a large one
     has emptied.
 
-    ``tell`` hears how far it is.
+    ``progress`` is called with what runs.
 
-    >>> found = race({"a": Entrant(lambda: sum(range(100))), "b": Entrant(lambda: None)}, repeats=3)
-    >>> found["a"].median > found["b"].median > 0
+    >>> times = race({"a": Entrant(lambda: sum(range(100))), "b": Entrant(lambda: None)}, repeats=3)
+    >>> times["a"].median > times["b"].median > 0
     True
     """
     counts = {}
     for name, entrant in entrants.items():
-        tell(f"warming up {name}")
+        progress(f"warming up {name}")
         counts[name] = _count(entrant, clock)
     samples: dict[str, list[float]] = {name: [] for name in entrants}
     orders = random.Random(0)
@@ -67,7 +67,7 @@ def race(
         for done in range(repeats):
             if done >= FEWEST and clock() - start > LONGEST:
                 break
-            tell(f"round {done + 1} of {repeats}")
+            progress(f"round {done + 1} of {repeats}")
             for name, entrant in orders.sample(list(entrants.items()), len(entrants)):
                 samples[name].append(_sample(entrant, counts[name], clock))
     return {name: _summary(times) for name, times in samples.items()}

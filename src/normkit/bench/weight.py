@@ -73,7 +73,7 @@ def race(size: tuple[int, ...], names: list[str], vocab: int, repeats: int, cloc
         return []
     models = line_up(model, names)
     calls = {name: Entrant(step(net, inputs, truth)) for name, (net, _) in models.items()}
-    times = timing.race(calls, repeats, clock, tell=lambda what: print(f"  {what}", file=sys.stderr))
+    times = timing.race(calls, repeats, clock, progress=lambda what: print(f"  {what}", file=sys.stderr))
     return [
         {
             "model": title,

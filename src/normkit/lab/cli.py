@@ -75,7 +75,7 @@ def run_compare(options: argparse.Namespace) -> int:
         return UNWRITABLE
     if not together.is_first():
         return 0
-    tell(Path(options.out))
+    print_report(Path(options.out))
     if crashes := course.crashes(results):
         say(f"{crashes}; the same command with --retry runs them again", file=sys.stderr)
     return CRASHED if crashes else 0
@@ -95,7 +95,7 @@ def run_report(options: argparse.Namespace) -> int:
         page.write(folder.root)
     except OSError as error:
         raise ValueError(str(error)) from error
-    tell(folder.root)
+    print_report(folder.root)
     if options.export:
         export(folder.root, options.export)
     return 0
@@ -116,7 +116,7 @@ def export(folder: Path, form: str) -> None:
     say(f"table: {path}")
 
 
-def tell(folder: Path) -> None:
+def print_report(folder: Path) -> None:
     """Print the ranked table, what it comes to, and where the report lies."""
     from rich.console import Console
 

@@ -71,8 +71,8 @@ def compare(options: Any, command: list[str]) -> Results:
     clock.give(START, RECOGNITION, OF_A_RUN.read().get(RECOGNITION, 0.0))
     with together.leaving(), lock_folder(options.out):
         with together.in_turn(plan.settings.device):
-            tell_additions(plan, options)
-            tell_folders_left_out(plan)
+            print_additions(plan, options)
+            print_folders_left_out(plan)
             if not options.fresh:
                 runs.require_models(plan, Folder(options.out), parameters)
             folder = runs.open_folder(plan, options.out, command, options.fresh and is_first())
@@ -107,7 +107,7 @@ def saved_plan(options: Any) -> Mapping[str, Any] | None:
     return None if options.fresh else plan_in(Folder(options.out))
 
 
-def tell_additions(plan: Plan, options: Any) -> None:
+def print_additions(plan: Plan, options: Any) -> None:
     """Say what is added to a comparison that is there."""
     from normkit.lab.plan import growth
     from normkit.lab.training import runs
@@ -120,7 +120,7 @@ def tell_additions(plan: Plan, options: Any) -> None:
         say(line, file=sys.stderr)
 
 
-def tell_folders_left_out(plan: Plan) -> None:
+def print_folders_left_out(plan: Plan) -> None:
     """Say which folders of images, of a class or a split each, are not read."""
     from normkit.lab.plan import data
 

@@ -175,7 +175,7 @@ def batch_norm_in_one_call(
         return None
     if step is not None and step.bessel == 1:
         return None
-    paths.tell("batch_norm" if step else "normalize_with", "torch's own", SHORTER)
+    paths.record("batch_norm" if step else "normalize_with", "torch's own", SHORTER)
     rate = 0.0 if step is None else step.rate
     return torch.batch_norm(x, weight, bias, mean, var, step is not None, rate, eps, torch.backends.cudnn.enabled)
 
@@ -550,7 +550,7 @@ def _by_parts(rule: Rule, x, parameters: dict[str, Tensor | None]) -> Tensor | N
         named = [name for name in parameters if name not in ("weight", "bias", "eps")]
         return part.joined(_choose(rule, part.local, weight, bias, extra, learned, *named))
     if not torch.compiler.is_compiling():
-        paths.tell(rule.name, "formula", "the values of a statistic lie on several processes")
+        paths.record(rule.name, "formula", "the values of a statistic lie on several processes")
     eps = rule.eps if learned is None else learned
     y = _over_processes(part, accurate(part.local), weight, bias, extra, eps, rule, cut)
     return part.joined(y.to(x.dtype))

@@ -1,4 +1,4 @@
-"""The choice between kernel and formula, told as a reason, and what a kernel is handed.
+"""The choice between kernel and formula, given as a reason, and what a kernel is handed.
 
 A refusal is not an error: the plain PyTorch formula runs instead, and is the definition. What is an error is one on
 both paths, and is found before one is chosen. The checks are few and cheap, since on eight rows of 768 torch's own
@@ -97,7 +97,7 @@ def runs_formula(
     kind: Any = None,
     own: Callable[[], Any] | None = None,
 ) -> bool:
-    """Whether the formula runs: what an op asks, once a call; whoever watches :mod:`normkit.ops.paths` is told.
+    """Whether the formula runs: what an op asks, once a call; :mod:`normkit.ops.paths` records it.
 
     but: what else this op has against its kernel, for this call; a function of sizes, which tracing must not ask.
     kind: what the op computes beside what its tensors tell, or a function that says it: by it a GPU's kernel is tried

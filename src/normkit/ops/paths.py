@@ -1,4 +1,4 @@
-"""Which path a call takes: a kernel, torch's own, or the formula. Who watches is told, and the formula can be forced.
+"""Which path a call takes: a kernel, torch's own, or the formula. It can be watched, and the formula can be forced.
 
 >>> import torch
 >>> from normkit import ops
@@ -7,8 +7,8 @@
 >>> [str(path) for path in taken]
 ['formula: it is asked for']
 
-An op decides once, and what it decides is what is told. Watching and forcing hold for this thread (or task) alone, and
-cost nothing where nobody does either.
+An op decides once, and that is what is recorded. Watching and forcing hold for this thread (or task) alone, and cost
+nothing where nobody does either.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ import torch
 
 from normkit import kernels
 
-__all__ = ["Path", "formula_only", "interpreted", "tell", "watch", "watching"]
+__all__ = ["Path", "formula_only", "interpreted", "record", "watch", "watching"]
 
 
 class Path(NamedTuple):
-    """What an op took: ``by`` names it, ``why`` tells why it was not a kernel of this library (None: it was)."""
+    """What an op took: ``by`` names it, ``why`` is the reason against a kernel of this library (None: it was one)."""
 
     op: str
     by: str
     why: str | None
 
     def __str__(self) -> str:
-        """Tell what ran, and why not a kernel."""
+        """What ran, and why not a kernel."""
         return self.by if self.why is None else f"{self.by}: {self.why}"
 
 
 class Watch(NamedTuple):
-    """Who is told, why every op is to take its formula, where it is, and whether the GPU's kernels run on a CPU."""
+    """The lists of who watches, why every op takes its formula, if it does, and if the GPU's kernels run on a CPU."""
 
-    told: tuple[list[Path], ...] = ()
+    lists: tuple[list[Path], ...] = ()
     forced: str | None = None
     interpreted: bool = False
 
-    def tell(self, op: str, by: str, why: str | None) -> None:
+    def record(self, op: str, by: str, why: str | None) -> None:
         """Add a path to every list."""
-        for paths in self.told:
+        for paths in self.lists:
             paths.append(Path(op, by, why))
 
     def decide(self, op: str, why: str | None, kernel: Callable[[], str], own: Callable[[], Any] | None) -> str | None:
-        """Return the reason against the kernel, the forced one first, after all have been told.
+        """Return the reason against the kernel, the forced one first, once it is recorded.
 
         own: what torch's own function would give in its place, or None.
         """
         why = self.forced or why
-        if self.told:
+        if self.lists:
             instead = "formula" if own is None or own() is None else "torch's own"
-            self.tell(op, kernel() if why is None else instead, why)
+            self.record(op, kernel() if why is None else instead, why)
         return why
 
 
@@ -66,18 +66,18 @@ _watch: ContextVar[Watch | None] = ContextVar("normkit.ops.paths", default=_alwa
 watching = _watch.get  # None where nobody is
 
 
-def tell(op: str, by: str, why: str) -> None:
-    """Let whoever watches know what an op took that had no choice."""
+def record(op: str, by: str, why: str) -> None:
+    """Record what an op took that had no choice."""
     now = _watch.get()
     if now is not None:
-        now.tell(op, by, why)
+        now.record(op, by, why)
 
 
 @contextmanager
 def watch() -> Iterator[list[Path]]:
     """Within it, every path taken by an op is added to the list, also those of backward passes."""
     taken: list[Path] = []
-    with _set(told=taken):
+    with _set(watcher=taken):
         yield taken
 
 
@@ -99,10 +99,10 @@ def interpreted() -> Iterator[None]:
 
 
 @contextmanager
-def untold() -> Iterator[None]:
-    """Within it, nobody is told: what runs is not the user's call."""
+def unwatched() -> Iterator[None]:
+    """Within it, nothing is recorded: what runs is not the user's call."""
     now = _watch.get() or Watch()
-    token = _watch.set(now._replace(told=()))
+    token = _watch.set(now._replace(lists=()))
     try:
         yield
     finally:
@@ -110,10 +110,10 @@ def untold() -> Iterator[None]:
 
 
 @contextmanager
-def _set(told: list[Path] | None = None, forced: str | None = None, interpreted: bool = False) -> Iterator[None]:
+def _set(watcher: list[Path] | None = None, forced: str | None = None, interpreted: bool = False) -> Iterator[None]:
     now = _watch.get() or Watch()
-    all_told = now.told if told is None else (*now.told, told)
-    token = _watch.set(Watch(all_told, forced or now.forced, interpreted or now.interpreted))
+    lists = now.lists if watcher is None else (*now.lists, watcher)
+    token = _watch.set(Watch(lists, forced or now.forced, interpreted or now.interpreted))
     try:
         with _backward_on_this_thread():
             yield

@@ -356,7 +356,7 @@ def _by_parts(owner, x, residual, weight, bias, rule: Row, count: int) -> tuple[
 def _over_processes(part: sharded.Parts, x, weight, bias, rule: Row, first: int, along: list[int]) -> Tensor:
     """The definition for vectors that lie across processes: the sums that make the statistic are theirs together."""
     if not torch.compiler.is_compiling():
-        paths.tell("row_norm", "formula", "the entries of a vector lie on several processes")
+        paths.record("row_norm", "formula", "the entries of a vector lie on several processes")
     axes = tuple(range(first, x.ndim))
     dim = part.size(axes)
     if rule.center and rule.statistic == "absolute":

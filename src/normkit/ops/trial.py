@@ -120,7 +120,7 @@ def _compare(variant: tuple, tensors: tuple[Tensor | None, ...]) -> str | None:
     """How kernel and formula differ, in one sentence, or None."""
     op, kind, _, learning, *_ = variant
     rounded: dict[str, Tensor] = {}
-    with torch.inference_mode(False), torch.set_grad_enabled(learning), _trying(), paths.untold():
+    with torch.inference_mode(False), torch.set_grad_enabled(learning), _trying(), paths.unwatched():
         small = _small(op, kind, tensors)
         actual = _run(op, kind, small, learning)
         with paths.formula_only():

@@ -315,7 +315,8 @@ def run_train(options: argparse.Namespace) -> int:
     """
     with progress(f"training {options.kind}") as callback:
         how = {name: getattr(options, name) for name in ("model", "steps", "batch", "lr", "seed")}
-        lines = (_train_encoder if options.kind == "encoder" else _train_lexical)(options, {**how, "told": callback})
+        trained = _train_encoder if options.kind == "encoder" else _train_lexical
+        lines = trained(options, {**how, "progress": callback})
     say(*lines, f"written to {options.output}")
     return 0
 
@@ -428,8 +429,8 @@ def _lines_of(norm: Normalizer, evaluation: Evaluation) -> Iterator[str]:
     confusions = evaluation.confusions(SHOWN)
     if confusions:
         yield "what it gets wrong, most often:"
-    for gold, said_id, number in confusions:
-        yield f"  {name_of(gold)} taken for {name_of(said_id)}: {number}x"
+    for gold, given_id, number in confusions:
+        yield f"  {name_of(gold)} taken for {name_of(given_id)}: {number}x"
 
 
 def _column(table: Mapping[str, list[str]], name: str, path: Path) -> list[str]:
@@ -460,7 +461,7 @@ def _cell(cell: Any) -> Any:
 
 @contextlib.contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Draw a bar on a terminal that is told (done, all); None where there is none."""
+    """Draw a bar on a terminal, moved by calls of (done, all); None where there is none."""
     from normkit.optional import at_hand
 
     if not sys.stderr.isatty() or at_hand("rich") is None:

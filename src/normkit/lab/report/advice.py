@@ -120,7 +120,7 @@ def answer(rows: Sequence[Row]) -> list[str]:
         sentences = [_comparison(row, baseline, scale) for row in others if _word(row) in (BETTER, WORSE)]
         sentences += _equals(others, baseline, scale)
         sentences += _open(others, baseline, scale)
-        sentences += _untold(others, baseline)
+        sentences += _undecided(others, baseline)
         sentences += [_control(row, baseline, scale) for row in rows if row.is_twin and row.finding]
     failed = [row for row in rows if _has_failed(row) and not row.is_baseline]
     return [*sentences, *(f"{row.variant} {row.happened}." for row in failed), *_edges(rows), *_remaining(rows)]
@@ -190,7 +190,7 @@ def _open(rows: Sequence[Row], baseline: Row, scale: Scale) -> list[str]:
     return [*sentences, f"{sentence}{_enough(unlike)}."]
 
 
-def _untold(rows: Sequence[Row], baseline: Row) -> list[str]:
+def _undecided(rows: Sequence[Row], baseline: Row) -> list[str]:
     """Name what has too few seeds."""
     few = join_names([row.variant for row in rows if _word(row) == FEW])
     need = f"{findings.ENOUGH} seeds of both must be finished"

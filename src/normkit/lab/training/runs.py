@@ -259,10 +259,10 @@ def read_results(folder: Folder, plan: Plan, retry: bool = False) -> Results:
     return {name: log.end for name, log in records.items() if log.end["status"] not in again}
 
 
-def belongs(plan: Plan, log: logs.Read, unsaid: bool = True) -> bool:
-    """Whether a log is of this plan; ``unsaid`` is the answer for one that does not tell, as those of before."""
+def belongs(plan: Plan, log: logs.Read, unnamed: bool = True) -> bool:
+    """Whether a log is of this plan; ``unnamed`` is the answer for one that names none, as older ones."""
     if "recipe" not in log.start:
-        return unsaid
+        return unnamed
     run = run_of(plan, log)
     return run is not None and same(log.start["recipe"], run.recipe(ladder.at(plan.settings, run.rung)))
 
@@ -341,7 +341,7 @@ def set_shorter_aside(plan: Plan, folder: Folder) -> None:
 def require_own(plan: Plan, folder: Folder) -> None:
     """Require every run that has ended to say that it is of this plan."""
     for path in folder.logs():
-        if (log := logs.read(path)).whole and not belongs(plan, log, unsaid=False):
+        if (log := logs.read(path)).whole and not belongs(plan, log, unnamed=False):
             state = "damaged" if folder.plan.exists() else "missing"
             raise ValueError(f"{folder.plan} is {state}, and {path} is not known to be of this comparison; {way_out()}")
 

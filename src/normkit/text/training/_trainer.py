@@ -41,16 +41,16 @@ def new_model(owner: str, output: str | Path) -> Path:
 
 
 def train(trainer: Any, progress: Progress | None) -> None:
-    """Train; ``told(step, steps)`` hears how far it is, and nothing is printed."""
+    """Train; ``progress(step, steps)`` is called after each step, and nothing is printed."""
     transformers: Any = library("transformers")
     base: Any = transformers.TrainerCallback
 
-    class Telling(base):
+    class Reporting(base):
         def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             if progress is not None:
                 progress(state.global_step, state.max_steps)
 
     trainer.remove_callback(transformers.PrinterCallback)
-    trainer.add_callback(Telling())
+    trainer.add_callback(Reporting())
     with quiet():
         trainer.train()

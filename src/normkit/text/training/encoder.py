@@ -47,7 +47,7 @@ def train_encoder(
     batch: int = 64,
     lr: float | None = None,
     seed: int = 0,
-    told: Progress | None = None,
+    progress: Progress | None = None,
 ) -> Path:
     """Train an encoder so that mentions lie nearest to the names of their entries, and write it to a folder.
 
@@ -65,7 +65,7 @@ def train_encoder(
         batch: pairs in a batch; no more than there are entries.
         lr: the learning rate; by default 2e-5 for a given model and 3e-3 for a fresh one.
         seed: of weights, noise and order.
-        told: called with how many steps are done, and how many there are.
+        progress: called with the number of steps done, and of all.
     """
     require("sentence_transformers", "datasets", "accelerate")
     pairs = _pairs(vocabulary, mentions, gold)
@@ -83,7 +83,7 @@ def train_encoder(
         arguments = package.SentenceTransformerTrainingArguments(**options, batch_sampler=_in_order)
         data = library("datasets").Dataset.from_dict(rows)
         trainer = package.SentenceTransformerTrainer(encoder, arguments, data, loss=_Ranking(encoder, 20.0))
-        train(trainer, told)
+        train(trainer, progress)
         with quiet():
             encoder.save(str(folder), create_model_card=False)  # which would show texts of the user's
         shutil.rmtree(folder / "running", ignore_errors=True)

@@ -99,7 +99,7 @@ def train_lexical(
     batch: int = 32,
     lr: float | None = None,
     seed: int = 0,
-    told: Progress | None = None,
+    progress: Progress | None = None,
 ) -> Path:
     """Train a model to write the words of sentences in their normal form, and write it to a folder.
 
@@ -112,7 +112,7 @@ def train_lexical(
         batch: words in a batch.
         lr: the learning rate; by default 1e-3 for a given model and 3e-3 for a fresh one.
         seed: of weights and order.
-        told: called with how many steps are done, and how many there are.
+        progress: called with the number of steps done, and of all.
     """
     require("transformers", "accelerate")
     check.size("train_lexical", "steps", steps)
@@ -130,7 +130,7 @@ def train_lexical(
         options = settings(folder / "running", steps, batch, lr or (1e-3 if model else 3e-3), seed)
         arguments = transformers.Seq2SeqTrainingArguments(**options)
         collator = transformers.DataCollatorForSeq2Seq(tokenizer, network, label_pad_token_id=IGNORED)
-        train(transformers.Seq2SeqTrainer(network, arguments, data_collator=collator, train_dataset=rows), told)
+        train(transformers.Seq2SeqTrainer(network, arguments, data_collator=collator, train_dataset=rows), progress)
         with quiet():
             network.save_pretrained(folder)
             tokenizer.save_pretrained(folder)

@@ -63,8 +63,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("told", CASES)
-def test_what_does_not_fit_is_told(told, tmp_path, monkeypatch):
+@pytest.mark.parametrize("message", CASES)
+def test_what_does_not_fit_is_refused(message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "list.json").write_text("[1]")
     whole = {"format": folder.FORMAT, "version": 0}
@@ -72,5 +72,5 @@ def test_what_does_not_fit_is_told(told, tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
         (tmp_path / name / folder.SETTINGS).write_text(text)
     with pytest.raises((ValueError, TypeError)) as refused:
-        CASES[told]()
-    assert told in str(refused.value)
+        CASES[message]()
+    assert message in str(refused.value)

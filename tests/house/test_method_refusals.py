@@ -138,10 +138,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("told", CASES)
-def test_what_does_not_fit_is_refused_in_words(told):
-    with pytest.raises((ValueError, TypeError), match=told):
-        CASES[told]()
+@pytest.mark.parametrize("message", CASES)
+def test_what_does_not_fit_is_refused_in_words(message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        CASES[message]()
 
 
 def test_as_many_classes_as_features_are_taken():

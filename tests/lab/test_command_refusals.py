@@ -32,8 +32,8 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("told", COMMANDS)
-def test_what_a_command_cannot_do_is_said(told, tmp_path, monkeypatch):
+@pytest.mark.parametrize("message", COMMANDS)
+def test_what_a_command_cannot_do_is_refused(message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for name, text in {"list": "[1]", "one": "variants: dyt", "none": "variants: []"}.items():
@@ -41,8 +41,8 @@ def test_what_a_command_cannot_do_is_said(told, tmp_path, monkeypatch):
     command = argparse.ArgumentParser()
     cli.add_arguments(command)
     with pytest.raises(ValueError) as refused:
-        request.plan_from(command.parse_args(COMMANDS[told].split()))
-    assert told in str(refused.value)
+        request.plan_from(command.parse_args(COMMANDS[message].split()))
+    assert message in str(refused.value)
 
 
 def fitting(**given):
@@ -80,8 +80,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("told", CASES)
-def test_what_does_not_fit_is_said(told, tmp_path, monkeypatch):
+@pytest.mark.parametrize("message", CASES)
+def test_what_does_not_fit_the_plan_is_refused(message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, values in {"strings": ["a"], "cube": np.zeros((2, 2, 2)), "none": np.zeros((0, 2)), "rows": ROWS}.items():
         np.save(tmp_path / f"{name}.npy", np.array(values))
@@ -89,5 +89,5 @@ def test_what_does_not_fit_is_said(told, tmp_path, monkeypatch):
     for name in ("text.npy", "text.csv"):
         (tmp_path / name).write_text("no array")
     with pytest.raises(ValueError) as refused:
-        CASES[told]()
-    assert told in str(refused.value)
+        CASES[message]()
+    assert message in str(refused.value)
