@@ -639,7 +639,8 @@ def test_a_model_compiles_in_one_graph(placement, core):
 @pytest.mark.parametrize("past", PASTS)
 def test_a_compiled_model_goes_on_from_a_cache_in_one_graph(past):
     torch._dynamo.reset()
-    model = decoder("pre-norm", depth=3 if "each" in PASTS[past] else 2, **PASTS[past]).eval()
+    depth = 3 if "each" in PASTS[past] else 1  # a second layer of the same kind is traced as the first is
+    model = decoder("pre-norm", depth=depth, **PASTS[past]).eval()
     compiled, cache = torch.compile(model, fullgraph=True, backend="eager"), model.empty_cache()
     got = [compiled(TOKENS[:, a:b], None, cache) for a, b in [(0, 5), (5, 8), (8, 9)]]
     torch.testing.assert_close(torch.cat(got, 1), model(TOKENS))
