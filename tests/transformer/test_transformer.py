@@ -602,11 +602,11 @@ COMBINATIONS = [
 ]
 
 
-def combined(placement, core):
+def combined(placement, core, depth=2):
     kind = nk.Decoder if fits(nk.Decoder, placement, core) else nk.Encoder
     options = options_of(core, placement)
     torch.manual_seed(0)
-    return shaken(kind(vocab=17, depth=2, **SMALL, placement=placement, core=core, core_options=options).double())
+    return shaken(kind(vocab=17, depth=depth, **SMALL, placement=placement, core=core, core_options=options).double())
 
 
 @pytest.mark.parametrize("placement, core", COMBINATIONS)
@@ -648,7 +648,8 @@ def test_a_compiled_model_goes_on_from_a_cache_in_one_graph(past):
 
 @pytest.mark.parametrize("placement, core", COMBINATIONS)
 def test_a_model_is_exported(placement, core):
-    model = combined(placement, core).eval()
+    """Layers that differ by the core alone are traced as the first is; a placement may connect them."""
+    model = combined(placement, core, depth=2 if core == "softmax" else 1).eval()
     torch.testing.assert_close(export(model, (PAIR,)).module()(PAIR), model(PAIR))
 
 
