@@ -15,8 +15,7 @@ from normkit.contract.subject import FLOATING, METHODS, build, counting, draw, o
 
 
 @pytest.fixture
-def _fresh_compiler(monkeypatch):
-    monkeypatch.setattr(torch._dynamo.guards, "profile_guard_manager", lambda *given: 0.0, raising=False)  # for its log
+def _fresh_compiler():
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
