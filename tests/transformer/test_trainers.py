@@ -287,6 +287,8 @@ def test_ray_trains_as_one_process(tmp_path, monkeypatch):
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # a process for machines that are taken away
+    monkeypatch.setenv("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")  # until Ray learns that the workers have ended
     here = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}  # a worker imports this file, to find its functions
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=here)
     try:
