@@ -659,6 +659,8 @@ def test_numbers_are_compared_one_by_one_and_never_each_with_all():
     for wrong in (torch.randn(6, 2), torch.tensor(1.0)):
         with pytest.raises(ValueError, match=r"and those wanted have \(6,\)"):
             given(wrong, target)
+    with pytest.raises(ValueError, match=r"^targets of shape \(6,\) are whole .* hand in classes as integers"):
+        given(torch.randn(6, 2), torch.tensor([0.0, 1, 1, 0, 1, 0]))
     with pytest.raises(ValueError, match=r"\(6, 2\) do not fit classes of shape \(6, 1\)"):
         given(torch.randn(6, 2), torch.zeros(6, 1).long())
 

@@ -134,7 +134,7 @@ def test_a_batch_that_the_model_does_not_take_is_named():
 def test_the_classes_of_an_images_points_stand_second(side):
     scores, classes = torch.randn(2, 8, side, side), torch.randint(8, (2, side, side))
     want = nn.functional.cross_entropy(scores, classes)
-    torch.testing.assert_close(known_loss(scores, (None, classes)), want)
+    torch.testing.assert_close(known_loss(scores, (None, classes))[1], want)
 
 
 class Words(nn.Module):
@@ -161,7 +161,7 @@ def test_the_next_token_is_the_one_behind_and_features_are_no_scores():
     tokens = torch.randint(40, (8, 16), generator=torch.Generator().manual_seed(0))
     scores = torch.randn(8, 16, 40, generator=torch.Generator().manual_seed(1))
     want = -scores.log_softmax(-1)[:, :-1].gather(-1, tokens[:, 1:, None]).mean()
-    torch.testing.assert_close(known_loss(scores, tokens), want)
+    torch.testing.assert_close(known_loss(scores, tokens)[1], want)
     tokens[0, 0] = 40
     assert known_loss(scores, tokens) is None
 
@@ -172,7 +172,10 @@ def test_a_single_number_is_the_loss_and_what_tells_of_none_is_refused():
     with pytest.raises(ValueError, match="inputs and targets that fit what the model gives"):
         checkup(norms(), [points(0)[0]])
     square = lambda scores, batch: scores.square().mean()  # noqa: E731
-    assert checkup(norms(), [points(0)[0]], loss=square).losses[1] < 1
+    found = checkup(norms(), [points(0)[0]], loss=square)
+    assert found.losses[1] < 1
+    assert dict(found.rows())["loss"] == "yours"
+    assert dict(checkup(norms(), batches()).rows())["loss"] == "cross entropy of classes"
 
 
 def test_steps_and_rates_that_there_was_no_time_for_are_not_claimed():
@@ -251,6 +254,7 @@ def test_where_nothing_could_be_looked_at_it_is_said_and_why(capsys, tmp_path, m
     assert report.steps == 60
     assert report.losses[1] < 0.9 * report.losses[0]
     assert [name for name, _ in report.rows()] == [
+        "loss",
         "rate that the loss does not bear",
         f"loss of 60 steps at {report.rate:g}",
         "loss in training and evaluation",

@@ -1,6 +1,7 @@
 """A look at a model from outside of a training, and the watch inside of other people's trainers."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from normkit import cli
 from normkit.optional import library
 from normkit.watching import inspect
 from normkit.watching.callbacks import trainer_callback, watch_accelerated
+from normkit.watching.checkup import checkup
 
 
 def tiny():
@@ -191,3 +193,39 @@ def test_with_accelerate(tmp_path):
             optimizer.zero_grad()
     assert seen.history().steps == [1, 2, 4]
     assert (tmp_path / "watch.jsonl").is_file()
+
+
+def classifier():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+
+
+LOSSES = {
+    "cross entropy of classes": points(0),
+    "squared distance to the targets": (points(0)[0], torch.randn(64, 2)),
+    "mean square of the outputs, as a batch has no targets": points(0)[0],
+    "mean square of the outputs, as a batch has targets that do not fit the outputs": (points(0)[0], torch.randn(64)),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_loss_that_gradients_are_of_is_printed(name):
+    assert str(inspect(classifier(), [LOSSES[name]])).splitlines()[1] == f"loss: {name}"
+
+
+def test_each_loss_is_printed_once_and_a_model_s_own_is_called_so():
+    lines = str(inspect(classifier(), [points(0), points(1), points(0)[0]], passes=3)).splitlines()
+    assert lines[1] == "loss: cross entropy of classes; mean square of the outputs, as a batch has no targets"
+    assert str(inspect(tiny())).splitlines()[1] == "loss: the model's own"
+
+
+@pytest.mark.parametrize("shape", [(64,), (64, 1)])
+@pytest.mark.parametrize("look", [inspect, checkup])
+def test_classes_as_floats_are_refused(look, shape):
+    x, y = points(0)
+    message = (
+        f"targets of shape {shape} are whole numbers below 2, the number of outputs, but torch.float32: "
+        "hand in classes as integers, target.long(), or numbers in the shape of the outputs, (64, 2)"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        look(classifier(), [(x, y.float().view(shape))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import time
@@ -43,7 +44,8 @@ class Checkup:
     """What was seen; printed as numbers, the blocks, and a list of what to mend.
 
     limit: the lowest rate of the range test that the loss did not bear; highest: the last one tried, 0 if none.
-    rate, steps, losses: of the training. train, evaluation: the loss on the same batches in both modes after it.
+    loss: which it is, in words. rate, steps, losses: of the training.
+    train, evaluation: the loss on the same batches in both modes after it.
     noise: the noise scale, or nothing.
     """
 
@@ -51,6 +53,7 @@ class Checkup:
     mend: Diagnosis
     limit: float
     highest: float
+    loss: str
     rate: float
     steps: int
     losses: tuple[float, float]
@@ -77,6 +80,7 @@ class Checkup:
         top = ("largest value", f"{number(self.largest)}; float16 ends at {half_headroom.LARGEST:g}")
         return [
             *(looked if self.history.steps else []),
+            ("loss", self.loss),
             ("rate that the loss does not bear", bound),
             (f"loss of {number_of(self.steps, 'step')} at {number(self.rate)}", " to ".join(map(number, self.losses))),
             ("loss in training and evaluation", f"{number(self.train)} and {number(self.evaluation)}"),
@@ -128,7 +132,8 @@ def checkup(
     if rate is not None:
         rate = check.number("checkup", "rate", rate, 0.0, open_low=True)
     looked = batches_for("checkup", batches, BATCHES)
-    measure = loss or _loss_of
+    kinds = dict[str, None]()
+    measure = loss or functools.partial(_loss_of, kinds)
     end = time.monotonic() + check.number("checkup", "seconds", seconds, 0.0, open_low=True)
     with torch.random.fork_rng():
         limit, highest = _limit(copy_model(model).train(), looked, measure, end - seconds / 2)
@@ -144,16 +149,20 @@ def checkup(
     named = [finding for finding in diagnosis if rate is not None or finding.rule != TOO_LOW]
     mend = Diagnosis(tuple(by_cause([*named, *extra])), diagnosis.seen, diagnosis.notes)
     noise = str(watch.noise_scale()) if history.names("one_square") else ""
-    return Checkup(history, mend, limit, highest, own, steps, losses, train, evaluation, largest, without, noise)
+    words = "yours" if loss else "; ".join(kinds)
+    return Checkup(history, mend, limit, highest, words, own, steps, losses, train, evaluation, largest, without, noise)
 
 
-def _loss_of(output: Any, batch: Any) -> Tensor:
-    loss = known_loss(output, batch)
-    if loss is None:
+def _loss_of(kinds: dict[str, None], output: Any, batch: Any) -> Tensor:
+    """Return the loss that a batch tells of, and add to ``kinds`` what it is, in words."""
+    known = known_loss(output, batch)
+    if known is None:
         raise ValueError(
             "checkup: batches must be inputs and targets that fit what the model gives, or the model must give its "
             "loss; for any other training hand in its loss, a function of what the model gives and the batch"
         )
+    words, loss = known
+    kinds[words] = None
     return loss
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,8 +32,8 @@ class Inspection(Seen):
 
     name = "inspect"
 
-    def __init__(self, watch: Watch):
-        self.seen = watch
+    def __init__(self, watch: Watch, losses: Sequence[str]):
+        self.seen, self.losses = watch, losses
 
     def history(self) -> History:
         """Return the numbers."""
@@ -48,9 +48,8 @@ class Inspection(Seen):
         return health.table(self.history())
 
     def __str__(self) -> str:
-        return "\n\n".join(
-            [health.head(self.history()), "\n".join(aligned(self.table(), numbers=True)), str(self.diagnosis())]
-        )
+        head = f"{health.head(self.history())}\nloss: {'; '.join(self.losses)}"
+        return "\n\n".join([head, "\n".join(aligned(self.table(), numbers=True)), str(self.diagnosis())])
 
 
 def inspect(model: nn.Module, batches: Iterable[Any] | None = None, *, passes: int = 2) -> Inspection:
@@ -60,8 +59,9 @@ def inspect(model: nn.Module, batches: Iterable[Any] | None = None, *, passes: i
 
     Args:
         model: any model.
-        batches: what it is fed: tensors, tuples of inputs and classes, or keyword arguments. Without them a batch of
-            random numbers is made up to suit the model's first layer.
+        batches: what it is fed: tensors, tuples of inputs and targets, or keyword arguments. Without them a batch of
+            random numbers is made up to suit the model's first layer. The loss is printed: the model's own, the cross
+            entropy of integer classes or next tokens, the squared distance to float targets, else the outputs' power.
         passes: how many batches are taken.
 
     >>> print(inspect(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), [torch.ones(3, 4)]).table()[0])
@@ -71,12 +71,15 @@ def inspect(model: nn.Module, batches: Iterable[Any] | None = None, *, passes: i
     passes = check.size("inspect", "passes", passes)
     watch = Watch(model, every=1, signals=("activations", "attention", "gradients", "spectra"))
     sample = batches_for("inspect", make_batches(model) if batches is None else batches, passes)
+    losses = dict[str, None]()
     with restore_after(model), watch:
         model.train()
         for batch in sample:
             model.zero_grad()
-            loss_of(feed_to("inspect", model, batch, own=batches is not None), batch).backward()
-    return Inspection(watch)
+            name, loss = name_loss(feed_to("inspect", model, batch, own=batches is not None), batch)
+            losses[name] = None
+            loss.backward()
+    return Inspection(watch, tuple(losses))
 
 
 def feed_to(owner: str, model: nn.Module, batch: Any, own: bool = True) -> Any:
@@ -119,34 +122,69 @@ def batches_for(owner: str, batches: Iterable[Any], most: int | None = None) -> 
 
 def loss_of(output: Any, batch: Any) -> Tensor:
     """Return the loss of a training, where :func:`known_loss` has one, else the power of what the model gives."""
-    loss = known_loss(output, batch)
-    return _scores(output).float().square().mean() if loss is None else loss
+    return name_loss(output, batch)[1]
 
 
-def known_loss(output: Any, batch: Any) -> Tensor | None:
-    """Return the loss that a batch tells of; None where it tells of none.
+def name_loss(output: Any, batch: Any) -> tuple[str, Tensor]:
+    """Return what :func:`loss_of` takes, in words, and its value."""
+    known = known_loss(output, batch)
+    if known is not None:
+        return known
+    why = "has no targets" if target_of(batch) is None else "has targets that do not fit the outputs"
+    return f"mean square of the outputs, as a batch {why}", _scores(output).float().square().mean()
+
+
+def target_of(batch: Any) -> Tensor | None:
+    """Return the target in a pair of inputs and target; None where there is none."""
+    target = batch[1] if isinstance(batch, tuple | list) and len(batch) > 1 else None
+    return target if isinstance(target, Tensor) else None
+
+
+def known_loss(output: Any, batch: Any) -> tuple[str, Tensor] | None:
+    """Return the loss that a batch tells of, in words, and its value; None where it tells of none.
 
     It is the model's own; the cross entropy of classes; the squared distance to numbers; of tokens alone, the cross
-    entropy of the next one.
+    entropy of the next one. Floats that can only be classes are refused.
     """
     own = field_of(output, "loss")
-    if isinstance(own, Tensor):
-        return own
-    scores = _scores(output)
-    if not scores.dim():
-        return scores
-    target = batch[1] if isinstance(batch, tuple | list) and len(batch) > 1 else None
+    scores = own if isinstance(own, Tensor) else _scores(output)
+    if scores is own or not scores.dim():
+        return "the model's own", scores
+    target = target_of(batch)
     tokens = batch.get("input_ids") if isinstance(batch, Mapping) else batch
-    if isinstance(target, Tensor) and target.is_floating_point():
-        fits = target.dim() and len(target) == len(scores) and target.numel() == scores.numel()
-        return F.mse_loss(scores.float(), target.float().view_as(scores)) if fits else None
-    if not isinstance(target, Tensor) and isinstance(tokens, Tensor) and _are_words(tokens, scores):
-        scores, target = scores[:, :-1], tokens[:, 1:].long()
-    if not isinstance(target, Tensor):
+    if target is not None and target.is_floating_point():
+        if target.dim() and len(target) == len(scores) and target.numel() == scores.numel():
+            return "squared distance to the targets", F.mse_loss(scores.float(), target.float().view_as(scores))
+        refuse_float_classes(scores, target)
+        return None
+    name = "cross entropy of classes"
+    if target is None and isinstance(tokens, Tensor) and _are_words(tokens, scores):
+        name, scores, target = "cross entropy of the next token", scores[:, :-1], tokens[:, 1:].long()
+    if target is None:
         return None
     scores = classes_last(scores, target)
     fits = target.numel() == scores[..., 0].numel()
-    return F.cross_entropy(scores.flatten(0, -2).float(), target.flatten()) if fits else None
+    return (name, F.cross_entropy(scores.flatten(0, -2).float(), target.flatten())) if fits else None
+
+
+def refuse_float_classes(scores: Tensor, target: Tensor) -> None:
+    """Refuse floats that fit scores as the numbers of classes alone, as a table's do.
+
+    >>> refuse_float_classes(torch.zeros(3, 2), torch.tensor([0.0, 1.0, 1.0]))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: targets of shape (3,) are whole numbers below 2, the number of outputs, but torch.float32: ...
+    """
+    if not scores.dim():
+        return
+    by_class = classes_last(scores, target)
+    classes = by_class.shape[-1]
+    fits = target.numel() == by_class[..., 0].numel()
+    if fits and bool(((target == target.round()) & (target >= 0) & (target < classes)).all()):
+        raise ValueError(
+            f"targets of shape {tuple(target.shape)} are whole numbers below {classes}, the number of outputs, but "
+            f"{target.dtype}: hand in classes as integers, target.long(), or numbers in the shape of the outputs, "
+            f"{tuple(scores.shape)}"
+        )
 
 
 def classes_last(scores: Tensor, target: Tensor) -> Tensor:

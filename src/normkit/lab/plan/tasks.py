@@ -42,7 +42,7 @@ from normkit.surgery import saving
 from normkit.surgery.models import timm_with
 from normkit.surgery.replacement import fits, swapping
 from normkit.surgery.statistics.batch_statistics import field_of
-from normkit.watching.inspecting import classes_last
+from normkit.watching.inspecting import classes_last, refuse_float_classes
 
 MASKED = 0.15  # the share of tokens that a masked language model is to tell
 
@@ -508,6 +508,7 @@ def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Ta
 def _as_wanted(preds: Tensor, target: Tensor) -> Tensor:
     """Numbers in the shape of those that are wanted, from which they may differ by axes of 1."""
     if preds.squeeze().shape != target.squeeze().shape:
+        refuse_float_classes(preds, target)
         raise ValueError(f"it gives numbers of shape {tuple(preds.shape)}, and those wanted have {tuple(target.shape)}")
     return preds.reshape(target.shape)
 
