@@ -14,7 +14,7 @@ import synthetic_logs
 
 from normkit.lab.fit import page
 from normkit.lab.plan import findings
-from normkit.lab.plan.findings import BETTER, EQUAL, FEW, SAME, WORSE
+from normkit.lab.plan.findings import BETTER, EQUAL, FEW, LIKELY_BETTER, LIKELY_WORSE, SAME, WORSE
 from normkit.lab.plan.measures import Measure
 from normkit.lab.report import figures, history, ranking, tables
 from normkit.lab.report import page as report
@@ -335,7 +335,11 @@ def test_a_likely_difference_is_called_so_with_the_seeds_that_would_decide_it(tm
     losses = {"batchnorm": [1.2, 0.9, 1.02], "frn": [0.27, 0.11, 0.75], "level": [1.1, 1.0, 0.8]}
     synthetic_logs.comparison(tmp_path, dict.fromkeys(losses, 0.0), seeds=3, run=ending_at(losses))
     rows = report.summary(tmp_path)
-    assert row_of(tmp_path, "frn").finding.word == SAME
+    words = {row.variant: row.finding.word for row in rows if row.finding}
+    assert words == {"frn": LIKELY_BETTER, "level": SAME}
+    lines = report.table(rows, width=200).splitlines()
+    assert any("frn" in line and "likely better" in line for line in lines)
+    assert any("level" in line and "no difference found" in line for line in lines)
     said = re.fullmatch(
         r"frn is likely better than batchnorm: its loss is 63\.8% lower than batchnorm's \(p = 0\.1\d, 3 seeds\); "
         r"about (\d+) seeds would decide the difference that was seen",
@@ -350,7 +354,11 @@ def test_a_likely_difference_is_called_so_with_the_seeds_that_would_decide_it(tm
     assert re.match(r"No difference from batchnorm was found for level; .*; about \d+ seeds would decide", told[1])
     worse = {"frn": losses["frn"], "batchnorm": losses["batchnorm"]}
     synthetic_logs.comparison(tmp_path / "worse", dict.fromkeys(worse, 0.0), seeds=3, run=ending_at(worse))
-    assert report.headline(report.summary(tmp_path / "worse")).startswith("Keep frn: batchnorm is likely worse; about ")
+    rows = report.summary(tmp_path / "worse")
+    assert report.headline(rows).startswith("Keep frn: batchnorm is likely worse; about ")
+    assert report.answer(rows)[0].startswith("batchnorm is likely worse than frn: ")
+    assert row_of(tmp_path / "worse", "batchnorm").finding.word == LIKELY_WORSE
+    assert "no difference found" not in report.table(rows, width=200)
 
 
 def ending_at(losses):

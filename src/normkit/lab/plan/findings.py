@@ -2,7 +2,8 @@
 
 A seed fixes the first weights and the order of the batches, so a variant and the baseline are compared seed by seed:
 what a lucky seed gives to both cancels. "Better" and "worse" are paired t-tests; "as good as" is two such tests, one on
-either side of a margin; "no difference found" is what remains. With many variants one of them would win by chance;
+either side of a margin; up to a p of :data:`LIKELY` a difference is "likely better" or "likely worse"; "no difference
+found" is what remains. With many variants one of them would win by chance;
 Holm's correction keeps the chance of *any* false word of a kind in a comparison at :data:`LEVEL`.
 
     >>> baseline = {0: 2.00, 1: 2.10, 2: 1.95, 3: 2.05}
@@ -25,6 +26,7 @@ import numpy as np
 from normkit.lab.plan.settings import Settings
 
 LEVEL = 0.05
+LIKELY = 0.2  # up to this p, corrected, a difference that is not decided is called likely
 POWER = 0.8  # how often the smallest difference that is stated would have been found
 ENOUGH = 3
 MANY = 1000  # seeds, beyond which no number of them is named
@@ -32,8 +34,10 @@ LOOKS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96)  # seeds after which a comparison 
 ROUNDING = 1e-5  # differences up to this share of the loss are float32's rounding, and count as none
 
 BETTER, WORSE, EQUAL = "better", "worse", "as good as"
+LIKELY_BETTER, LIKELY_WORSE = "likely better", "likely worse"
 SAME, FEW = "no difference found", "too few seeds to tell"
 DECIDED = (BETTER, WORSE, EQUAL)
+OPEN = (LIKELY_BETTER, LIKELY_WORSE, SAME)
 
 Values = Mapping[str, Mapping[int, float]]  # numbers by variant and seed
 
@@ -49,7 +53,7 @@ class Interval(NamedTuple):
 class Finding(NamedTuple):
     """How a variant compares with the baseline.
 
-    word: better, worse, as good as, no difference found, or too few seeds to tell.
+    word: better, worse, as good as, likely better, likely worse, no difference found, or too few seeds to tell.
     difference: variant minus baseline over the seeds that both have, with the interval of this difference by itself.
     p: how often chance alone gives as much, corrected for variants and looks; NaN with too few seeds.
     equal: how often a difference as large as the margin would look as small as this one; corrected too.
@@ -217,8 +221,10 @@ def _test_family(
 def _word(mean: float, p: float, equal: float, higher: bool) -> str:
     if equal <= LEVEL:
         return EQUAL
-    if p > LEVEL:
+    if p > LIKELY:
         return SAME
+    if p > LEVEL:
+        return LIKELY_BETTER if (mean > 0) == higher else LIKELY_WORSE
     return BETTER if (mean > 0) == higher else WORSE
 
 

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from normkit.columns import number_of
 from normkit.lab.logs import CRASHED, DIVERGED, DONE
 from normkit.lab.plan import findings
-from normkit.lab.plan.findings import BETTER, EQUAL, FEW, SAME, WORSE
+from normkit.lab.plan.findings import BETTER, EQUAL, FEW, LIKELY_BETTER, LIKELY_WORSE, OPEN, SAME, WORSE
 from normkit.lab.report.ranking import Row
 from normkit.lab.report.words import Scale, faster, join_names, odds, scale_of
 
-LIKELY = 0.2  # up to this p, corrected, a difference that is not decided is called likely
 CHEAPER = 0.02  # a share of time that is worth a change, if the whole interval says that there is some
 
 
@@ -45,7 +44,7 @@ def _better(tested: Sequence[Row], baseline: Row, scale: Scale) -> str:
 
 def _likely_better(tested: Sequence[Row], baseline: Row, scale: Scale) -> str:
     """The variant of the least p that is likely better; nothing where there is none."""
-    likely = [row for row in tested if is_likely(row) and not _is_worse(row)]
+    likely = [row for row in tested if _word(row) == LIKELY_BETTER]
     if not likely:
         return ""
     pick = min(likely, key=lambda row: row.finding.p if row.finding else 1.0)
@@ -59,15 +58,6 @@ def _cheaper(tested: Sequence[Row], baseline: Row) -> str:
         return ""
     pick = min(cheap, key=lambda row: row.speed.median if row.speed else 1.0)
     return f"{pick.variant}: as good as {baseline.variant}, and {faster(pick.speed, brief=False)}"
-
-
-def is_likely(row: Row) -> bool:
-    """Whether a variant is likely better or worse, and not decided to be."""
-    return row.finding is not None and row.finding.word == SAME and row.finding.p <= LIKELY
-
-
-def _is_worse(row: Row) -> bool:
-    return row.finding is not None and (row.finding.difference.mean < 0) == row.measure.higher
 
 
 def _likely(row: Row, baseline: Row, scale: Scale) -> str:
@@ -88,8 +78,8 @@ def _enough(rows: Sequence[Row]) -> str:
 
 def _why_keep(tested: Sequence[Row]) -> str:
     words = {_word(row) for row in tested}
-    undecided = [row for row in tested if _word(row) == SAME]
-    if undecided and all(_word(row) == WORSE or (is_likely(row) and _is_worse(row)) for row in tested):
+    undecided = [row for row in tested if _word(row) in OPEN]
+    if undecided and words <= {WORSE, LIKELY_WORSE}:
         what = "the others are" if len(tested) > 1 else f"{tested[0].variant} is"
         return f"{what} likely worse{_enough(undecided)}"
     if words == {WORSE}:
@@ -175,13 +165,12 @@ def _equals(rows: Sequence[Row], baseline: Row, scale: Scale) -> list[str]:
 
 def _open(rows: Sequence[Row], baseline: Row, scale: Scale) -> list[str]:
     """Name what is likely; of the rest, how small a difference would have been found, and how many seeds would do."""
-    likely = [row for row in rows if is_likely(row)]
-    ways = {row.variant: "worse" if _is_worse(row) else "better" for row in likely}
     sentences = [
-        f"{row.variant} is likely {ways[row.variant]} than {baseline.variant}: {_likely(row, baseline, scale)}."
-        for row in likely
+        f"{row.variant} is {_word(row)} than {baseline.variant}: {_likely(row, baseline, scale)}."
+        for row in rows
+        if _word(row) in (LIKELY_BETTER, LIKELY_WORSE)
     ]
-    unlike = [row for row in rows if _word(row) == SAME and not is_likely(row)]
+    unlike = [row for row in rows if _word(row) == SAME]
     if not unlike:
         return sentences
     least = max(row.finding.least for row in unlike if row.finding)

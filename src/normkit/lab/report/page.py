@@ -148,8 +148,8 @@ def reading(comparison: Comparison) -> list[str]:
         "the same batches in the same order; its interval is not corrected.",
         f"Better and worse are paired t-tests, as good as are two such tests, one on either side of {100 * margin:g}% "
         f"of {baseline}'s {measure.name}. Their p is corrected for the number of variants (Holm), so the chance of any "
-        f"false better or worse in the table is {level}, and of any false as good as too. No difference found is what "
-        "is neither.",
+        f"false better or worse in the table is {level}, and of any false as good as too. Likely better or worse has "
+        f"a p up to {findings.LIKELY:.0%}; no difference found is what is none of these.",
         "Could find is the smallest difference that this run would have found four times in five. Places are shared by "
         "variants that could not be told apart.",
         *_of_this_plan(comparison),
