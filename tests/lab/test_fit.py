@@ -570,3 +570,17 @@ class Malicious:
 
     def __reduce__(self):
         return (os.mkdir, ("ran",))
+
+
+def test_a_run_that_ends_before_its_steps_says_why(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    np.save("rows.npy", np.random.default_rng(0).standard_normal((40, 2)))
+    command = ["fit", "rows.npy", "--flow", "spline-coupling", "--depth", "1", "--hidden", "8", "--lr", "0.1"]
+    assert cli.main([*command, "--steps", "40", "--patience", "2"]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("spline-coupling, seed 0"))
+    best, last = re.search(r"best at step (\d+) of (\d+);", line).groups()
+    assert int(last) - int(best) == 2
+    assert line.endswith("; it ended as 2 steps brought no fewer bits, and --patience 0 takes all 40")
+    assert cli.main([*command, "--steps", "40", "--patience", "0"]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("spline-coupling, seed 0"))
+    assert re.search(r"best at step \d+ of 40$", line)

@@ -127,13 +127,20 @@ def run(options: argparse.Namespace) -> int:
             best, last = fits[-1].steps
             say(
                 f"{name}, seed {seed}: {fits[-1].bits.mean():.4f} held-out bits per dimension, "
-                f"best at step {best} of {last}",
+                f"best at step {best} of {last}{_end(best, last, options.steps)}",
                 flush=True,
             )
     finally:  # also after Ctrl-C
         if fits:
             conclude(folder, options, data, new, fits, runs)
     return 0 if len(fits) == len(runs) else CRASHED if fits else REFUSED
+
+
+def _end(best: int, last: int, steps: int) -> str:
+    """Say why a run ended before all of its steps; nothing where it did not."""
+    if last == steps:
+        return ""
+    return f"; it ended as {number_of(last - best, 'step')} brought no fewer bits, and --patience 0 takes all {steps}"
 
 
 def conclude(
