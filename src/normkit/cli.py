@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import normkit
 from normkit.columns import number_of
-from normkit.files import Unwritable
+from normkit.files import Unwritable, name_replaced
 from normkit.lab import cli as lab
 from normkit.lab.plan.variants import SLOTS
 from normkit.optional import library, uncollected
@@ -373,7 +373,8 @@ def run_widths(options: argparse.Namespace, batches: Any) -> int:
     )
     say(json.dumps(report.to_dict(), indent=2) if options.json else report)
     if options.plot:
-        say(f"wrote {report.plot(options.plot)}", file=sys.stderr)
+        over = name_replaced(path)
+        say(f"wrote {report.plot(path)}{over}", file=sys.stderr)
     return 0 if report.flat(options.parametrization) else 1
 
 

@@ -69,6 +69,11 @@ def beside(path: Path) -> Iterator[Path]:
         os.replace(temp_path, place)
 
 
+def name_replaced(path: Path) -> str:
+    """Return what to say behind the name of a file or folder that is about to be written: whether it replaces one."""
+    return ", in place of an earlier one" if path.exists() else ""
+
+
 def replace_file(path: Path, text: str) -> None:
     """Write a file beside its place, then move it there."""
     with beside(path) as temp_path:

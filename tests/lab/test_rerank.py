@@ -44,6 +44,8 @@ def test_hubs_are_fewer_afterwards_and_the_numbers_are_those_of_the_whole_matrix
     saved = np.load("out.npz")
     assert (saved["index"] == want.topk(4, dim=1).indices.numpy()).all()
     assert "another best item for" in run(capsys, *words)
+    assert cli.main(["rerank", *words, "-o", "out.npz"]) == 0
+    assert capsys.readouterr().err == "written to out.npz, in place of an earlier one\n"
 
 
 def test_parquet_is_read_as_npy_is(tables, capsys):

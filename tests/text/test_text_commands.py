@@ -69,6 +69,27 @@ def test_a_column_is_mapped_reviewed_and_mapped_again(desk, capsys):
     assert [row["text"] for row in rows(desk / "rest.csv")] == ["Total"], "what was said to be none is not asked again"
 
 
+@pytest.mark.parametrize(
+    "line, place",
+    [
+        ("fit names.csv -o swiss", "swiss"),
+        ("map swiss visits.csv --column city", "visits-mapped.csv"),
+        ("map swiss visits.csv --column city -o own.csv", "own.csv"),
+        ("table visits.csv", "visits-clean.csv"),
+        ("evaluate swiss known.csv --picture confusion.svg", "confusion.svg"),
+    ],
+)
+def test_what_is_written_over_an_earlier_one_is_named(desk, capsys, line, place):
+    (desk / "known.csv").write_text("text,id\nBern,CH-BE\n", encoding="utf-8")
+    run(capsys, "fit names.csv -o swiss" if line.startswith(("map", "evaluate")) else "table names.csv")
+    ends = []
+    for _ in range(2):
+        assert cli.main(["text", *line.split()]) == 0
+        lines = "".join(capsys.readouterr()).splitlines()
+        ends += [one.partition(f" to {place}")[2] for one in lines if f" to {place}" in one]
+    assert ends == ["", ", in place of an earlier one"]
+
+
 def write(path, table):
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, table[0])

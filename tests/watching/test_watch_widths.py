@@ -79,13 +79,15 @@ def test_the_command_prints_draws_and_answers(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "own_models", types.SimpleNamespace(mlp=mlp))
     words = ["inspect", "own_models:mlp", "--widths", "32,64,128", "--lr", "0.003", "--seeds", "1"]
     assert cli.main([*words, "--plot", str(tmp_path / "widths.svg")]) == 0
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
     assert "mup: flat within width^0.25" in out
     assert "standard: not flat" in out
     assert (tmp_path / "widths.svg").read_text().count("<!-- 4 -->") >= 1
+    (tmp_path / "widths.html").touch()
+    assert err == f"wrote {tmp_path / 'widths.svg'}\n"
     assert cli.main([*words, "--plot", str(tmp_path / "widths.html")]) == 0
     assert "flat in width" in (tmp_path / "widths.html").read_text()
-    capsys.readouterr()
+    assert capsys.readouterr().err == f"wrote {tmp_path / 'widths.html'}, in place of an earlier one\n"
     assert cli.main([*words, "--parametrization", "standard", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["flat"] == {"standard": False}

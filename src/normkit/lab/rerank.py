@@ -21,7 +21,7 @@ from torch import Tensor
 
 from normkit import catalog, check
 from normkit.columns import aligned
-from normkit.files import beside
+from normkit.files import beside, name_replaced
 from normkit.inference.hubness import Hubness, counted
 from normkit.inference.retrieval import BANKS, retrieve
 from normkit.optional import require
@@ -98,11 +98,14 @@ def run_rerank(options: argparse.Namespace) -> int:
         before = retrieve(*tables[:2], count=options.count)
         after = retrieve(*tables, method=method, count=options.count, **choice.arguments)
         if place:
+            over = name_replaced(Path(options.output))
             write(place, after.scores, after.index)
     moved = float((before.index[:, 0] != after.index[:, 0]).double().mean())
     measures = [counted(retrieval.index, len(tables[1])) for retrieval in (before, after)]
     recalls = {} if truth is None else recall(truth, before.index, after.index)
     say(summary(measures[0], measures[1], moved, options.json, recalls))
+    if options.output:
+        say(f"written to {options.output}{over}", file=sys.stderr)
     risen = [float(one.full_skewness) for one in measures]
     if risen[1] > risen[0]:
         say(

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normkit.columns import number_of, quoted
+from normkit.files import beside, name_replaced, replace_file
 from normkit.safe import say
 
 if TYPE_CHECKING:
@@ -170,11 +171,12 @@ def run_fit(options: argparse.Namespace) -> int:
         say(f"from reviews: {names}, and {others} that {'means' if len(none) == 1 else 'mean'} no entry")
     if options.tune:
         say(norm.tune(*read_mentions(options.tune, options), aim=options.aim or "accuracy"))
+    over = name_replaced(options.output)
     norm.save(options.output)
     say(norm.report())
     if not options.tune and norm.fusion is None:
         say(f"how sure is it? --tune FILE, with columns {options.text} and {options.gold}, fits and measures it")
-    say(f"written to {options.output}")
+    say(f"written to {options.output}{over}")
     return 0
 
 
@@ -220,8 +222,9 @@ def run_map(options: argparse.Namespace) -> int:
     rows = merged(asked, before)
     if rows:  # written first: where the mapping stands, its review does too
         write_table(path, {key: [row.get(key, "") for row in rows] for key in dict.fromkeys(itertools.chain(*rows))})
+    over = name_replaced(output)
     write_table(output, {**table, **added})
-    say(f"written to {output}")
+    say(f"written to {output}{over}")
     say(summary(norm, matches, asked))
     if asked:
         say(f"to review: {path}; fill in {RIGHT} ({NONE} for none), then")
@@ -279,10 +282,9 @@ def run_evaluate(options: argparse.Namespace) -> int:
         say(evaluation)
         say(*_lines_of(norm, evaluation))
     if options.picture:
-        from normkit.files import replace_file
-
+        over = name_replaced(options.picture)
         replace_file(options.picture, picture(evaluation, {id: names[0] for id, names in (norm.names or {}).items()}))
-        say(f"drawn to {options.picture}", file=sys.stderr)
+        say(f"drawn to {options.picture}{over}", file=sys.stderr)
     return 0
 
 
@@ -299,8 +301,9 @@ def run_table(options: argparse.Namespace) -> int:
     rows, delimiter = read_rows(options.file, options.encoding)
     usual = ".," if delimiter == ";" else None  # where columns are parted so, a comma may stand before decimals
     done = normalize_table(rows, decimal=options.decimal or usual)
+    over = name_replaced(output)
     write_table(output, done.written)
-    say(*done.notes, f"written to {output}")
+    say(*done.notes, f"written to {output}{over}")
     if options.sql:
         header, *rows = done.table
         say(_query(options.sql, header, rows))
@@ -313,11 +316,12 @@ def run_train(options: argparse.Namespace) -> int:
     An encoder learns from names, mistyped, and from known mentions; a lexical model from a file of MultiLexNorm: a line
     a word, a tab, its normal form. --model is the folder of one of sentence-transformers, or a ByT5.
     """
+    over = name_replaced(options.output)
     with progress(f"training {options.kind}") as callback:
         how = {name: getattr(options, name) for name in ("model", "steps", "batch", "lr", "seed")}
         trained = _train_encoder if options.kind == "encoder" else _train_lexical
         lines = trained(options, {**how, "progress": callback})
-    say(*lines, f"written to {options.output}")
+    say(*lines, f"written to {options.output}{over}")
     return 0
 
 
@@ -447,8 +451,6 @@ def _beside(path: Path, ending: str) -> Path:
 
 def write_table(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
     """Write a file whole; None is an empty cell, and numbers have four digits."""
-    from normkit.files import beside
-
     with beside(path) as temporary, temporary.open("w", encoding="utf-8", errors="surrogatepass", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)

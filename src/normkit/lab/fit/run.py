@@ -27,7 +27,7 @@ from normkit.choice import parsed
 from normkit.columns import aligned, number_of
 from normkit.density._saved import read as load_flow
 from normkit.density._saved import save as save_flow
-from normkit.files import beside, replace_file, writing
+from normkit.files import beside, name_replaced, replace_file, writing
 from normkit.lab.files import require_writable
 from normkit.lab.fit.table import Choice, Observations, few, numbered, numbering, read, read_more
 from normkit.lab.fit.training import Fitted, bits_of, fit, normal_law, numbers_of, require_spread_of, split
@@ -270,7 +270,7 @@ def score(folder: Path, new: Observations, flow: density.Flow, held: Tensor) -> 
     lines = zip(range(1, len(bits) + 1), *columns, strict=True)
     csv.writer(text, lineterminator="\n").writerows([head, *lines])
     place = folder / SCORES
-    over = ", in place of an earlier one" if place.exists() else ""
+    over = name_replaced(place)
     replace_file(place, text.getvalue())
     beyond = int((bits > held[-1]).sum())
     count = number_of(len(bits), "new sample")
