@@ -7,6 +7,7 @@ import functools
 import gc
 import importlib
 import importlib.util
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +104,28 @@ def require(*names: str) -> None:
 def require_group(group: str) -> None:
     """Refuse to go on without all packages of a group."""
     require(*(name for name, extra in GROUPS.items() if extra == group))
+
+
+@contextlib.contextmanager
+def hub_once(name: str) -> Iterator[None]:
+    """Have the Hugging Face hub asked once for a name: without a connection its cache alone is read.
+
+    Its own functions ask six times, in which half a minute passes. Of a folder it is not asked.
+    """
+    if os.path.isdir(name):
+        yield
+        return
+    constants = importlib.import_module("huggingface_hub.constants")
+    before = constants.HF_HUB_OFFLINE
+    try:
+        session = importlib.import_module("huggingface_hub.utils").get_session()
+        session.head(constants.ENDPOINT, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+    except Exception:  # which one depends on the client below it
+        constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 @functools.cache

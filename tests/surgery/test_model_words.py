@@ -1,12 +1,20 @@
 """`normkit recognize MODEL`: a model by a word, and what is printed of it."""
 
+import importlib
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
 from normkit import cli
+from normkit.lab.plan import data, tasks
+from normkit.lab.plan.settings import Settings
 from normkit.optional import library
 from normkit.surgery import models
+from normkit.watching import widths
 
 
 def llama(folder, weights):
@@ -98,14 +106,14 @@ def test_a_tag_of_timm_is_that_of_weights(monkeypatch):
 
 def test_a_name_behind_hf_is_one_of_transformers(monkeypatch):
     seen = []
-    monkeypatch.setattr(models, "_transformers", seen.append)
+    monkeypatch.setattr(models, "_transformers", lambda word, _: seen.append(word))
     models.load("hf:gpt2")
     assert seen == ["gpt2"]
 
 
 def test_the_hub_is_not_asked_for_what_is_missing_in_a_folder(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(models, "_transformers", seen.append)
+    monkeypatch.setattr(models, "_transformers", lambda word, _: seen.append(word))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "nets").mkdir()
     with pytest.raises(ValueError, match=r"no model 'nets/llama': no such folder; hf:nets/llama asks the hub$"):
@@ -126,4 +134,59 @@ def test_a_model_that_the_hub_cannot_give_is_refused_in_a_sentence(monkeypatch, 
 
     monkeypatch.setattr(library("transformers").AutoConfig, "from_pretrained", fails)
     assert cli.main(["recognize", "hf:no-one/nothing"]) == 2
-    assert "model 'no-one/nothing' cannot be loaded: We couldn't connect" in capsys.readouterr().err
+    assert "model 'hf:no-one/nothing' cannot be loaded: We couldn't connect" in capsys.readouterr().err
+
+
+ASKING = {
+    "a model": lambda: models.load("hf:nope"),
+    "weights of timm": lambda: models.load("timm:test_resnet.r160_in1k"),
+    "a model to compare": lambda: tasks.load(Settings(model="hf:nope")),
+    "a tokenizer": lambda: tasks._tokenize(library("transformers"), "nope", SimpleNamespace(vocab_size=9), Settings()),
+    "data": lambda: data.text_of("hf:nope"),
+    "widths": lambda: widths.builder("hf:nope"),
+}
+
+
+def hub_at(place, monkeypatch):
+    """Have the hub at another place than huggingface.co."""
+    constants = importlib.import_module("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "ENDPOINT", place)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", place + "/{repo_id}/resolve/{revision}/{filename}")
+    return constants
+
+
+@pytest.mark.parametrize("what", ASKING)
+def test_the_hub_is_asked_once_where_there_is_no_connection(what, monkeypatch):
+    slept = []
+    constants = hub_at("http://127.0.0.1:9", monkeypatch)
+    monkeypatch.setattr(library("datasets").config, "HF_ENDPOINT", constants.ENDPOINT)
+    monkeypatch.setattr("time.sleep", slept.append)
+    with pytest.raises(ValueError, match=r"nope' cannot be loaded|no model 'nope'|has no tokenizer|timm:test_resnet"):
+        ASKING[what]()
+    assert slept == []
+    assert not constants.HF_HUB_OFFLINE
+
+
+class Nothing(BaseHTTPRequestHandler):
+    """A hub that has no models."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_HEAD(self):
+        self.asked.append(self.path)
+        self.send_response(200 if self.path == "/" else 404)
+        self.send_header("X-Error-Code", "RepoNotFound")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_model_that_the_hub_does_not_have_is_asked_for_once(monkeypatch):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Nothing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        hub_at(f"http://127.0.0.1:{server.server_port}", monkeypatch)
+        with pytest.raises(ValueError, match=r"^model 'hf:nope' cannot be loaded: nope is not a local folder"):
+            models.load("hf:nope")
+        server.shutdown()
+    assert Nothing.asked == ["/", "/nope/resolve/main/config.json"]

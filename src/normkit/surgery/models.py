@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from normkit.optional import library
+from normkit.optional import hub_once, library
 
 FORMS = "a folder or hub name of transformers (hf:NAME), timm:NAME, or package.module:factory"
 UNREAD = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")  # files of weights that are not read
@@ -29,12 +29,12 @@ def load(word: str) -> nn.Module:
     if source == "timm" and rest:
         return _timm(rest)
     hub = source == "hf" and rest
-    word = rest if hub else word
+    whole, word = word, rest if hub else word
     if colon and not hub and not os.path.exists(word):
         return _call_factory(word)
     asks_hub = word[0] not in "/.~" if hub else _is_hub_name(word) and not Path(word).parent.is_dir()
     if asks_hub or Path(word).is_dir():
-        return _transformers(word)
+        return _transformers(word, whole)
     hints = (hint for ask in (_of_file, _of_folder, _of_timm) if (hint := ask(word)))
     raise ValueError(f"there is no model {word!r}: {next(hints, f'a model is {FORMS}')}")
 
@@ -72,7 +72,8 @@ def _timm(name: str) -> nn.Module:
         _warn_fresh(f"timm:{name}", f"timm:{name}.TAG loads those of a checkpoint, of timm.list_pretrained({name!r})")
         return timm.create_model(name)
     try:
-        return timm.create_model(name, pretrained=True)
+        with hub_once(name):
+            return timm.create_model(name, pretrained=True)
     except (OSError, RuntimeError, ValueError) as error:
         raise ValueError(f"model 'timm:{name}' cannot be loaded: {error}") from error
 
@@ -91,7 +92,7 @@ def timm_with(name: str) -> Any:
     return timm
 
 
-def _transformers(word: str) -> nn.Module:
+def _transformers(word: str, whole: str) -> nn.Module:
     transformers, folder = library("transformers"), Path(word)
     damage = importlib.import_module("safetensors").SafetensorError
     if folder.is_dir() and not (folder / "config.json").is_file():
@@ -101,14 +102,15 @@ def _transformers(word: str) -> nn.Module:
     if unread:
         raise ValueError(f"the weights of {word} are in {unread[0]}, which is not read; save them as safetensors")
     try:
-        config = transformers.AutoConfig.from_pretrained(word)
-        named = getattr(transformers, (config.architectures or ["AutoModel"])[0], transformers.AutoModel)
-        if fresh:
-            _warn_fresh(word, "a folder with model.safetensors beside its config.json has its own")
-            return named.from_config(config) if named is transformers.AutoModel else named(config)
-        return named.from_pretrained(word, use_safetensors=True)
+        with hub_once(word):
+            config = transformers.AutoConfig.from_pretrained(word)
+            named = getattr(transformers, (config.architectures or ["AutoModel"])[0], transformers.AutoModel)
+            if not fresh:
+                return named.from_pretrained(word, use_safetensors=True)
+        _warn_fresh(word, "a folder with model.safetensors beside its config.json has its own")
+        return named.from_config(config) if named is transformers.AutoModel else named(config)
     except (OSError, ValueError, damage) as error:  # neither there nor at hand without a connection, or damaged
-        raise ValueError(f"model {word!r} cannot be loaded: {error}") from error
+        raise ValueError(f"model {whole!r} cannot be loaded: {error}") from error
 
 
 def import_object(source: str, role: str, hint: str = "") -> Any:

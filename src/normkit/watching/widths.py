@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from normkit.columns import aligned, number_of
 from normkit.gradient import param_groups
 from normkit.gradient._based import base_named
 from normkit.gradient.groups import ParamGroups
-from normkit.optional import library
+from normkit.optional import hub_once, library
 from normkit.parameters import remove_after, roles
 from normkit.surgery import models
 from normkit.surgery.statistics.batch_statistics import feed, field_of
@@ -300,7 +301,8 @@ def _of_timm(name: str) -> Build:
 def _of_transformers(word: str) -> Build:
     transformers = library("transformers")
     try:
-        config = transformers.AutoConfig.from_pretrained(word)
+        with hub_once(word):
+            config = transformers.AutoConfig.from_pretrained(word)
     except OSError as error:
         raise ValueError(f"there is no model {word!r}: a model is {models.FORMS}, called with a width") from error
     if not isinstance(getattr(config, "hidden_size", None), int):
@@ -308,7 +310,7 @@ def _of_transformers(word: str) -> Build:
     named = getattr(transformers, (config.architectures or ["AutoModel"])[0], transformers.AutoModel)
 
     def build(width: int) -> nn.Module:
-        own = transformers.AutoConfig.from_pretrained(word)
+        own = copy.deepcopy(config)
         times = width / own.hidden_size
         for name in (*HEADS, *INNER):
             value = getattr(own, name, None)

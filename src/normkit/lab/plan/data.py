@@ -23,7 +23,7 @@ from torch import Tensor
 from normkit import manifold
 from normkit.lab.plan import handed
 from normkit.lab.plan.settings import spell
-from normkit.optional import library, require
+from normkit.optional import hub_once, library, require
 from normkit.surgery.models import import_object
 
 TEXT_FILES = (".txt", ".md", ".rst", ".py", ".json", ".jsonl", ".csv", ".html", ".tex")
@@ -242,7 +242,8 @@ def hugging_face(source: str) -> Any:
     require_folder("data", name)
     saved = any((Path(name) / file).is_file() for file in SAVED)
     try:
-        splits = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, config or None)
+        with hub_once(name):
+            splits = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, config or None)
     except Exception as error:  # datasets raises its own kinds, and those of the network below it
         raise ValueError(f"data {source!r} cannot be loaded: {error}") from error
     if not hasattr(splits, "values"):

@@ -35,7 +35,7 @@ from normkit.lab.plan.data import Data
 from normkit.lab.plan.exchanges import exchange, layers
 from normkit.lab.plan.settings import BATCHES, Settings, fields, spell
 from normkit.lab.plan.variants import ORIGINAL, Variant, lets_leak
-from normkit.optional import library
+from normkit.optional import hub_once, library
 from normkit.parameters import tensors_in
 from normkit.prints import print_of_value
 from normkit.surgery import saving
@@ -224,7 +224,8 @@ def _hugging_face(name: str, settings: Settings) -> Task:
     if saving.is_closed(name):
         raise ValueError(f"model 'hf:{name}' was changed by normkit: name what it was; runs begin anew")
     try:
-        config = transformers.AutoConfig.from_pretrained(name)
+        with hub_once(name):
+            config = transformers.AutoConfig.from_pretrained(name)
     except (OSError, ValueError) as error:
         raise ValueError(f"model 'hf:{name}' cannot be loaded: {error}") from error
     auto, kind = _head(transformers, config, name)
@@ -269,7 +270,8 @@ def _head(transformers: Any, config: Any, name: str) -> tuple[Any, str]:
 def _tokenize(transformers: Any, name: str, config: Any, settings: Settings) -> tuple[data.Tokens, int]:
     """Cut text with the model's own tokenizer, or into bytes where it has none; also tell the masking token."""
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+        with hub_once(name):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(name)
     except Exception:  # which one depends on what is missing
         tokenizer = None
     if tokenizer is None or not len(tokenizer):
