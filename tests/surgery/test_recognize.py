@@ -118,9 +118,18 @@ def test_torchs_own_are_found_with_their_arguments_and_parameters(case):
     assert any(row.startswith("equal in float64 on") and "with gradients" in row for row in match.evidence)
 
 
-def test_a_group_for_each_channel_is_no_instance_norm_of_one_rank():
-    match = nk.recognize(nn.GroupNorm(24, 24), prove=True)
-    assert (match.name, match.kwargs["num_groups"]) == ("groupnorm", 24)
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("channels", [3, 8, 24])
+def test_a_group_for_each_channel_is_no_instance_norm_which_takes_less(channels, affine):
+    """An instance norm refuses one position in training, and inputs without space."""
+    module = nn.GroupNorm(channels, channels, affine=affine)
+    match = nk.recognize(module, prove=True)
+    assert (match.name, match.kwargs["num_groups"]) == ("groupnorm", channels)
+    assert match.module.training
+    for shape in ((4, channels, 1, 1), (4, channels, 1), (4, channels), (4, channels, 5, 3)):
+        x = torch.randn(shape)
+        rounding = 5 * 2**-24 / module.eps**0.5  # of numbers up to 5 less themselves, over the least deviation
+        torch.testing.assert_close(match.module(x), module(x), rtol=1e-5, atol=2 * rounding)
 
 
 def whole(module):

@@ -223,7 +223,8 @@ def _screen(probe: Probe) -> Iterator[tuple[Candidate, float, dict[str, str]]]:
     numbers = [v for v in vars(probe.module).values() if type(v) is int]
     shape = probe.there[0]
     matrices = all(len(shape.sizes) == 2 for shape in probe.there)
-    for candidate in candidates.candidates(shape, probe.further, numbers, matrices):
+    fitting = candidates.candidates(shape, probe.further, numbers, matrices)
+    for candidate in sorted(fitting, key=lambda candidate: _needs_space(candidate, probe)):
         if _takes_other_ranks(candidate, probe):
             continue
         bound = LIKELY if candidate.of_card else NEAR
@@ -350,6 +351,14 @@ def _takes_other_ranks(candidate: Candidate, probe: Probe) -> bool:
     if alone is not None and "space" in candidate.arguments:
         return space != alone() - 1
     return space is not None and any(len(shape.sizes) - space not in (1, 2) for shape in probe.there)
+
+
+def _needs_space(candidate: Candidate, probe: Probe) -> bool:
+    """Whether a method takes no inputs without space, and a module does, which another method may explain as well.
+
+    So are torch's groups of one channel, which an instance norm computes where there is space.
+    """
+    return "+" in candidate.card.shape.axes and any(s.axes == (1,) and len(s.sizes) == 2 for s in probe.there)
 
 
 def _of_several(candidate: Candidate, shapes: Sequence[Shape]) -> Sequence[Shape]:
