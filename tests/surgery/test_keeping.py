@@ -124,9 +124,14 @@ def test_a_quantized_folder_is_recognized_and_inspected_and_what_needs_float64_i
     assert "model.layers.0" in capsys.readouterr().out
     again, x = nk.load(folder), {"input_ids": torch.arange(6)[None]}
     calls = {"fold": lambda: nk.fold(again, x), "ready": lambda: nk.ready(again, "rotation", x)}
+    calls |= {"fuse": lambda: nk.fuse(again, x)}
     for name, call in {**calls, "average": lambda: nk.average([again, again])}.items():
         with pytest.raises(ValueError, match=f"{name}: model.layers.0.self_attn.q_proj.weight is in few bits"):
             call()
+    assert cli.main(["fuse", folder]) == 2
+    said = "model.layers.0.self_attn.q_proj.weight is in few bits: hand in the model as it was before quantize; "
+    assert f"{said}its norms alone need no example" in capsys.readouterr().err
+    assert [change.site for change in nk.fuse(again, where="model.norm").changes] == ["model.norm"]
 
 
 @pytest.mark.parametrize("how", ["save", "save_pretrained", "unchanged"])

@@ -33,11 +33,11 @@ def words_of(layer: nn.Module) -> dict[str, Any] | None:
     return {"bits": bits, "group": own.block_size[-1], "packed": packed, "dtype": str(dtype).rpartition(".")[2]}
 
 
-def require_floats(owner: str, model: nn.Module) -> None:
-    """Refuse weights in few bits, which are neither averaged nor compared in float64."""
+def require_floats(owner: str, model: nn.Module, besides: str = "") -> None:
+    """Refuse weights in few bits, which are neither averaged nor compared in float64; ``besides`` ends the message."""
     for name, weight in model.named_parameters():
         if parts(weight):
-            raise ValueError(f"{owner}: {name} is in few bits: hand in the model as it was before quantize")
+            raise ValueError(f"{owner}: {name} is in few bits: hand in the model as it was before quantize{besides}")
 
 
 def round_weight(rounding: LearnedRounding, weight: Tensor, width: int) -> Tensor:

@@ -14,7 +14,7 @@ from torch import nn
 from normkit.norm import Norm
 from normkit.parameters import copy_model
 from normkit.surgery import proof
-from normkit.surgery.edits import Edit, adding, all_places, forms, replace_parts, replay, rewriting, turning
+from normkit.surgery.edits import Edit, adding, all_places, bits, forms, replace_parts, replay, rewriting, turning
 from normkit.surgery.edits.changes import Change, Report, norm_words
 from normkit.surgery.edits.layers import joined
 from normkit.surgery.edits.renaming import rename
@@ -52,7 +52,8 @@ def fuse(
 
     Args:
         model: any model.
-        example: an input of the model: a tensor, a tuple of arguments or a dictionary of named ones.
+        example: an input of the model: a tensor, a tuple of arguments or a dictionary of named ones. With weights in
+            few bits nothing is compared in float64, and there is none.
         where: only sites whose name fits a pattern, or whose class is the one given, or any of a list of such; or those
             for which a function of name and module is true.
         inplace: change the model; else a copy, which is the report's ``model``.
@@ -63,6 +64,8 @@ def fuse(
     0 of 0 sites changed
     """
     sizes = proof.sizes_of("fuse", model, example)
+    if example is not None:
+        bits.require_floats("fuse", model, "; its norms alone need no example")
     require_known("fuse", where, model)
     model = model if inplace else copy_model(model)
     plan = _Plan(model, model.training if training is None else training, sizes)
