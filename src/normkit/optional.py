@@ -115,7 +115,7 @@ def hub_once(name: str) -> Iterator[None]:
     if os.path.isdir(name):
         yield
         return
-    constants = importlib.import_module("huggingface_hub.constants")
+    constants: Any = importlib.import_module("huggingface_hub.constants")
     before = constants.HF_HUB_OFFLINE
     try:
         session = importlib.import_module("huggingface_hub.utils").get_session()

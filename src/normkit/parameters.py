@@ -492,14 +492,22 @@ def remove_after(hooks: Sequence[Any]) -> Iterator[None]:
             hook.remove()
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Return the tensors that mappings, tuples and lists hold."""
+def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
+    """Return the tensors that mappings, tuples and lists hold; down to a depth, those of other objects too.
+
+    >>> from types import SimpleNamespace
+    >>> cache = {"keys": [torch.zeros(1)], "more": SimpleNamespace(values=torch.ones(1))}
+    >>> list(tensors_in(cache)), list(tensors_in(cache, depth=2))
+    ([tensor([0.])], [tensor([0.]), tensor([1.])])
+    """
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, Mapping):
-        yield from (t for part in value.values() for t in tensors_in(part))
-    elif isinstance(value, tuple | list):
-        yield from (t for part in value for t in tensors_in(part))
+    elif isinstance(value, Mapping | tuple | list):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from tensors_in(part, depth - 1)
+    elif depth > 0 and hasattr(value, "__dict__") and not isinstance(value, nn.Module | type):
+        for part in vars(value).values():
+            yield from tensors_in(part, depth - 1)
 
 
 def _cosines(outputs: Sequence[Tensor], parameters: Sequence[nn.Parameter]) -> dict[int, float]:

@@ -411,3 +411,17 @@ def test_data_that_are_not_finite_are_named_and_not_the_norms(tmp_path, rows, wo
     x[list(rows), 1] = torch.nan
     result = here(tmp_path, model=Net, data=TensorDataset(x, y), steps=400, seeds=1)
     assert re.search(rf"The baseline layernorm diverged in 1 of 1 seed: {words}, so nothing can be", str(result.answer))
+
+
+class Diverging(Net):
+    """Takes a mask beside its input, and gives NaN in training."""
+
+    def forward(self, x):
+        return super().forward(x[0]) * (torch.nan if self.training else 1.0)
+
+
+def test_a_mask_of_minus_infinity_is_no_bad_batch(tmp_path):
+    (x, y), mask = numbered(64).tensors, torch.tensor([0.0, -torch.inf]).repeat(8, 1)
+    data = [((some, mask), classes) for some, classes in zip(x.split(8), y.split(8), strict=True)]
+    result = here(tmp_path, model=Diverging, data=data, steps=4, seeds=1)
+    assert "The baseline layernorm diverged in 1 of 1 seed, first at step 1, so nothing can be" in str(result.answer)

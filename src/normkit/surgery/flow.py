@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_map
 
+from normkit.parameters import tensors_in
 from normkit.surgery.recognition.specimen import locate, quiet
 
 MOVES = {  # what moves numbers, or averages over positions
@@ -56,18 +57,6 @@ class Call:
     own: set[fx.Node] = field(default_factory=set)
 
 
-def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
-    """The tensors in what a model returned, in caches and the like too."""
-    if torch.is_tensor(value):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from (t for part in value.values() for t in tensors_in(part, depth + 1))
-    elif isinstance(value, tuple | list):
-        yield from (t for part in value for t in tensors_in(part, depth + 1))
-    elif hasattr(value, "__dict__") and not isinstance(value, nn.Module | type) and depth < DEPTH:
-        yield from (t for part in vars(value).values() for t in tensors_in(part, depth + 1))
-
-
 def arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments by place and by name that an example stands for."""
     if isinstance(example, Mapping):
@@ -84,7 +73,7 @@ class _Flat(nn.Module):
 
     def forward(self, *args: Any, **named: Any) -> tuple[Tensor, ...]:
         """Call the model."""
-        return tuple(tensors_in(self.model(*args, **named)))
+        return tuple(tensors_in(self.model(*args, **named), DEPTH))
 
 
 class Graph:

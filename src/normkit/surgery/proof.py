@@ -17,10 +17,10 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from normkit.parameters import is_scripted, require_whole
+from normkit.parameters import is_scripted, require_whole, tensors_in
 from normkit.surgery.edits import bits, comparison, edits_since, load_numbers, replay
 from normkit.surgery.edits.layers import without_history
-from normkit.surgery.flow import arguments, tensors_in
+from normkit.surgery.flow import DEPTH, arguments
 from normkit.surgery.recognition.pair import signs
 from normkit.surgery.recognition.specimen import has_no_numbers, inputs_of, quiet, tensors
 
@@ -72,7 +72,7 @@ def call_model(model: nn.Module, example: Any, seed: int = 0) -> list[Tensor]:
     args, named = arguments(example)
     with quiet(), torch.no_grad():
         torch.manual_seed(seed), random.seed(seed), numpy.random.seed(seed)
-        return [t.detach() for t in tensors_in(model(*args, **named)) if t.is_floating_point()]
+        return [t.detach() for t in tensors_in(model(*args, **named), DEPTH) if t.is_floating_point()]
 
 
 def sizes_of(owner: str, model: nn.Module, example: Any, *, with_numbers: bool = True) -> dict[str, tuple[int, ...]]:
@@ -117,7 +117,7 @@ def ready(owner: str, model: nn.Module, example: Any) -> None:
             call_model(copy.deepcopy(model), example)
     except Exception as error:
         raise ValueError(f"{owner}: the model does not take the example: {describe_error(error)}") from error
-    if (inputs := list(tensors_in(example))) and not any(t.numel() for t in inputs):
+    if (inputs := list(tensors_in(example, DEPTH))) and not any(t.numel() for t in inputs):
         raise ValueError(f"{owner}: the example is empty; hand in one with samples, by which results are compared")
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_map_only
 
 from normkit.watching.signals.output import Target, loss_in, rows_of_scores, scores_in
-from normkit.watching.signals.signal import tensors_in
+from normkit.watching.signals.signal import local_tensors
 
 MOST = 2**24  # bytes of a batch that is kept
 PLAIN = (bool, int, float, str, type(None))
@@ -46,7 +46,7 @@ class Batch:
 
 def copy_call(args: Any, kwargs: Any) -> Batch | None:
     """Return a copy of what a model is called with; None where it is large, or more than tensors and plain values."""
-    tensors = [x for x in tensors_in((args, kwargs)) if x.dim()]
+    tensors = [x for x in local_tensors((args, kwargs)) if x.dim()]
     if not tensors or sum(x.numel() * x.element_size() for x in tensors) > MOST or not _is_plain((args, kwargs)):
         return None
     device = tensors[0].device.type

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.columns import aligned, number_of
-from normkit.parameters import copy_model, tensors_in
+from normkit.parameters import copy_model
 from normkit.surgery.proof import require_model
 from normkit.watching import health
 from normkit.watching.causes import by_cause
 from normkit.watching.diagnosis import Diagnosis
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
-from normkit.watching.inspecting import batches_for, feed_to, known_loss
+from normkit.watching.inspecting import batches_for, feed_to, is_finite, known_loss
 from normkit.watching.rules import half_headroom
 from normkit.watching.watching import Watch
 
@@ -172,7 +172,7 @@ def _limit(model: nn.Module, batches: list[Any], measure: Loss, end: float) -> t
     It is that of the same few batches behind every step, as one batch's may be many times another's.
     """
     optimizer = torch.optim.AdamW(_trainable(model), lr=LOWEST)
-    batches = [b for b in batches if not any((t.isnan() | (t == math.inf)).any() for t in tensors_in(b))]  # -inf masks
+    batches = [batch for batch in batches if is_finite(batch)]
     first = best = _mean_loss(model, batches[:SAME], measure) if batches else math.nan
     if not math.isfinite(first):
         return math.inf, 0.0

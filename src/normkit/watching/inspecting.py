@@ -21,7 +21,7 @@ from normkit.watching import health
 from normkit.watching.diagnosis import Diagnosis
 from normkit.watching.history import History
 from normkit.watching.seen import Seen
-from normkit.watching.signals.signal import first_tensor
+from normkit.watching.signals.signal import first_tensor, local_tensors
 from normkit.watching.watching import Watch
 
 TOKENS, SAMPLES, SIDE = 64, 2, 64  # of a batch that is made up
@@ -118,6 +118,15 @@ def batches_for(owner: str, batches: Iterable[Any], most: int | None = None) -> 
     if not listed:
         raise ValueError(f"{owner}: batches must hold at least one batch, and hold none")
     return listed
+
+
+def is_finite(batch: Any) -> bool:
+    """Whether no tensor of a batch has NaN or infinite values; those of -inf are masks.
+
+    >>> is_finite({"x": torch.ones(2), "mask": torch.tensor([0.0, -torch.inf])}), is_finite([torch.tensor(torch.nan)])
+    (True, False)
+    """
+    return not any(bool((x.isnan() | (x == torch.inf)).any()) for x in local_tensors(batch) if x.is_floating_point())
 
 
 def loss_of(output: Any, batch: Any) -> Tensor:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from normkit.watching.hook import Hook
 from normkit.watching.signals import attention, routing
-from normkit.watching.signals.signal import STATE, first_tensor, tensors_in
+from normkit.watching.signals.signal import STATE, first_tensor, local_tensors
 
 CALL, ATTENTION, SOFTMAXES = "call", "attention", "softmaxes"
 KEY = "_watch_key"  # a number in a tensor, so that modules of one class share a graph, and each has its own number
@@ -115,7 +115,7 @@ def _tap_call(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             tap(
                 getattr(module, KEY),
                 [] if x is None else [x.detach()],
-                [y.detach() for y in tensors_in(output)],
+                [y.detach() for y in local_tensors(output)],
                 [value.detach() for value in state.values()],
                 " ".join(state),
                 CALL,

@@ -22,7 +22,7 @@ from normkit.lab.training import checkpoints, quantized, shifted
 from normkit.lab.training.memory import peak_memory, reset_peak
 from normkit.lab.training.watched import Depths, judge, watch_run
 from normkit.prints import print_of_value
-from normkit.watching.signals.signal import tensors_in
+from normkit.watching.inspecting import is_finite
 from normkit.watching.sites import blocks
 from normkit.weight import project, spheres
 
@@ -330,13 +330,13 @@ class Training:
 
     def _bad_batch(self) -> int | None:
         """The first step since the look before whose batch has NaN or infinite values; 0: what is held out has them."""
-        if not all(map(all_finite, self.validation)):
+        if not all(map(is_finite, self.validation)):
             return 0
         if self.settings.federated:  # a round has no one batch
             return None
         steps = range(max(1, self.step - self.settings.log_every + 1), self.step + 1)
         with suppress(Exception):  # data that cannot go back
-            return next((step for step in steps if not all_finite(self.task.data.train(self.run.seed, step))), None)
+            return next((step for step in steps if not is_finite(self.task.data.train(self.run.seed, step))), None)
         return None
 
     def _end_of_log(self) -> dict[str, Any]:
@@ -371,11 +371,6 @@ class Training:
         if status != logs.INTERRUPTED and self.accelerator.is_main_process:
             self.folder.forget(self.run.name)
         return written
-
-
-def all_finite(batch: Any) -> bool:
-    """Whether no tensor of a batch has NaN or infinite values."""
-    return all(bool(x.isfinite().all()) for x in tensors_in(batch) if x.is_floating_point())
 
 
 def _whole(x: Any) -> Any:

@@ -23,8 +23,9 @@ import torch
 from torch import Tensor, nn
 
 from normkit.ops.rope import turns
+from normkit.parameters import tensors_in
 from normkit.surgery.edits import adding, turning
-from normkit.surgery.flow import arguments, tensors_in
+from normkit.surgery.flow import DEPTH, arguments
 from normkit.surgery.recognition.specimen import quiet
 
 SURE = 20.0
@@ -107,7 +108,7 @@ def race_models(before: nn.Module, after: nn.Module, example: Any, training: boo
         def run() -> None:
             model.zero_grad()
             with torch.set_grad_enabled(training):
-                outputs = [t for t in tensors_in(model(*args, **named)) if t.is_floating_point()]
+                outputs = [t for t in tensors_in(model(*args, **named), DEPTH) if t.is_floating_point()]
                 if training and outputs and outputs[0].requires_grad:
                     outputs[0].sum().backward()
 

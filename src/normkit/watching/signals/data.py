@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normkit.watching.signals.signal import moments, some, tensors_in, vector
+from normkit.watching.signals.signal import local_tensors, moments, some, vector
 from normkit.watching.store import BESIDE, LARGEST, MEAN, MISSING
 
 NUMBERS = {"data_mean": MEAN, "data_deviation": MEAN}
@@ -56,4 +56,4 @@ def first_input(args: Any, kwargs: Any) -> Tensor | None:
     >>> first_input((torch.ones(2), torch.zeros(3)), {}), first_input((), {"x": [torch.zeros(1)]})
     (tensor([1., 1.]), tensor([0.]))
     """
-    return next((x for x in tensors_in((args, kwargs)) if x.dim()), None)
+    return next((x for x in local_tensors((args, kwargs)) if x.dim()), None)

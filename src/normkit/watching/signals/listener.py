@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from normkit.watching.signals.signal import tensors_in
+from normkit.watching.signals.signal import local_tensors
 
 SOFTMAXES = (F.softmax, torch.softmax, Tensor.softmax)
 
@@ -37,7 +37,7 @@ class Listener(TorchFunctionMode):
         kwargs = kwargs or {}
         if function in self.hears:
             try:
-                device = next(tensors_in((args, kwargs))).device.type
+                device = next(local_tensors((args, kwargs))).device.type
                 with torch.no_grad(), torch.autocast(device, enabled=False):
                     reading = self.hears[function](*args, **kwargs)
                     if reading is not None:

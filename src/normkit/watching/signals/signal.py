@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from normkit.parameters import tensors_in
+
 BLOCK, LAYER, NORMED, FUNCTION = "block", "layer", "norm", "function"  # what a module of a model is
 STATE = ("running_mean", "running_var", "dropped")  # tensors that a call leaves in its module, and signals read
 MOST = 2**18  # entries looked at of one tensor: of more, a share of its samples
@@ -57,16 +59,12 @@ class Signal:
 
 def first_tensor(value: Any) -> Tensor | None:
     """Return the first floating tensor of what a module was given or gave, as tuples, mappings and outputs hold it."""
-    return next((x for x in tensors_in(value) if x.is_floating_point() and x.numel()), None)
+    return next((x for x in local_tensors(value) if x.is_floating_point() and x.numel()), None)
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Return the tensors that tuples, lists and mappings hold."""
-    if isinstance(value, Tensor):
-        yield value.to_local() if hasattr(value, "to_local") else value  # of a DTensor, this process' part
-    elif isinstance(value, Mapping | tuple | list):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from tensors_in(part)
+def local_tensors(value: Any) -> Iterator[Tensor]:
+    """Return the tensors that tuples, lists and mappings hold; of a DTensor, this process' part."""
+    return (x.to_local() if hasattr(x, "to_local") else x for x in tensors_in(value))
 
 
 def some(x: Tensor) -> Tensor:
