@@ -35,6 +35,7 @@ GROUPS = {
     "usearch": "encoders",
     "argcomplete": "completion",
     "datasets": "datasets",
+    "pyarrow": "datasets",
     "mnist1d": "signals",
     "ray": "ray",
     "timm": "timm",

@@ -26,6 +26,7 @@ from normkit.text.decide.fusion import Fusion
 from normkit.text.rescore.spelling import Spelling
 from normkit.text.training.encoder import train_encoder
 from normkit.text.training.lexical import train_lexical
+from normkit.text.vocabulary import read_vocabulary
 
 TESTS = pathlib.Path(__file__).parents[1]
 PROJECT = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]
@@ -93,8 +94,9 @@ def test_what_is_missing_is_named_at_once_with_the_command_that_installs_it(hidd
         ("datasets", lambda: data.hugging_face("hf:nowhere")),
         ("sklearn", lambda: data.images_of("digits", None)),
         ("ray", lambda: engines.Ray(Settings(), "nowhere")),
-        ("datasets", lambda: table.read("empty.parquet")),
-        ("datasets", lambda: rerank.table("empty.parquet")),
+        ("pyarrow", lambda: table.read("empty.parquet")),
+        ("pyarrow", lambda: rerank.table("empty.parquet")),
+        ("pyarrow", lambda: read_vocabulary("empty.parquet")),
         ("psutil", lambda: api.compare(norms=["layernorm"])),
         ("sklearn", lambda: TfIdf(["ab"], 1, 1)),
         ("sklearn", lambda: Fusion.fit([], [])),

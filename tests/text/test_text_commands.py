@@ -360,15 +360,45 @@ def test_null_words_are_empty_unless_they_are_names(desk, capsys):
 
 
 def test_what_is_no_text_is_named_and_no_encoding_is_asked_for(desk, capsys):
-    said = "{} has NUL bytes, so it is no text; a CSV or TSV is wanted, or --encoding utf-16"
-    pandas.DataFrame({"city": ["Bern", "Genève"]}).to_parquet(desk / "mine.parquet")
+    said = "{} has NUL bytes, so it is no text; a CSV, TSV or .parquet is wanted, or --encoding utf-16"
+    pandas.DataFrame({"city": ["Bern", "Genève"]}).to_parquet(desk / "mine.csv")
     (desk / "bare.csv").write_bytes("city,n\nBern,1\n".encode("utf-16-le"))
-    for line in ("table mine.parquet", "table mine.parquet --encoding cp1252", "fit mine.parquet -o v"):
-        assert said.format("mine.parquet") in run(capsys, line, 2)
+    for line in ("table mine.csv", "table mine.csv --encoding cp1252", "fit mine.csv -o v"):
+        assert said.format("mine.csv") in run(capsys, line, 2)
     assert said.format("bare.csv") in run(capsys, "table bare.csv", 2)
     run(capsys, "table bare.csv --encoding utf-16-le")
     (desk / "mine.csv").write_bytes("city\nGenève\n".encode("cp1252"))
     assert "mine.csv is not UTF-8 at byte 8; say which it is by --encoding" in run(capsys, "table mine.csv", 2)
+
+
+def test_parquet_is_read_as_csv_is(desk, capsys):
+    pandas.read_csv(desk / "names.csv", sep=";").to_parquet(desk / "names.parquet")
+    visits = {"city": ["Geneve", "zurich ", None], "n": [1200, 300, None]}
+    visits["when"] = [datetime.date(2024, 2, 3), None, None]
+    pandas.DataFrame(visits).to_parquet(desk / "mine.parquet")
+    (desk / "mine.csv").write_text("city,n,when\nGeneve,1200,2024-02-03\nzurich ,300,\n,,\n")
+    for ending in ("csv", "parquet"):
+        assert "4 entries with 6 names" in run(capsys, f"fit names.{ending} -o {ending}")
+        run(capsys, f"map {ending} mine.{ending} --column city -o mapped-{ending}.csv")
+        run(capsys, f"table mine.{ending} -o clean-{ending}.csv")
+    for name in ("mapped", "clean"):
+        assert (desk / f"{name}-parquet.csv").read_text() == (desk / f"{name}-csv.csv").read_text()
+    assert [row["city_id"] for row in rows(desk / "mapped-parquet.csv")] == ["CH-GE", "CH-ZH", ""]
+    pandas.DataFrame({"name": ["Bern", "Oslo"], "id": [1, 2]}).to_parquet(desk / "names.parquet")
+    assert text.Normalizer().fit(desk / "names.parquet")("bern").id == "1"
+
+
+def test_what_is_no_parquet_or_is_to_be_written_as_such_is_refused(desk, capsys):
+    (desk / "mine.parquet").write_text("city\nBern\n")
+    assert "mine.parquet is no table of parquet: " in run(capsys, "table mine.parquet", 2)
+    assert "none.parquet: there is no such file" in run(capsys, "table none.parquet", 2)
+    pandas.DataFrame({"a": [["x"]]}).to_parquet(desk / "lists.parquet")
+    assert "lists.parquet, column 'a': cells must be single values" in run(capsys, "table lists.parquet", 2)
+    said = "--output: a table is written as CSV, and x.parquet ends in .parquet"
+    assert said in run(capsys, "table visits.csv -o x.parquet", 2)
+    run(capsys, "fit names.csv -o swiss")
+    line = "map swiss visits.csv --column city --review x.parquet"
+    assert said.replace("--output", "--review") in run(capsys, line, 2)
 
 
 def test_a_review_is_read_in_the_encoding_of_a_spreadsheet_or_as_it_was_written(desk, capsys):

@@ -180,7 +180,7 @@ def _npy(name: str) -> np.ndarray:
 
 
 def _parquet(name: str, column: str | None) -> np.ndarray:
-    require("datasets")  # which brings pyarrow
+    require("pyarrow")
     arrow: Any = importlib.import_module("pyarrow")
     read = importlib.import_module("pyarrow.parquet").read_table(name)
     lists = [field.name for field in read.schema if _is_list(arrow, field.type)]

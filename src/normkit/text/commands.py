@@ -51,7 +51,9 @@ def add_commands(command: argparse.ArgumentParser) -> None:
 
 
 def _describe_fit(command: argparse.ArgumentParser) -> None:
-    command.add_argument("vocabulary", metavar="NAMES", type=Path, help="a .csv, .tsv or .json, or a fitted normalizer")
+    command.add_argument(
+        "vocabulary", metavar="NAMES", type=Path, help="a .csv, .tsv, .json or .parquet, or a fitted normalizer"
+    )
     command.add_argument(
         "-o", "--out", "--output", dest="output", metavar="DIR", type=Path, required=True, help="the folder to write"
     )
@@ -209,6 +211,7 @@ def run_map(options: argparse.Namespace) -> int:
     output = options.output or _beside(options.file, "mapped")
     path = options.review or _beside(options.file, "review")
     _check_apart({"FILE": options.file, "--output": output, "--review": path})
+    _require_csv({"--output": output, "--review": path})
     norm, table = Normalizer.load(options.normalizer), read_table(options.file, options.encoding)
     cells = _column(table, options.column, options.file)
     before = reviewed_before(path, options.encoding)
@@ -243,6 +246,13 @@ def _check_apart(places: Mapping[str, Path]) -> None:
         other = seen.setdefault(path.resolve(), name)
         if other != name:
             raise ValueError(f"{name} must be another file than {other}, {path}")
+
+
+def _require_csv(places: Mapping[str, Path]) -> None:
+    """Refuse a table's place whose name promises another form."""
+    for name, path in places.items():
+        if path.suffix.lower() in (".parquet", ".json", ".xlsx"):
+            raise ValueError(f"{name}: a table is written as CSV, and {path} ends in {path.suffix}")
 
 
 def reviewed_before(path: Path, encoding: str) -> list[dict[str, str]]:
@@ -298,6 +308,7 @@ def run_table(options: argparse.Namespace) -> int:
 
     output = options.output or _beside(options.file, "clean")
     _check_apart({"FILE": options.file, "--output": output})
+    _require_csv({"--output": output})
     rows, delimiter = read_rows(options.file, options.encoding)
     usual = ".," if delimiter == ";" else None  # where columns are parted so, a comma may stand before decimals
     done = normalize_table(rows, decimal=options.decimal or usual)

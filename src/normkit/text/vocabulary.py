@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import importlib
 import io
 import json
 import re
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from normkit.optional import require
 from normkit.text import frames
 
 Names = dict[str, list[str]]
@@ -31,7 +33,7 @@ def says_nothing(text: str) -> bool:
 
 
 def read_vocabulary(source: Any, id: str = "id", name: str = "name", encoding: str = UTF8) -> Names:
-    """Return {id: names} of a mapping, pairs (id, name), a data frame, or a file: .csv, .tsv or .json.
+    """Return {id: names} of a mapping, pairs (id, name), a data frame, or a file: .csv, .tsv, .json or .parquet.
 
     Tables have a row for each name and a column of each kind. Names are their own ids where no column of ids is asked
     for and none is called "id". A name alone may stand for a list of one. Numbers are written as text, whole ones
@@ -73,8 +75,10 @@ def read_rows(path: Path, encoding: str = UTF8) -> tuple[list[list[str]], str]:
     """Return the rows of a file, the header first, all of its length, and what parts cells.
 
     That is what the header has most of, outside of quotes, or what Excel's line ``sep=;`` names. Rows that are empty
-    are left out, and cells that are missing at the end are empty.
+    are left out, and cells that are missing at the end are empty. The cells of a .parquet file become text.
     """
+    if path.suffix.lower() == ".parquet":
+        return _parquet_rows(path), ","
     text = decode(path, encoding).lstrip("\r\n")
     named = SEPARATOR.match(text)
     text = text[named.end() :] if named else text
@@ -92,6 +96,23 @@ def read_rows(path: Path, encoding: str = UTF8) -> tuple[list[list[str]], str]:
     if wide:
         raise ValueError(f"{path}, row {wide}: there are more cells than the {width} columns of the header")
     return [row + [""] * (width - len(row)) for row in rows], delimiter
+
+
+def _parquet_rows(path: Path) -> list[list[str]]:
+    """Return the rows of a table of parquet, the header first; numbers are written as :func:`frames.as_text` has it."""
+    require("pyarrow")
+    try:
+        table = importlib.import_module("pyarrow.parquet").read_table(path)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: there is no such file") from None
+    except ValueError as error:  # pyarrow's own is one
+        raise ValueError(f"{path} is no table of parquet: {error}") from None
+    names = table.column_names
+    columns = [
+        [frames.as_text(f"{path}, column {name!r}", cell) for cell in column.to_pylist()]
+        for name, column in zip(names, table.columns, strict=True)
+    ]
+    return [names, *map(list, zip(*columns, strict=True))]
 
 
 def decode(path: Path, encoding: str = UTF8) -> str:
@@ -115,7 +136,8 @@ def decode(path: Path, encoding: str = UTF8) -> str:
             raise ValueError(f"{path} is not {name}{place}; {other}") from None
         text = "\0"
     if "\0" in text.partition("\n")[0]:  # as in Parquet, workbooks and archives
-        raise ValueError(f"{path} has NUL bytes, so it is no text; a CSV or TSV is wanted, or --encoding utf-16")
+        wanted = "a CSV, TSV or .parquet is wanted, or --encoding utf-16"
+        raise ValueError(f"{path} has NUL bytes, so it is no text; {wanted}")
     return text
 
 

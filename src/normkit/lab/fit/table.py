@@ -285,7 +285,7 @@ def _number(word: str, comma: bool = False) -> float | None:
 
 
 def _parquet(path: Path, choice: Choice) -> Read:
-    require("datasets")  # which brings pyarrow
+    require("pyarrow")
     arrow_table = importlib.import_module("pyarrow.parquet").read_table(path)
     names = [arrow_table.column_names[at] for at in choice.places(path, arrow_table.column_names)]
     return _table(path, {name: _of_arrow(path, name, arrow_table.column(name)) for name in names}, choice)
