@@ -5,6 +5,8 @@
 >>> norm = nk.create("derf", 768)          # the same catalogue by name, as a config does
 >>> "powernorm" in nk.methods(room="activation")
 True
+
+It enters a plugin of pytest, which leaves its asserts as they are: PYTEST_DONT_REWRITE.
 """
 
 import ast

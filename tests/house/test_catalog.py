@@ -340,12 +340,36 @@ def test_the_contract_holds_a_method_of_a_users_package(tmp_path):
     done = check(tmp_path, "my_package.my_norm", "-k", few)
     assert done.returncode == 0, done.stdout
     assert "my-norm keeps the contract of a norm" in done.stdout
+    assert "warning" not in done.stdout.lower()
     path = tmp_path / "my_package/my_norm.py"
     path.write_text(path.read_text().replace("return x /", "return (x if x.dtype == torch.float64 else 1.1 * x) /"))
     done = check(tmp_path, "my_package.my_norm", "-k", "half")
     assert done.returncode == 1
     assert "my-norm breaks the contract of a norm" in done.stdout
     assert check(tmp_path, "my_package.your_norm").returncode == 2
+
+
+PYTEST = """
+import sys, pytest
+sys.path.remove("")  # where the command `pytest` begins, and `python -c` does not
+sys.exit(pytest.main(["-p", "normkit.contract.plugin", "-p", "no:cacheprovider", "-q", {words}]))
+"""
+
+
+@pytest.mark.parametrize("words", ["", ', "--pyargs", "normkit.contract.test_mistakes"'])
+def test_pytest_holds_a_file_of_the_current_folder_to_the_contract(tmp_path, words):
+    put(tmp_path, "my_package/__init__.py", "my_package/my_norm.py")
+    (tmp_path / "test_mine.py").write_text("def test_unknown_keyword():\n    assert False\n")
+    code = PYTEST.format(words=f'"--normkit-check", "my_package.my_norm", "-k", "unknown_keyword"{words}')
+    done = forked.run("-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"[1-9]\d* passed", done.stdout)
+
+
+def test_what_is_named_to_pytest_is_run_and_not_the_contract(tmp_path):
+    (tmp_path / "test_mine.py").write_text("def test_mine():\n    pass\n")
+    code = PYTEST.format(words='"--normkit-check", "rmsnorm", "test_mine.py"')
+    assert "1 passed" in forked.run("-c", code, cwd=tmp_path).stdout
 
 
 def test_points_that_are_drawn_for_a_ball_lie_in_it():
