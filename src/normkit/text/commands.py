@@ -15,6 +15,7 @@ import datetime
 import itertools
 import json
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -172,7 +173,8 @@ def run_fit(options: argparse.Namespace) -> int:
         names, others = number_of(len(rows) - len(none), "further name"), number_of(len(none), "text")
         say(f"from reviews: {names}, and {others} that {'means' if len(none) == 1 else 'mean'} no entry")
     if options.tune:
-        say(norm.tune(*read_mentions(options.tune, options), aim=options.aim or "accuracy"))
+        with _warned_in_print():
+            say(norm.tune(*read_mentions(options.tune, options), aim=options.aim or "accuracy"))
     over = name_replaced(options.output)
     norm.save(options.output)
     say(norm.report())
@@ -180,6 +182,14 @@ def run_fit(options: argparse.Namespace) -> int:
         say(f"how sure is it? --tune FILE, with columns {options.text} and {options.gold}, fits and measures it")
     say(f"written to {options.output}{over}")
     return 0
+
+
+@contextlib.contextmanager
+def _warned_in_print() -> Iterator[None]:
+    """Leave out warnings of tuning and evaluation, which an evaluation ends with where it is printed."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Normalizer\.(tune|evaluate): ", UserWarning)
+        yield
 
 
 def _fresh(options: argparse.Namespace) -> Normalizer:
@@ -285,7 +295,8 @@ def run_evaluate(options: argparse.Namespace) -> int:
 
     norm = Normalizer.load(options.normalizer)
     texts, gold = read_mentions(options.file, options)
-    evaluation = norm.evaluate(texts, gold)
+    with contextlib.nullcontext() if options.json else _warned_in_print():
+        evaluation = norm.evaluate(texts, gold)
     if options.json:
         say(json.dumps({name: [value, *evaluation.intervals[name]] for name, value in evaluation.items()}, indent=2))
     else:
