@@ -9,9 +9,11 @@ leads to, its contract and its goldens, are left out. What the processes of a te
 
 from __future__ import annotations
 
+import contextlib
 import cProfile
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -24,6 +26,7 @@ import pytest
 from mutate import ROOT, SOURCE, TRACES, function_of, goes_over_methods, spent
 
 CASES, ENOUGH = 2, 1.0  # of a test, and the seconds within which there are more
+PATIENCE = 0.3  # seconds that a process is given to write what it ran: one that waits in C may not hear the signal
 
 
 class Tracer:
@@ -31,7 +34,7 @@ class Tracer:
 
     def __init__(self, file: Path):
         self.file, self.ran, self.seconds = file, defaultdict[str, set[str]](set), defaultdict[str, list[float]](list)
-        self.folder = tempfile.TemporaryDirectory()
+        self.folder, self.elsewhere = tempfile.TemporaryDirectory(), set[tuple[str, str]]()
         _put_first(Path(__file__).parent / "children")
         os.environ["NORMKIT_TRACED"] = self.folder.name
 
@@ -55,10 +58,31 @@ class Tracer:
             taken.append(spent() - before)
             codes = {entry.code for entry in calls.getstats() if isinstance(entry.code, CodeType)}
             ran = {(code.co_filename, code.co_qualname) for code in codes if code.co_filename.startswith(str(SOURCE))}
-            for file in Path(self.folder.name).glob("*.ran"):
-                ran |= {tuple(line.split("\t")) for line in file.read_text().splitlines()}
-                file.unlink()
-            self.ran[function_of(item)] |= {named(*function) for function in ran}
+            self.elsewhere |= self.of_processes()
+            self.ran[function_of(item)] |= {named(*function) for function in ran | self.elsewhere}
+            self.elsewhere.clear()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self):
+        """Ask processes before their test may end them."""
+        self.elsewhere |= self.of_processes()
+
+    def of_processes(self) -> set[tuple[str, str]]:
+        """The functions of the processes that the test has started, and of those that go on for the next."""
+        folder = Path(self.folder.name)
+        for living in folder.glob("*.living"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(living.stem), signal.SIGUSR1)
+                asked = time.monotonic()
+                while not [*folder.glob(f"{living.stem}.*.ran")] and time.monotonic() < asked + PATIENCE:
+                    time.sleep(0.001)
+                continue
+            living.unlink(missing_ok=True)
+        files = [*folder.glob("*.ran")]
+        lines = [line for file in files for line in file.read_text().splitlines()]
+        for file in files:
+            file.unlink()
+        return {(file, function) for file, _, function in (line.partition("\t") for line in lines)}
 
     def pytest_sessionfinish(self):
         """Write what was seen: of each test its longest case, how many there were, and its functions by number."""

@@ -189,7 +189,7 @@ def test_a_test_that_was_seen_to_run_a_function_is_taken_though_it_does_not_name
 
 
 PROCESSES = """
-import multiprocessing, os, subprocess, sys
+import multiprocessing, os, pytest, subprocess, sys
 
 
 def double(x):
@@ -211,6 +211,29 @@ def test_a_fork_of_a_server():
     with multiprocessing.get_context("forkserver").Pool(1) as pool:
         pool.apply(double, (3,))
         pool.close(), pool.join()
+
+
+def answer(pipe):
+    while True:
+        pipe.send(double(pipe.recv()))
+
+
+@pytest.fixture(scope="module")
+def server():
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=answer, args=(theirs,))
+    process.start()
+    yield ours
+    process.kill()
+
+
+def test_a_process_that_lives_on(server):
+    server.send(3)
+    assert server.recv() == 6
+
+
+def test_a_process_that_is_not_asked(server):
+    pass
 """
 
 
@@ -225,7 +248,8 @@ def test_what_the_processes_of_a_test_run_is_traced(toy):
         for test, (_, _, *numbers) in trace["tests"].items()
         if unused in [trace["functions"][number] for number in numbers]
     ]
-    assert sorted(ran) == ["test_a_fork_of_a_server", "test_a_new_process", "test_another_python"]
+    of_a_process = ["a_fork_of_a_server", "a_new_process", "a_process_that_lives_on", "another_python"]
+    assert sorted(ran) == [f"test_{name}" for name in of_a_process]
 
 
 THREADS = """
