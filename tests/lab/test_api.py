@@ -425,3 +425,19 @@ def test_a_mask_of_minus_infinity_is_no_bad_batch(tmp_path):
     data = [((some, mask), classes) for some, classes in zip(x.split(8), y.split(8), strict=True)]
     result = here(tmp_path, model=Diverging, data=data, steps=4, seeds=1)
     assert "The baseline layernorm diverged in 1 of 1 seed, first at step 1, so nothing can be" in str(result.answer)
+
+
+@pytest.mark.parametrize(
+    "kind, name", [("long", "cross entropy of classes"), ("float", "squared distance to the targets")]
+)
+def test_the_loss_that_targets_decide_is_printed(tmp_path, capsys, kind, name):
+    x, y = numbered(64).tensors
+    y = y if kind == "long" else y.float()[:, None].repeat(1, 2)
+    here(tmp_path, model=Net, data=TensorDataset(x, y), steps=2, seeds=1)
+    assert re.findall(r"^loss: .*$", capsys.readouterr().err, re.MULTILINE) == [f"loss: {name}"]
+
+
+def test_classes_as_floats_are_refused_with_what_to_hand_in(tmp_path):
+    x, y = numbered(64).tensors
+    with pytest.raises(ValueError, match=r"targets of shape .* are whole numbers below 2, .* integers, target.long"):
+        here(tmp_path, model=Net, data=TensorDataset(x, y.float()), steps=2, seeds=1)

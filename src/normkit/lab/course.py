@@ -73,6 +73,7 @@ def compare(options: Any, command: list[str]) -> Results:
         with together.in_turn(plan.settings.device):
             print_additions(plan, options)
             print_folders_left_out(plan)
+            print_loss(plan)
             if not options.fresh:
                 runs.require_models(plan, Folder(options.out), parameters)
             folder = runs.open_folder(plan, options.out, command, options.fresh and is_first())
@@ -132,6 +133,15 @@ def print_folders_left_out(plan: Plan) -> None:
             if unread:
                 how = f"to hold one out, name it with {spell('val')} and the folder beside it with {spell('data')}"
                 say(f"data {source!r}: not read: {', '.join(map(repr, unread))}; {how}", file=sys.stderr)
+
+
+def print_loss(plan: Plan) -> None:
+    """Say which loss a user's batches are trained by, which their targets decide."""
+    from normkit.lab.plan import tasks
+
+    if is_first() and not plan.settings.train:
+        name = tasks.load(plan.settings.of(plan.variants[0])).loss_name
+        say(f"loss: {name}", file=sys.stderr) if name else None
 
 
 def crashes(results: Mapping[str, Mapping[str, Any]]) -> str:

@@ -25,6 +25,8 @@ from normkit.watching.signals.signal import first_tensor, local_tensors
 from normkit.watching.watching import Watch
 
 TOKENS, SAMPLES, SIDE = 64, 2, 64  # of a batch that is made up
+OWN, DISTANCE = "the model's own", "squared distance to the targets"  # losses, as they are printed
+CLASSES, NEXT = "cross entropy of classes", "cross entropy of the next token"
 
 
 class Inspection(Seen):
@@ -158,17 +160,17 @@ def known_loss(output: Any, batch: Any) -> tuple[str, Tensor] | None:
     own = field_of(output, "loss")
     scores = own if isinstance(own, Tensor) else _scores(output)
     if scores is own or not scores.dim():
-        return "the model's own", scores
+        return OWN, scores
     target = target_of(batch)
     tokens = batch.get("input_ids") if isinstance(batch, Mapping) else batch
     if target is not None and target.is_floating_point():
         if target.dim() and len(target) == len(scores) and target.numel() == scores.numel():
-            return "squared distance to the targets", F.mse_loss(scores.float(), target.float().view_as(scores))
+            return DISTANCE, F.mse_loss(scores.float(), target.float().view_as(scores))
         refuse_float_classes(scores, target)
         return None
-    name = "cross entropy of classes"
+    name = CLASSES
     if target is None and isinstance(tokens, Tensor) and _are_words(tokens, scores):
-        name, scores, target = "cross entropy of the next token", scores[:, :-1], tokens[:, 1:].long()
+        name, scores, target = NEXT, scores[:, :-1], tokens[:, 1:].long()
     if target is None:
         return None
     scores = classes_last(scores, target)

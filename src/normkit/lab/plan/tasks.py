@@ -42,7 +42,7 @@ from normkit.surgery import saving
 from normkit.surgery.models import timm_with
 from normkit.surgery.replacement import fits, swapping
 from normkit.surgery.statistics.batch_statistics import field_of
-from normkit.watching.inspecting import classes_last, refuse_float_classes
+from normkit.watching.inspecting import CLASSES, DISTANCE, NEXT, OWN, classes_last, refuse_float_classes
 
 MASKED = 0.15  # the share of tokens that a masked language model is to tell
 
@@ -54,6 +54,7 @@ class Task:
     metric: a user's own measure, of a model and all held-out batches.
     scored: the scores and labels that the loss is of, where it is of such: then another loss may be trained.
     causal: whether tokens are predicted from those before them, so that nothing may show what comes later.
+    loss_name: what the loss is, where a user's batches decide it.
     """
 
     data: Data
@@ -64,6 +65,7 @@ class Task:
     metric: Callable[[nn.Module, list[Any]], Any] | None = None
     scored: losses.Of | None = None
     causal: bool = False
+    loss_name: str = ""
 
     def objective(self, variant: Variant) -> losses.Objective:
         """Return what a variant is trained to lower: the loss that all are compared by, or one of its own."""
@@ -503,8 +505,26 @@ def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Ta
     labelled = classes or (not isinstance(first, Mapping) and not _wants_numbers(first))
     accuracy = share_right(scored) if classes else None
     return Task(
-        batches, build, loss, _own_size, accuracy, scored=scored if labelled else None, causal=isinstance(first, Tensor)
+        batches,
+        build,
+        loss,
+        _own_size,
+        accuracy,
+        scored=scored if labelled else None,
+        causal=isinstance(first, Tensor),
+        loss_name=_name_loss(first),
     )
+
+
+def _name_loss(batch: Any) -> str:
+    """Say which loss a user's batches are trained by, as :func:`normkit.watching.inspecting.known_loss` does."""
+    if isinstance(batch, Mapping):
+        return OWN
+    if isinstance(batch, Tensor):
+        return NEXT
+    if _wants_numbers(batch):
+        return DISTANCE
+    return CLASSES if is_pair(batch) else ""
 
 
 def _as_wanted(preds: Tensor, target: Tensor) -> Tensor:
