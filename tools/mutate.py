@@ -78,7 +78,10 @@ SWAPS = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div, ast.Mod: ast.Mult,
     ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
-COMMUTE = {"max", "min", "maximum", "minimum", "logaddexp", "isclose", "hypot", "gcd", "promote_types"}
+COMMUTE = {
+    *("max", "min", "maximum", "minimum", "logaddexp", "isclose", "hypot", "gcd", "promote_types"),
+    *("dot", "equal", "distance", "mse_loss", "cosine_similarity"),
+}
 TURNS = {"transpose", "swapaxes"}
 DROPPED = {"detach", "double", "float", "abs", "square", "sqrt", "clamp", "unsqueeze"}
 SEEDED = {"manual_seed", "default_rng", "Random"}
