@@ -719,7 +719,7 @@ class Hunt:
             if before - start > seconds:
                 return 0
             signal.setitimer(signal.ITIMER_PROF, self.seconds / 2)  # kills what never ends
-            signal.alarm(int(30 * self.seconds))  # and what waits for ever, on a busy machine too
+            signal.alarm(int(10 * self.seconds))  # and what waits for ever, on a busy machine too
             if any(report.failed for report in runtestprotocol(item, nextitem=following, log=False)):
                 return 1
             new, known = [name for name in list(sys.modules) if name not in known], set(sys.modules)

@@ -459,3 +459,16 @@ def test_steps_of_lamb_are_its_equations(options):
             want[at] = w - RATE * (q.clamp(max=1.0) if settings["clip"] else q) * u
         for p, w in zip(ps, want, strict=True):
             torch.testing.assert_close(p.detach(), w)
+
+
+def test_a_group_without_a_limit_is_not_cut_by_that_of_another():
+    """The first gradient is long, and what it is divided by shows in the second step, as Adam forgets a factor."""
+    ps = [drawn(3, 4, seed=7).requires_grad_() for _ in range(3)]
+    both = nk.LAMB([{"params": ps[:1], "max_grad_norm": 0.5}, {"params": ps[1:2]}], lr=RATE)
+    alone = nk.LAMB(ps[2:], lr=RATE)
+    for size in (10.0, 0.1):
+        for p in ps:
+            p.grad = size * drawn(3, 4, seed=int(size))
+        both.step(), alone.step()
+    assert torch.equal(ps[1], ps[2])
+    assert not torch.allclose(ps[0], ps[1], rtol=1e-3)

@@ -229,6 +229,19 @@ def test_where_nothing_was_found_it_is_said_from_how_many_seeds_on_more_could_be
 
 
 @pytest.mark.parametrize(
+    "dyt, words",
+    [
+        (0.0, "derf's gap to layernorm grows from adamw to muon"),
+        (0.2, "derf's gap to layernorm grows from adamw to muon, and 1 gap more"),
+    ],
+)
+def test_the_headline_has_the_surest_change_and_the_number_of_others(dyt, words, tmp_path):
+    variants = cross(optimizer=OPTIMIZERS, norm=("layernorm", "derf", "dyt"))
+    gains = dict.fromkeys((variant.name for variant in variants), 0.0) | {"muon+derf": 0.3, "muon+dyt": dyt}
+    assert factor_words.headline(loaded(tmp_path, variants, gains, seeds=8)) == words
+
+
+@pytest.mark.parametrize(
     "optimizers, title, names",
     [(OPTIMIZERS, "with muon", ["derf"]), ((*OPTIMIZERS, "lion"), "with the other", ["derf, muon", "derf, lion"])],
 )

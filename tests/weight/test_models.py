@@ -54,6 +54,15 @@ def test_a_model_starts_as_it_was_and_bakes_to_what_it_computes():
     assert {n: p.shape for n, p in net.state_dict().items()} == plain
 
 
+def test_what_is_put_on_a_parametrized_weight_starts_at_the_weight_that_is_computed():
+    net = nn.Sequential(nn.Linear(5, 4)).eval()
+    nk.weight.apply(net, "sigma-reparam")
+    before = net[0].weight.detach().clone()
+    assert nk.weight.apply(net, "weight-norm").done == ["0"]
+    assert [type(part).__name__ for part in net[0].parametrizations.weight] == ["SigmaReparam", "WeightNorm"]
+    torch.testing.assert_close(net[0].weight, before)
+
+
 def test_a_transposed_convolution_counts_its_outputs_on_its_second_axis():
     net = model()
     assert nk.weight.apply(net, "weight-norm").done == ["0", "2", "4", "6"]

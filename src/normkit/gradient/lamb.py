@@ -88,7 +88,7 @@ class LAMB(Optimizer):
         """Measure all gradients together, and count the step of each group."""
         limited = any(group["max_grad_norm"] is not None for _, group in work)
         grads = [p.grad for params, _ in work for p in params if p.grad is not None]
-        self.length = together(grads) if limited else None
+        self.length = together(grads) if limited else torch.ones(())
         for _, group in work:
             group["steps"] += 1
 
@@ -96,7 +96,7 @@ class LAMB(Optimizer):
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group."""
         firsts, seconds = keep(params, states, "exp_avg", "exp_avg_sq")
-        if self.length is not None and group["max_grad_norm"] is not None:
+        if group["max_grad_norm"] is not None:
             cut = (self.length / group["max_grad_norm"]).clamp(min=1.0)
             grads = [g / cut.to(g) for g in grads]
         move_moments(grads, firsts, seconds, group["betas"])
