@@ -694,7 +694,7 @@ class Hunt:
             if not names:  # else it has waited for them, this once
                 self.costs[item.nodeid] = self.costs[function_of(item)] = float(seconds)
             _import(names)
-        late = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM)
+        late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF
         return (items[len(lines)], not late) if status and len(lines) < len(items) else None
 
     def attempt(self, mutant: Mutant | None, items: list[pytest.Item], seconds: float, folder: str, writer: int) -> int:
