@@ -124,10 +124,16 @@ def stopped(process, number, group):
     """The exit status, what was said, and which processes of the session live on when the command has left."""
     below = psutil.Process(process.pid).children(recursive=True)
     (os.killpg if group else os.kill)(process.pid, number)
-    errors = process.communicate(timeout=60)[1]
-    psutil.wait_procs(below, timeout=1)
-    left = {p.pid for p in psutil.process_iter(["status"]) if p in below and p.info["status"] != psutil.STATUS_ZOMBIE}
-    return process.returncode, errors, sorted(left.union(alive(process.pid)))
+    errors, deadline = process.communicate(timeout=60)[1], time.monotonic() + 1
+    while (left := living(below).union(alive(process.pid))) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return process.returncode, errors, sorted(left)
+
+
+def living(processes):
+    """Those that run; one that has ended may stay in the list for seconds, until it is collected."""
+    listed = psutil.process_iter(["status"])
+    return {p.pid for p in listed if p in processes and p.info["status"] != psutil.STATUS_ZOMBIE}
 
 
 @pytest.mark.parametrize("group", [False, True], ids=["the command", "all its processes"])
