@@ -628,7 +628,7 @@ def test_a_model_that_was_pickled_before_it_could_have_frequencies_is_used_as_it
 @pytest.mark.parametrize("placement, core", [("normformer", "softmax"), ("ngpt", "softmax"), ("pre-norm", "lightning")])
 def test_a_model_compiles_in_one_graph(placement, core):
     torch._dynamo.reset()
-    model = combined(placement, core)
+    model = combined(placement, core, depth=1)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(PAIR), model(PAIR))
     inner = [torch.autograd.grad(m(PAIR).square().sum(), list(model.parameters())) for m in (compiled, model)]
@@ -668,7 +668,7 @@ class Continued(nn.Module):
 
 @pytest.mark.parametrize("core", ["softmax", "lightning"])
 def test_a_prompt_of_any_length_is_continued_by_what_is_exported(core):
-    model, sizes = combined("pre-norm", core).eval(), ({1: torch.export.Dim.DYNAMIC}, {})
+    model, sizes = combined("pre-norm", core, depth=1).eval(), ({1: torch.export.Dim.DYNAMIC}, {})
     tokens = torch.randint(17, (2, 9), generator=torch.Generator().manual_seed(2))
     program = export(Continued(model), (tokens[:, :4], tokens[:, 4:6]), sizes).module()
     torch.testing.assert_close(program(tokens[:, :7], tokens[:, 7:]), model(tokens)[:, 7:])
