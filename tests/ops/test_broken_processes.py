@@ -52,6 +52,7 @@ def test_an_error_names_what_happened_within_the_timeout(how, words, tmp_path):
     both[0].join(PATIENCE)
     both[1].kill()
     assert both[0].exitcode == 0
+    assert statistics._Sizes.patience.total_seconds() < PATIENCE - TIMEOUT  # of which a tenth was waited here
     norm, optimizer = torch.load(tmp_path / "errors")
     assert re.search(words, norm), norm
     assert re.search(f"closed|closure|reset|{words}", optimizer), optimizer
