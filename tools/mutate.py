@@ -20,7 +20,7 @@ call, a keyword or a ``not`` left out.
 What a card says of a method is data for the tests and is left alone, and so are texts, looks, types, seeds, whether
 `zip` is strict, which only speaks where other code is wrong, and all that runs at import but numbers with a name.
 Tests that compile, export or start processes take long, and come late. Another Python that a test starts has the
-mistake too: it imports the package from a folder of links, in which the one file is the mistaken one.
+mistake too: it imports the package from folders of links, in which the one file is the mistaken one.
 """
 
 from __future__ import annotations
@@ -739,16 +739,25 @@ def _import(names: list[str]) -> None:
 
 
 def _link(mutant: Mutant | None, folder: Path) -> None:
-    """Fill a folder with links to what the package has, but for the file of a mutant, which is written."""
-    original, copied = SOURCE, folder / SOURCE.name
-    parts = mutant.path.relative_to(SOURCE).parts if mutant is not None else ("",)
-    for part in parts:
+    """Fill a folder with links to the files of the package, but for the file of a mutant, which is written.
+
+    The folders are its own: who looks for files in them would not follow a link. Compiled files are linked too.
+    """
+    for original, folders, files in os.walk(SOURCE):
+        copied = folder / SOURCE.name / Path(original).relative_to(SOURCE)
         copied.mkdir()
-        for entry in [entry for entry in original.iterdir() if entry.name not in (part, "__pycache__")]:
-            (copied / entry.name).symlink_to(entry)
-        original, copied = original / part, copied / part
+        stem = mutant.path.stem if mutant is not None and mutant.path.parent == Path(original) else None
+        for name in files:
+            if mutant is None or Path(original, name) != mutant.path:
+                (copied / name).symlink_to(Path(original, name))
+        cache = Path(original, "__pycache__")
+        if "__pycache__" in folders:
+            folders.remove("__pycache__")
+            (copied / "__pycache__").mkdir()
+            for entry in [entry for entry in cache.iterdir() if entry.name.partition(".")[0] != stem]:
+                (copied / "__pycache__" / entry.name).symlink_to(entry)
     if mutant is not None:
-        copied.write_text(mutant.source)
+        (folder / SOURCE.name / mutant.path.relative_to(SOURCE)).write_text(mutant.source)
 
 
 def takes_long(item: pytest.Item) -> bool:

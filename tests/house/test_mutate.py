@@ -188,6 +188,27 @@ def test_a_test_that_was_seen_to_run_a_function_is_taken_though_it_does_not_name
     assert "in unused: x * 2  ->  x / 2\n    seen by tests/test_hidden.py::test_hidden[3]" in hunted(toy).stdout
 
 
+WALK = """
+import subprocess, sys
+
+CODE = '''
+import normkit, pathlib
+print(normkit.Counter().up(), normkit.unused(3), len([*pathlib.Path(normkit.__file__).parent.rglob("part.py")]))
+'''
+
+
+def test_elsewhere():
+    assert subprocess.check_output([sys.executable, "-c", CODE], text=True) == "1 6 1\\n"
+"""
+
+
+def test_another_python_has_the_mistake_and_goes_through_all_folders(toy):
+    (toy / "src/normkit/deeper").mkdir()
+    (toy / "src/normkit/deeper/part.py").write_text("")
+    (toy / "tests/test_elsewhere.py").write_text(WALK)
+    assert "in unused: x * 2  ->  x / 2\n    seen by tests/test_elsewhere.py::test_elsewhere" in hunted(toy).stdout
+
+
 PROCESSES = """
 import multiprocessing, os, pytest, subprocess, sys
 
