@@ -238,7 +238,13 @@ def test_where_nothing_was_found_it_is_said_from_how_many_seeds_on_more_could_be
 def test_the_headline_has_the_surest_change_and_the_number_of_others(dyt, words, tmp_path):
     variants = cross(optimizer=OPTIMIZERS, norm=("layernorm", "derf", "dyt"))
     gains = dict.fromkeys((variant.name for variant in variants), 0.0) | {"muon+derf": 0.3, "muon+dyt": dyt}
-    assert factor_words.headline(loaded(tmp_path, variants, gains, seeds=8)) == words
+    comparison = loaded(tmp_path, variants, gains, seeds=8)
+    assert factor_words.headline(comparison) == words
+    table = section_text(factor_words.section(comparison, report.summary(tmp_path))).splitlines()
+    assert table[3].split() == ["variant", "adamw", "muon", "change", "finding", "p"]
+    assert (
+        table[5].partition("grows")[0] == "   derf     -0.4% ± 0.8  -16.4% ± 0.5  -16.0% ± 1.0  "
+    )  # and words to the left
 
 
 @pytest.mark.parametrize(
