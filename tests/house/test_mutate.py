@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -132,7 +133,7 @@ def tried(run):
 def test_mistakes_are_made_and_what_no_test_sees_is_reported(run):
     told, _, survivors = run.stdout.partition("not seen:\n")
     assert run.returncode == 1, run.stdout + run.stderr
-    assert "66.7% of 12 mistakes are seen (of 13, seed 0)" in told
+    assert "66.7% of 12 mistakes are seen by tests, 66.7% by tests or types (of 13, seed 0)" in told
     assert sorted(line.partition("__init__.py:")[2] for line in survivors.splitlines()) == [
         "14:8 in bound.called: given.apply_defaults()  ->  pass",
         "24:41 in Counter.__init__: False  ->  True",
@@ -170,13 +171,39 @@ def test_the_draw_stays_when_other_code_changes(toy):
     assert [mistake for mistake in after if "PACE" not in mistake and "Counter: 1" not in mistake] == before
 
 
+TYPED = """
+
+def ahead(word: str, times: int) -> str:
+    return word + "!" if times else word
+
+
+def call() -> str:
+    return ahead("so", 2)
+"""
+
+
+def test_what_types_refuse_is_counted_apart(toy):
+    """The tests call nothing; a condition that is turned round, or another number, is right for both."""
+    (toy / "src/normkit/__init__.py").write_text(TYPED)
+    (toy / "tests/test_counter.py").write_text("import normkit\n\n\ndef test_call():\n    assert normkit.ahead\n")
+    (toy / "pyproject.toml").write_text('[tool.mypy]\nfiles = ["src"]\n')
+    out = hunted(toy).stdout
+    assert "0.0% of 4 mistakes are seen by tests, 50.0% by tests or types" in out
+    _, types, unseen = re.split("by types alone:\n|not seen:\n", out)
+    assert [line.partition(": ")[2] for line in types.splitlines()] == [
+        "word + '!'  ->  word - '!'",
+        "ahead('so', 2)  ->  ahead(2, 'so')",
+    ]
+    assert len(unseen.splitlines()) == 2
+
+
 def test_what_cannot_be_made_makes_room_for_the_next(toy):
     """The first function is gone once the package is imported."""
     made_once = "\n\ndef once(x):\n    return x * 5\n\n\nONCE = once(len([]))\ndel once\n"
     (toy / "src/normkit/__init__.py").write_text(PACKAGE + made_once)
     run = hunted(toy, "--mutants", "12")
     assert "2 of 14 mistakes cannot be made" in run.stdout
-    assert "66.7% of 12 mistakes are seen" in run.stdout
+    assert "66.7% of 12 mistakes are seen by tests" in run.stdout
 
 
 def test_a_test_that_was_seen_to_run_a_function_is_taken_though_it_does_not_name_it(toy):
