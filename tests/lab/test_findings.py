@@ -9,6 +9,7 @@ import pytest
 from normkit.lab.plan import findings
 from normkit.lab.plan.findings import BETTER, DECIDED, EQUAL, FEW, LEVEL, SAME, WORSE
 from normkit.lab.report import advice
+from normkit.lab.training.speed import interval_of_median
 
 stats = pytest.importorskip("scipy.stats")
 
@@ -338,3 +339,17 @@ def test_so_many_seeds_decide_four_times_in_five_if_the_difference_is_the_one_th
         equal = findings.equivalence(other, base, margin) <= LEVEL
         decided += equal or findings.compare_pairs(other, base)[1] <= LEVEL
     assert 0.72 <= decided / 400 <= 0.92, (needed, decided)
+
+
+@pytest.mark.parametrize("level", [0.05, 0.2])
+def test_the_interval_of_a_median_leaves_half_the_level_on_either_side(level):
+    """By the binomial law: one more value on a side would leave too much there."""
+    widths = []
+    for count in range(1, 30):
+        low, high = interval_of_median([float(value) for value in range(count, 0, -1)], level)
+        cut = 0 if low == -math.inf else round(low)
+        assert high == (count + 1 - cut if cut else math.inf)
+        assert cut == 0 or stats.binom.cdf(cut - 1, count, 0.5) <= level / 2
+        assert stats.binom.cdf(cut, count, 0.5) > level / 2
+        widths.append(cut)
+    assert widths[-1] > 5

@@ -100,6 +100,13 @@ def test_a_failure_is_described_as_it_is():
     assert "RuntimeError: a [b]" in describe_end(run(), {"status": "crashed", "error": "RuntimeError: a [b]"}).plain
 
 
+def test_a_run_that_is_done_has_its_name_its_end_and_its_numbers_in_this_order():
+    result = {"status": "done", "final_loss": 2.0, "tokens_per_second": 310.0, "unit": "images", "seconds": 4.0}
+    assert describe_end(run(), result).plain == (
+        f"{'rmsnorm':24} {'lr 0.01, seed 1':20} done loss 2.0000  310 images/s  4.0 s"
+    )
+
+
 def test_a_run_that_was_lost_is_said_to_go_on():
     assert describe_end(run(), {"status": "interrupted", "error": "killed"}).plain.endswith(
         "killed; the run goes on from its checkpoint"

@@ -36,6 +36,11 @@ def test_before_and_after_differ_in_the_shift_alone():
     torch.testing.assert_close(after[2] @ hadamard(16), before[2])
 
 
+def test_one_channel_has_nothing_to_rotate():
+    x = numbers(5, 1)
+    torch.testing.assert_close(nk.NSNQuant(1)(x)[0], nk.NSNQuant(1, hadamard="none")(x)[0])
+
+
 def test_a_width_that_is_no_power_of_two_has_no_rotation():
     with pytest.raises(ValueError, match="head_dim must be a power of two"):
         nk.NSNQuant(10)

@@ -121,6 +121,11 @@ def test_spectra_converge_to_singular_values():
     close(rank[0], values.square().sum() / values[0] ** 2, rtol=2e-3, atol=0)
 
 
+def test_a_row_and_a_column_have_one_singular_value_and_are_not_read():
+    parameters = {"row": torch.ones(1, 4), "column": torch.ones(4, 1), "matrix": torch.ones(2, 2)}
+    assert [names for names, _, _ in Spectra().read(parameters)] == [["matrix"], ["matrix"]]
+
+
 def test_tokens_of_a_sample_are_compared():
     class Two(nn.Module):
         def __init__(self):
