@@ -14,6 +14,7 @@ import normkit as nk
 from normkit import check
 
 PATH = Path(__file__).parents[1] / "tests/house/api.json"
+ROOMS = ("attention", "density", "federated", "gradient", "inference", "manifold", "text", "watching", "weight")
 
 
 def signature(thing: Any) -> str:
@@ -25,10 +26,17 @@ def signature(thing: Any) -> str:
 
 
 def surface() -> dict[str, str]:
-    """Return all public names with their signatures, and the checks that methods of other packages make."""
-    names = {name: signature(getattr(nk, name)) for name in {*nk.HERE, *nk._exports()}}
-    own = {name: thing for name, thing in vars(check).items() if inspect.isfunction(thing) and name[0] != "_"}
-    return names | {f"check.{name}": signature(thing) for name, thing in own.items()}
+    """Return all public names with their signatures, those in rooms, of classes' methods and of checks too."""
+    given = {name: getattr(nk, name) for name in {*nk.HERE, *nk._exports()}}
+    for room in ROOMS:
+        module = getattr(nk, room)
+        given |= {f"{room}.{name}": getattr(module, name) for name in dir(module) if name[0] != "_"}
+    given |= {f"check.{name}": thing for name, thing in vars(check).items() if inspect.isfunction(thing)}
+    for name, thing in [*given.items()]:
+        if inspect.isclass(thing) and thing.__module__.startswith("normkit."):
+            given |= {f"{name}.{part}": way for part, way in vars(thing).items() if inspect.isfunction(way)}
+    public = {name: thing for name, thing in given.items() if "._" not in name and not inspect.ismodule(thing)}
+    return {name: signature(thing) for name, thing in public.items()}
 
 
 if __name__ == "__main__":
