@@ -54,6 +54,12 @@ def test_region_norm_leaves_the_valid_region_alone_whatever_is_in_the_hole():
     torch.testing.assert_close(module(x, mask.to(D)), module(x, mask), rtol=0, atol=0)
 
 
+def test_a_region_norm_takes_images_alone():
+    for shape in ((2, 3, 6), (2, 3, 6, 5, 4)):
+        with pytest.raises(ValueError, match="x must have 4 axes and 3 channels"):
+            nk.create("regionnorm-basic", 3)(torch.ones(shape), torch.ones(2, 1, 6, 5))
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_an_empty_region_passes_without_eps(whole):
     module, x = nk.create("regionnorm-basic", 3, eps=0.0, dtype=D), rand(2, 3, 4, 5).requires_grad_()

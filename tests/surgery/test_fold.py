@@ -199,6 +199,8 @@ def test_wrong_arguments_are_named():
         fold_batchnorm(w, v, v, v, v, v, layer="conv2d")
     with pytest.raises(ValueError, match=r"running_mean must have shape \(3\)"):
         fold_batchnorm(w, v, v, v, v, v, position="before")
+    with pytest.raises(ValueError, match=r"fold_batchnorm: bias must have shape \(4\)"):
+        fold_batchnorm(w, torch.ones(1), v, v, v, v)
     with pytest.raises(ValueError, match="bias for each position"):
         fold_batchnorm(w, v, v, v, v, v, layer="conv-transpose", position="before")
 

@@ -42,6 +42,20 @@ def test_a_second_run_stands_behind_the_first(tmp_path):
     assert load(tmp_path / "watch.jsonl").steps == [1, 2]
 
 
+def test_what_is_frozen_on_the_way_is_in_the_file_before_the_watch_ends(tmp_path):
+    """As a kill would leave it."""
+    seen, optimizer, model, _ = watched(tmp_path)
+    with seen:
+        for step in range(4):
+            model.bias.requires_grad_(step < 2)
+            optimizer.zero_grad()
+            model(torch.ones(2, 3)).square().sum().backward()
+            optimizer.step()
+        changes = [line for line in (tmp_path / "watch.jsonl").read_text().splitlines() if '"after":' in line]
+    assert len(changes) == 1
+    assert '"after": 2' in changes[0]
+
+
 @pytest.mark.parametrize("with_state", [True, False])
 def test_a_run_that_goes_on_keeps_the_rows_before(tmp_path, with_state):
     first = watched(tmp_path, 6)
