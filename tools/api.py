@@ -14,7 +14,10 @@ import normkit as nk
 from normkit import check
 
 PATH = Path(__file__).parents[1] / "tests/house/api.json"
-ROOMS = ("attention", "density", "federated", "gradient", "inference", "manifold", "text", "watching", "weight")
+ROOMS = (
+    *("attention", "density", "federated", "gradient", "inference", "manifold"),
+    *("quant", "residual", "text", "transformer", "watching", "weight"),
+)
 
 
 def signature(thing: Any) -> str:

@@ -63,6 +63,7 @@ TRACES = ".mutate.ran.*"  # what each test ran, by `traced.py`
 ASKED = "NORMKIT_CHECK"  # the methods of whose contract the cases are taken
 EVERYWHERE = ("layernorm", "rmsnorm", "batchnorm", "groupnorm", "dyt", "softmax", "spectral-norm", "adamp", "nkd")
 DEFAULTS = "tests/house/test_answers.py::test_a_method_takes_what_is_written_down"  # it has those of all methods
+SIGNATURES = "tests/house/test_api_page.py::test_names_arguments_and_defaults_are_those_that_were_written_down"
 UNSEEN, ABSENT = "NOT SEEN", "cannot be made"  # ABSENT is what nothing that is loaded has, or what runs once, at import
 UNFORKED = {"ray", "wandb", "pyarrow", "datasets", "duckdb"}  # start threads, which a fork would not have
 NOWHERE = 3  # how a process ends in which a mistake cannot be made
@@ -622,7 +623,7 @@ class Hunt:
         A test whose own text has the file's name, or one of what is called on the way to the mistake, is nearer than
         its file; nearer still is one that was seen to run the function, and one that has its method or its file as
         a case; one of which no case does is far.
-        Before all comes the one that knows the defaults of methods, where such a default is mistaken.
+        Before all come the two that know the defaults of methods and of public functions, where a default is mistaken.
         """
         far, turns, ranked = self.reach.distances(mutant.path), Counter[tuple[str, int]](), []
         called = callers(ast.parse(mutant.original), mutant.scope) | {mutant.path.stem}
@@ -639,11 +640,12 @@ class Hunt:
             function, nearest = function_of(item), away(named, item.path)
             ran = self.traced.get(function)
             runs = ran is not None and place in ran
-            if mutant.of_default and function == DEFAULTS and mutant.path in self.reach.of_case(item):
+            of_it = mutant.path in self.reach.of_case(item)
+            if mutant.of_default and (function == SIGNATURES or (function == DEFAULTS and of_it)):
                 ranked.append((0.0, item))
             elif nearest is not None or runs:
                 near = (nearest or 0) - 2 * bool(called & _words(item))
-                of_it = mutant.path in self.reach.of_case(item) or any(name in _id(item) for name in names)
+                of_it = of_it or any(name in _id(item) for name in names)
                 near -= 4 * (runs + of_it)
                 if not (runs or of_it) and ran is not None and seen and self.cases[function] >= cases[function]:
                     near += 4
