@@ -228,6 +228,19 @@ def test_a_mask_of_torchs_attention_hides_keys(kind):
     assert last(seen, "", "logit") == pytest.approx(scores[scores.isfinite()].abs().max().item(), rel=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["plain", "bias_k", "padding", "other widths"])
+def test_torchs_attention_with_more_than_a_mask_is_not_read_wrongly_but_not_at_all(kind):
+    torch.manual_seed(0)
+    more = {"add_bias_kv": kind == "bias_k"} | ({"kdim": 6, "vdim": 6} if kind == "other widths" else {})
+    attention, x = nn.MultiheadAttention(8, 2, batch_first=True, **more), torch.randn(3, 5, 8)
+    keys = x[..., :6] if kind == "other widths" else x
+    padding = torch.arange(5).expand(3, 5) > 3 if kind == "padding" else None
+    with nk.watch(attention, torch.optim.SGD(attention.parameters(), lr=0.1)) as seen:
+        attention(x, keys, keys, key_padding_mask=padding, need_weights=False)[0].sum().backward()
+        seen.optimizers[0].step()
+    assert (("", "entropy") in seen.store.columns) is (kind == "plain")
+
+
 def test_of_a_huge_tensor_samples_stand_for_it_and_of_a_small_one_all():
     x = torch.arange(3 * 2**18).view(-1, 4)
     assert torch.equal(some(x), x[::3].float())
