@@ -246,6 +246,14 @@ def test_plans_of_unlike_sizes_and_of_a_small_entropy_are_the_cheapest():
     assert [value.shape for value in pairs(source, data)] == [(4, 2), (4, 2)]
 
 
+def test_points_in_float32_are_paired_by_squares_in_float64():
+    """The distances are about 1000, and pairs differ by a billionth of that: the order of points on a line."""
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    source, data = torch.arange(6.0)[:, None] / 1024, 1000 + order[:, None] / 1024
+    paired = nk.create("ot-cfm").plan(source, data).argmax(1)
+    assert torch.equal(order[paired], torch.arange(6))
+
+
 def test_the_distances_of_images_take_no_more_memory_than_the_plan():
     pytest.importorskip("scipy")
     source, data = normal(32, 3, 16, 16), normal(32, 3, 16, 16, seed=1)

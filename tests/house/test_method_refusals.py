@@ -25,6 +25,13 @@ def made(name, *args, **kwargs):
     return nk.create(name, *args, **kwargs)
 
 
+def meta_loss(**options):
+    shares, labels = torch.ones(1, 3), torch.zeros(1, 3, dtype=torch.long)
+    given = {"x": torch.ones(1, 3, 2), "target": labels, "weights": shares}
+    of_held_out = {"x_meta": torch.ones(3, 2), "target_meta": labels[0], "weights_meta": shares[0]}
+    return nk.storm_meta_loss(torch.ones(4, 2), **given, **of_held_out, **options)
+
+
 CASES = {
     "AttentiveBatchNorm: x must have": lambda: made("attentive-batchnorm", 3, hidden_features=2)(X),
     "AttentiveBatchNorm: one frame": lambda: made("attentive-batchnorm", 3, hidden_features=2)(torch.ones(1, 1, 3)),
@@ -132,6 +139,12 @@ CASES = {
     "ibp-init: noise": lambda: nk.ibp_init(TWO),
     "IBPRegularizer: bounds": lambda: made("ibp-regularizer")(X, X, X),
     "lecun_normal_: weight": lambda: lecun_normal_(TWO),
+    "flow: depth must": lambda: nk.density.flow("affine-coupling", 4, depth=0),
+    "flow: hidden must": lambda: nk.density.flow("affine-coupling", 4, hidden=0),
+    "flow: context must": lambda: nk.density.flow("affine-coupling", 4, context=-1),
+    "flow: classes must": lambda: nk.density.flow("affine-coupling", 4, classes=-1),
+    "storm-meta-loss: normalize must": lambda: meta_loss(lr=0.1, normalize="all"),
+    "storm-meta-loss: lr must": lambda: meta_loss(lr=-1.0),
     "WeightNorm: shape": lambda: made("weight-norm", ()),
     "WeightNorm: dim": lambda: made("weight-norm", (2, 3), dim=2),
     "WeightNorm: data_init": lambda: made("weight-norm", (2, 3), dim=1).data_init(X, X),

@@ -301,6 +301,15 @@ def test_a_column_that_numbers_the_rows_is_warned_of(tmp_path, capsys):
     assert "numbers the rows" not in capsys.readouterr().out
 
 
+def test_two_seeds_have_a_span_and_one_has_none():
+    data = table.require_numbers("rows", rows(60))
+    fits = [training.fit(data, "affine-coupling", seed=seed, steps=2, hidden=4, depth=1) for seed in (1, 2)]
+    means = [one.bits.mean().item() for one in fits]
+    spans = [{line[0]: line[2] for line in run.rows(data, fits[:count])} for count in (1, 2)]
+    assert spans[0]["affine-coupling"] == "-"
+    assert spans[1]["affine-coupling"] == f"{abs(means[0] - means[1]):.4f}" != "0.0000"
+
+
 def test_a_run_ends_where_it_has_long_been_best():
     data = table.require_numbers("rows", rows(60))
     how = {"steps": 400, "lr": 0.05, "hidden": 16, "depth": 2}

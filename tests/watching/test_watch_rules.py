@@ -23,6 +23,7 @@ from normkit.watching.history import DATA, LOSS, History
 from normkit.watching.rules import (
     half_headroom,
     idle_blocks,
+    initial_scale,
     large_updates,
     loss_spikes,
     lost_gains,
@@ -849,6 +850,16 @@ def test_tokens_alike():
     well, helped = train(Mixer(True), language)
     assert absent(helped, "tokens-alike")
     assert late(well) < late(ill)
+
+
+def test_a_trial_of_another_start_measures_the_last_block_over_the_first():
+    series = {"blocks.0": 2.0, "blocks.1": math.nan, "blocks.2": 6.0}
+    history = SimpleNamespace(
+        facts={"blocks": [*series]}, names=lambda what: [*series], series=lambda name, what: [1.0, series[name]]
+    )
+    assert initial_scale._by_depth(history) == 3.0
+    history.facts = {"blocks": ["blocks.0"]}
+    assert math.isnan(initial_scale._by_depth(history))
 
 
 def test_massive_activations():
