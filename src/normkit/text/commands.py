@@ -173,7 +173,7 @@ def run_fit(options: argparse.Namespace) -> int:
         names, others = number_of(len(rows) - len(none), "further name"), number_of(len(none), "text")
         say(f"from reviews: {names}, and {others} that {'means' if len(none) == 1 else 'mean'} no entry")
     if options.tune:
-        with _warned_in_print():
+        with _leave_out_warnings():
             say(norm.tune(*read_mentions(options.tune, options), aim=options.aim or "accuracy"))
     over = name_replaced(options.output)
     norm.save(options.output)
@@ -185,7 +185,7 @@ def run_fit(options: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _warned_in_print() -> Iterator[None]:
+def _leave_out_warnings() -> Iterator[None]:
     """Leave out warnings of tuning and evaluation, which an evaluation ends with where it is printed."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Normalizer\.(tune|evaluate): ", UserWarning)
@@ -295,7 +295,7 @@ def run_evaluate(options: argparse.Namespace) -> int:
 
     norm = Normalizer.load(options.normalizer)
     texts, gold = read_mentions(options.file, options)
-    with contextlib.nullcontext() if options.json else _warned_in_print():
+    with contextlib.nullcontext() if options.json else _leave_out_warnings():
         evaluation = norm.evaluate(texts, gold)
     if options.json:
         say(json.dumps({name: [value, *evaluation.intervals[name]] for name, value in evaluation.items()}, indent=2))
