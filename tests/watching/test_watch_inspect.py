@@ -13,6 +13,7 @@ from normkit.optional import library
 from normkit.watching import inspect
 from normkit.watching.callbacks import trainer_callback, watch_accelerated
 from normkit.watching.checkup import checkup
+from normkit.watching.inspecting import known_loss
 
 
 def tiny():
@@ -229,3 +230,8 @@ def test_classes_as_floats_are_refused(look, shape):
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         look(classifier(), [(x, y.float().view(shape))])
+
+
+@pytest.mark.parametrize("numbers", [[0.0, 2.0, 1.0], [0.0, 0.5, 1.0], [-1.0, 0.0, 1.0]])
+def test_numbers_that_are_no_classes_of_so_many_outputs_are_not_taken_for_such(numbers):
+    assert known_loss(torch.zeros(3, 2), (torch.ones(3, 4), torch.tensor(numbers))) is None
