@@ -1,7 +1,7 @@
 """What Python runs as it starts where this folder is first on its path: `traced.py` sees what a test's processes run.
 
-A process says in the folder that NORMKIT_TRACED names that it lives, and writes its functions to a file there at the
-signal and as it ends; of one that is killed nothing is known.
+A process leaves a file in the folder that NORMKIT_TRACED names while it lives, and writes its functions to another
+there at a signal and as it ends; what one that is killed ran after its last signal is lost.
 """
 
 import atexit

@@ -38,7 +38,7 @@ def derived(graph, inputs):
     first = [*{node.target: node for node in reversed(calls) if node.target not in SEEN}.values()]
     SEEN.update(node.target for node in calls)
     own = any(isinstance(node.target, OWN) for node in calls)
-    if own or any(map(writes, first)) or any(map(given_sizes, first)) or MANY * len(first) > len(calls):
+    if own or any(map(writes, first)) or any(map(takes_fixed_sizes, first)) or MANY * len(first) > len(calls):
         return traced(graph, inputs)
     try:
         return apart(graph, [node for node in first if tensors(node)])
@@ -65,7 +65,7 @@ def tensors(node):
     return [value for value in tree_leaves(node.meta["example_value"]) if torch.is_tensor(value)]
 
 
-def given_sizes(node):
+def takes_fixed_sizes(node):
     """Whether a call is given sizes of which some are fixed."""
     given = tree_leaves([value.meta["example_value"] for value in node.all_input_nodes])
     return any(not x.node.expr.free_symbols if isinstance(x, torch.SymInt) else isinstance(x, int) for x in given)

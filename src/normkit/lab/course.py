@@ -139,9 +139,11 @@ def print_loss(plan: Plan) -> None:
     """Say which loss a user's batches are trained by, which their targets decide."""
     from normkit.lab.plan import tasks
 
-    if is_first() and not plan.settings.train:
-        name = tasks.load(plan.settings.of(plan.variants[0])).loss_name
-        say(f"loss: {name}", file=sys.stderr) if name else None
+    if not is_first() or plan.settings.train:
+        return
+    name = tasks.load(plan.settings.of(plan.variants[0])).loss_name
+    if name:
+        say(f"loss: {name}", file=sys.stderr)
 
 
 def crashes(results: Mapping[str, Mapping[str, Any]]) -> str:
