@@ -33,7 +33,9 @@ def database():
                         yield info.module_cls, case, training, dtype
 
 
-CASES = list(database())
+with torch.random.fork_rng(devices=[]):
+    torch.manual_seed(0)  # torch draws the inputs as it lists them
+    CASES = list(database())
 
 
 def described(case):
@@ -70,10 +72,13 @@ def test_the_numbers_gradients_and_state_of_torch(case):
     assert list(ours.state_dict()) == list(theirs.state_dict())
     stir(theirs)
     ours.load_state_dict(theirs.state_dict())
-    # a parameter's gradient is a sum over all rows, here and there in another order
-    near = {"rtol": max(1.3e-6, 2 * torch.finfo(dtype).eps * x.numel() ** 0.5), "atol": 1e-5}
+    # a parameter's gradient is a sum over all rows, here and there in another order, and its parts may cancel
+    eps = torch.finfo(dtype).eps
+    near = {"rtol": max(1.3e-6, 2 * eps * x.numel() ** 0.5), "atol": max(1e-5, eps * x.numel())}
     for _ in range(2):
-        torch.testing.assert_close(run(ours, x), run(theirs, x), **near)
+        mine, torchs = run(ours, x), run(theirs, x)
+        torch.testing.assert_close({key: mine.pop(key) for key in "yx"}, {key: torchs.pop(key) for key in "yx"})
+        torch.testing.assert_close(mine, torchs, **near)
         torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
     copy.deepcopy(theirs).load_state_dict(ours.state_dict())
 
