@@ -20,6 +20,7 @@ import forked
 import normkit as nk
 from normkit import cli
 from normkit.lab.report import figures
+from normkit.lab.report.page import reading
 from normkit.lab.result import Result
 from normkit.lab.training import engines
 from normkit.optional import at_hand
@@ -430,10 +431,11 @@ def test_a_mask_of_minus_infinity_is_no_bad_batch(tmp_path):
 @pytest.mark.parametrize(
     "kind, name", [("long", "cross entropy of classes"), ("float", "squared distance to the targets")]
 )
-def test_the_loss_that_targets_decide_is_printed(tmp_path, capsys, kind, name):
+def test_the_loss_that_targets_decide_is_printed_and_stands_in_the_page(tmp_path, capsys, kind, name):
     x, y = numbered(64).tensors
     y = y if kind == "long" else y.float()[:, None].repeat(1, 2)
-    here(tmp_path, model=Net, data=TensorDataset(x, y), steps=2, seeds=1)
+    result = here(tmp_path, model=Net, data=TensorDataset(x, y), steps=2, seeds=1)
+    assert f"The loss is {name}." in reading(result.comparison)
     assert re.findall(r"^loss: .*$", capsys.readouterr().err, re.MULTILINE) == [f"loss: {name}"]
 
 

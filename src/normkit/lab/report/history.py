@@ -35,6 +35,7 @@ class Record:
     found: what the watch found wrong, None of a run that has not ended or that no watch looked at.
     rung: of the ladder that it stands on.
     held_out: a print of the data that were held out.
+    loss: which loss a user's batches were trained by.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Record:
     rung: float = 1.0
     decay: float | None = None
     held_out: str = ""
+    loss: str = ""
 
     @property
     def status(self) -> str:
@@ -225,6 +227,7 @@ def _run(path: Path, plan: Mapping[str, Any], notes: list[str]) -> Record | None
         rung_of(start),
         decay,
         str(start.get("held_out") or ""),
+        start.get("loss", ""),
     )
 
 

@@ -161,6 +161,8 @@ def reading(comparison: Comparison) -> list[str]:
 
 def _of_this_plan(comparison: Comparison) -> Iterator[str]:
     """Say what only some comparisons need."""
+    if loss := next((run.loss for run in comparison.runs if run.loss), ""):
+        yield f"The loss is {loss}."
     if comparison.settings.get("until_decided"):
         looks = join_names([str(look) for look in findings.looks(comparison.seeds)])
         yield (

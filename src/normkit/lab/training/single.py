@@ -270,6 +270,7 @@ class Training:
         run = self.run
         facts = {"variant": run.variant.name, "lr": run.lr, "seed": run.seed, "phase": run.phase}
         facts |= {} if run.decay is None else {"decay": run.decay}
+        facts |= {"loss": self.task.loss_name} if self.task.loss_name else {}
         facts |= {"steps": run.steps, "parameters": self.parameters, "held_out": self.held_out, "layers": self.layers}
         facts["time"] = time.time()
         self.log.write(logs.START, **facts, recipe=self.recipe)
