@@ -82,9 +82,9 @@ FIRM = {"losses": 1e-3, "gradients": 1e-3, "models": 5e-3}  # of models some lie
 
 
 def is_run_whole(entry):
-    """Whether another test runs all of a draw, which takes more than a miniature may."""
+    """Whether another test runs all of a draw, whose miniature would take more than one may."""
     runs = entry in IDENTITIES or (entry in PROPERTIES and is_short(entry))
-    return runs and shelf.stored(entry).seconds / entry.claim.draws > 0.1
+    return runs and shelf.stored(entry).seconds / entry.claim.draws > 0.6
 
 
 CLAIMS = [entry for entry in (*IDENTITIES, *PROPERTIES, *TRAININGS, *KNOWN) if not is_run_whole(entry)]
