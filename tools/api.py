@@ -29,12 +29,15 @@ def signature(thing: Any) -> str:
 
 
 def surface() -> dict[str, str]:
-    """Return all public names with their signatures, those in rooms, of classes' methods and of checks too."""
+    """Return all public names with their signatures, also those in rooms and methods' files, of classes and checks."""
     given = {name: getattr(nk, name) for name in {*nk.HERE, *nk._exports()}}
     for room in ROOMS:
         module = getattr(nk, room)
         given |= {f"{room}.{name}": getattr(module, name) for name in dir(module) if name[0] != "_"}
-    given |= {f"check.{name}": thing for name, thing in vars(check).items() if inspect.isfunction(thing)}
+    for module in [check, *map(inspect.getmodule, map(nk.catalog.entry_by_name, nk.catalog.entry_names()))]:
+        own = {name: thing for name, thing in vars(module).items() if inspect.isfunction(thing)}
+        place = module.__name__.removeprefix("normkit.")
+        given |= {f"{place}.{name}": thing for name, thing in own.items() if thing.__module__ == module.__name__}
     for name, thing in [*given.items()]:
         if inspect.isclass(thing) and thing.__module__.startswith("normkit."):
             given |= {f"{name}.{part}": way for part, way in vars(thing).items() if inspect.isfunction(way)}
