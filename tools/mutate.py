@@ -65,6 +65,7 @@ EVERYWHERE = ("layernorm", "rmsnorm", "batchnorm", "groupnorm", "dyt", "softmax"
 DEFAULTS = "tests/house/test_answers.py::test_a_method_takes_what_is_written_down"  # it has those of all methods
 SIGNATURES = "tests/house/test_api_page.py::test_names_arguments_and_defaults_are_those_that_were_written_down"
 UNSEEN, ABSENT = "NOT SEEN", "cannot be made"  # ABSENT is what nothing that is loaded has, or what runs once, at import
+CALLERS = 6  # methods whose contract is run for a helper's mistake
 UNFORKED = {"ray", "wandb", "pyarrow", "datasets", "duckdb"}  # start threads, which a fork would not have
 NOWHERE = 3  # how a process ends in which a mistake cannot be made
 GOOD = 0.92  # the share of mistakes that tests, or types, are to see
@@ -488,6 +489,12 @@ def _dashed(text: str) -> str:
 
 
 @functools.cache
+def words_in(path: Path) -> set[str]:
+    """The words of a file."""
+    return set(re.findall(r"\w+", path.read_text()))
+
+
+@functools.cache
 def _words(item: pytest.Item) -> set[str]:
     """What a test's own text has; the name of a rule or a method counts as that of its file."""
     function = getattr(item, "function", None)
@@ -832,13 +839,16 @@ def whole() -> list[Path]:
     return sorted(path for path in SOURCE.rglob("*.py") if "contract" not in path.relative_to(SOURCE).parts)
 
 
-def asked(paths: set[Path], reach: Reach) -> list[str]:
-    """The methods whose contract is run: those in the files of the mistakes, else the nearest, and some for all."""
+def asked(mutants: Iterable[Mutant], reach: Reach) -> list[str]:
+    """The methods whose contract is run: those in a mistake's file, else the nearest that name its function, and some.
+
+    What a helper's function is for, one method of the five that call it may see alone.
+    """
     names = set(EVERYWHERE) & set(reach.methods)
-    for path in paths:
-        far = reach.distances(path)
-        near = [(far[file], name) for name, file in reach.methods.items() if file in far]
-        names |= {name for distance, name in sorted(near) if not distance} or {name for _, name in sorted(near)[:3]}
+    for mutant in mutants:
+        far, called = reach.distances(mutant.path), callers(ast.parse(mutant.original), mutant.scope)
+        near = [(far[file], not called & words_in(file), name) for name, file in reach.methods.items() if file in far]
+        names |= {name for distance, _, name in near if not distance} or {name for *_, name in sorted(near)[:CALLERS]}
     return sorted(names)
 
 
@@ -875,7 +885,7 @@ def hunt(mutants: Iterator[Mutant], known: dict[str, str], options: argparse.Nam
     reach, number = Reach(whole()), options.mutants
     first = list(itertools.islice(mutants, number + number // 4))  # some more than asked for: not each can be made
     os.environ["OMP_NUM_THREADS"] = "1"  # a fork has no threads, and would wait for those of its parent for ever
-    os.environ[ASKED] = ",".join(asked({mutant.path for mutant in first if mutant.name not in known}, reach))
+    os.environ[ASKED] = ",".join(asked((mutant for mutant in first if mutant.name not in known), reach))
     hunt = Hunt(itertools.chain(first, mutants), number, known, reach, options)
     with contextlib.suppress(KeyboardInterrupt):
         pytest.main(

@@ -2,9 +2,10 @@
 
     python tests/claims/test_claim_beginnings.py    # records them anew
 
-On record is what a measure returns and, on its way, its losses, gradients and answers, what the package's methods gave,
-and every number that it takes of a tensor. A loop of many steps takes two, and its length is on record; a constant that
-is made small is on record as it is. Where one of them is another, a stored verdict is not that of the code.
+On record is what a measure returns and, on its way, its losses, gradients and answers, what the methods are made with
+and give, and every number that it takes of a tensor. A loop of many steps takes two, and its length is on record; a
+constant that is made small is on record as it is. Where one of them is another, a stored verdict is not that of the
+code.
 """
 
 import builtins
@@ -106,14 +107,19 @@ class Work(TorchDispatchMode):
 
 
 class Package:
-    """The package, of whose functions each call is noted."""
+    """The package, of whose functions each call is noted, and of whose classes what objects are made with."""
 
-    def __init__(self, noting):
-        self.noting = noting
+    def __init__(self, noting, patch):
+        self.noting, self.patch, self.classes = noting, patch, set()
 
     def __getattr__(self, name):
         value = getattr(nk, name)
-        return value if inspect.isclass(value) or not callable(value) else self.noting("methods", value)
+        if not inspect.isclass(value):
+            return self.noting("methods", value) if callable(value) else value
+        if value not in self.classes:
+            self.classes.add(value)
+            self.patch.setattr(value, "__init__", self.noting("settings", value.__init__, placed))
+        return value
 
 
 class Miniature:
@@ -154,25 +160,26 @@ class Miniature:
 
     def watch(self, patch):
         """Note what experiments ask of torch and of the package."""
-        call = self.noting("methods", nn.Module.__call__, lambda y, layer, *x: y if is_method(layer) else None)
+        call = self.noting("methods", nn.Module.__call__, lambda y, layer, *x, **own: y if is_method(layer) else None)
         patch.setattr(nn.Module, "__call__", call)
+        package = Package(self.noting, patch)
         for module in modules().values():
             if hasattr(module, "nk"):
-                patch.setattr(module, "nk", Package(self.noting))
+                patch.setattr(module, "nk", package)
         patch.setattr(torch.Tensor, "backward", self.noting("losses", torch.Tensor.backward, first))
         patch.setattr(torch.Tensor, "argmax", self.noting("scores", torch.Tensor.argmax, first))
         patch.setattr(torch.Tensor, "item", self.noting("items", torch.Tensor.item))
         patch.setattr(torch.autograd, "grad", self.noting("gradients", torch.autograd.grad))
         patch.setattr(torch.func, "vmap", self.mapping(torch.func.vmap))
 
-    def noting(self, kind, function, shown=lambda result, *args: result):
+    def noting(self, kind, function, shown=lambda result, *args, **options: result):
         """A function whose calls from experiments are noted."""
 
         @functools.wraps(function)
         def noted(*args, **kwargs):
             result = function(*args, **kwargs)
             if sys._getframe(1).f_globals["__name__"].startswith(OURS):
-                self.note(kind, shown(result, *args))
+                self.note(kind, shown(result, *args, **kwargs))
             return result
 
         return noted
@@ -220,8 +227,14 @@ def steadied(begin):
     )
 
 
-def first(result, x, *others):
+def first(result, x, *others, **options):
     return x
+
+
+def placed(result, made, *args, **options):
+    """The numbers that an object is made with, each times its place."""
+    numbers = [part for part in tree_leaves((args, dict(sorted(options.items())))) if isinstance(part, int | float)]
+    return [place * number for place, number in enumerate(numbers, 1)]
 
 
 def rounded(number):
