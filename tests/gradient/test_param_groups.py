@@ -127,6 +127,19 @@ class LayerScale(nn.Module):
         return x * self.gamma
 
 
+class CosineLayer(nn.Module):
+    """Whose output does not grow with its input either, but which mixes features."""
+
+    def __init__(self, **own):
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(4))
+        for name, sizes in own.items():
+            self.register_parameter(name, nn.Parameter(torch.ones(sizes)))
+
+    def forward(self, x):
+        return nn.functional.normalize(x, dim=-1) @ self.weight
+
+
 def test_stacks_thin_pairs_and_what_others_have_built():
     model = nn.ModuleDict(
         {
@@ -151,6 +164,8 @@ def test_stacks_thin_pairs_and_what_others_have_built():
     assert is_norm(Foreign())
     assert not is_norm(LayerScale())
     assert not is_norm(nn.PReLU(4))
+    assert not is_norm(CosineLayer())
+    assert not is_norm(CosineLayer(scale=4, bias=4))
 
 
 def test_thin_pairs_without_layers_of_their_own_are_lora_and_prompts_are_embeddings():

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import filelock
 import pytest
 import synthetic_logs
+import torch
 
 from normkit.lab import cli, course
 from normkit.lab.files import Folder
@@ -85,3 +86,14 @@ def test_steps_are_raced_in_an_order_that_turns():
     assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
     places = {name: [one.index(name) for one in rounds[:6]] for name in times}
     assert {name: sorted(where) for name, where in places.items()} == {name: [0, 0, 1, 1, 2, 2] for name in times}
+
+
+@pytest.mark.parametrize("rung", [0.25, 1, 4.0])
+def test_times_are_those_of_their_rung_and_baseline(rung, folder, monkeypatch):
+    monkeypatch.setattr(speed, "stepper", lambda *given: None)
+    monkeypatch.setattr(speed, "race", lambda *steps: [[[1.0, 1.0, 2.0, 2.0]]] * (len(steps) - 1))
+    settings = SimpleNamespace(threads=torch.get_num_threads(), device="cpu")
+    plan = SimpleNamespace(baseline="layernorm", rung=rung, settings=settings, variant=lambda name: None)
+    speed.measure(plan, folder, ["layernorm", "rmsnorm"])
+    assert list(speed.read_rounds(folder.root, "layernorm", rung)) == ["rmsnorm"]
+    assert speed.read_rounds(folder.root, "layernorm", 2.0) == speed.read_rounds(folder.root, "rmsnorm", rung) == {}

@@ -65,6 +65,9 @@ def test_a_table_becomes_a_density_that_can_be_loaded(tmp_path, capsys):
         assert held[f"{one['flow']}, seed {one['seed']}"] == [bits for _, _, bits in one["curve"]]
     assert all(0 <= y <= 1 for line in calibration["data"] for y in line["y"])
     assert calibration["data"][-1]["y"] == sorted(calibration["data"][-1]["y"])
+    low, high = (line["y"] for line in calibration["data"][:2])
+    even, room = np.array(calibration["data"][0]["x"]), 1.36 / len(low) ** 0.5
+    assert np.array([low, high]) == pytest.approx(np.array([even - room, even + room]).clip(0, 1))
     assert [pairs["layout"][axis]["title"]["text"] for axis in ("xaxis", "yaxis")] == ["a", "b"]
     assert pairs["data"][0]["x"] == pytest.approx(parts.test[:, 0].tolist())
 

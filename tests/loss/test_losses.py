@@ -262,3 +262,14 @@ def test_a_single_reward_is_weighted_too():
     assert torch.equal(nk.RewardTransform(weights=[2.0])(rewards, reference), column)
     with pytest.raises(ValueError, match="of 1 kind, but weights has 2"):
         nk.RewardTransform(weights=[2.0, 1.0])(rewards, reference)
+
+
+def test_the_loss_of_gradnorms_weights_reaches_nothing_but_them():
+    method, losses, lengths = nk.GradNorm(2), torch.tensor([1.0, 2.0]), torch.tensor([0.5, 3.0])
+    method(losses)
+    method.gradnorm_loss(torch.tensor([1.0, 1.0]), lengths)  # the first losses
+    losses, lengths = losses.requires_grad_(), lengths.requires_grad_()
+    method.gradnorm_loss(losses, lengths).backward()
+    assert losses.grad is None
+    assert lengths.grad is None
+    assert method.weight.grad.abs().min() > 0
