@@ -166,8 +166,7 @@ def _changes(node: ast.AST, scope: str) -> Iterator[Change]:
             if isinstance(child, ast.FunctionDef):
                 defaults = [d for d in (*child.args.defaults, *child.args.kw_defaults) if d is not None]
                 if any("no_grad" in ast.unparse(decorator) for decorator in child.decorator_list):
-                    for part in ast.walk(child):
-                        part.without_gradients = True  # type: ignore[attr-defined]
+                    _without_gradients(child)
                 body = child.body[1:] if ast.get_docstring(child) is not None else child.body
                 for part in defaults:
                     part.is_default = True  # type: ignore[attr-defined]
@@ -178,9 +177,16 @@ def _changes(node: ast.AST, scope: str) -> Iterator[Change]:
             yield from _inside(child.value, scope)
 
 
+def _without_gradients(node: ast.AST) -> None:
+    for part in ast.walk(node):
+        part.without_gradients = True  # type: ignore[attr-defined]
+
+
 def _inside(node: ast.AST, scope: str) -> Iterator[Change]:
     if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Raise | ast.JoinedStr | ast.Import | ast.ImportFrom):
         return
+    if isinstance(node, ast.Compare):  # what is true or false has none
+        _without_gradients(node)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip":
         node = _with(node, keywords=[])
     if isinstance(node, ast.Call) and _begins_chance(node):

@@ -364,3 +364,9 @@ def test_another_seed_is_no_mistake(toy):
     drawing = "\n\ndef draw(generator):\n    return generator.manual_seed(7).rand()\n"
     (toy / "src/normkit/__init__.py").write_text(PACKAGE + drawing)
     assert "in draw" not in hunted(toy).stdout
+
+
+def test_what_is_compared_has_no_gradient_to_lose(toy):
+    comparing = "\n\ndef compare(x):\n    return x.detach() > 1, x.detach() + 1\n"
+    (toy / "src/normkit/__init__.py").write_text(PACKAGE + comparing)
+    assert hunted(toy).stdout.count("x.detach()  ->  x\n") == 2  # the sum's alone: as it is tried, and at the end

@@ -50,10 +50,12 @@ def pit_calibration_error(
     fill(NAME, "pit", pit)
     power = check.number(NAME, "power", power, 0.0, open_low=True)
     check.choice(NAME, "method", method, METHODS)
+    count = check.size(NAME, "levels", levels)
+    if sharpness is not None:
+        sharpness = check.number(NAME, "sharpness", sharpness, 0.0, open_low=True)
     if method == "sorted":
         steps = torch.arange(1, len(z) + 1, device=z.device, dtype=z.dtype)
         return (z.sort().values - steps / (len(z) + 1)).abs().pow(power).mean().to(pit.dtype)
-    count = check.size(NAME, "levels", levels)
     at = (torch.arange(count, device=z.device, dtype=z.dtype) + 0.5) / count
     return (_share(z, at, sharpness) - at).abs().pow(power).mean().to(pit.dtype)
 
@@ -62,5 +64,4 @@ def _share(z: Tensor, at: Tensor, sharpness: float | None) -> Tensor:
     """The share of z below each level."""
     if sharpness is None:
         return torch.searchsorted(z.detach().sort().values, at, right=True).to(z.dtype) / len(z)
-    sharpness = check.number(NAME, "sharpness", sharpness, 0.0, open_low=True)
     return torch.sigmoid(sharpness * (at.unsqueeze(1) - z)).mean(1)
