@@ -64,6 +64,7 @@ ASKED = "NORMKIT_CHECK"  # the methods of whose contract the cases are taken
 EVERYWHERE = ("layernorm", "rmsnorm", "batchnorm", "groupnorm", "dyt", "softmax", "spectral-norm", "adamp", "nkd")
 DEFAULTS = "tests/house/test_answers.py::test_a_method_takes_what_is_written_down"  # it has those of all methods
 SIGNATURES = "tests/house/test_api_page.py::test_names_arguments_and_defaults_are_those_that_were_written_down"
+OWNERS = "tests/house/test_checks.py::test_an_error_begins_with_whose_argument_it_is_and_then_names_the_argument"
 UNSEEN, ABSENT = "NOT SEEN", "cannot be made"  # ABSENT is what nothing that is loaded has, or what runs once, at import
 CALLERS = 6  # methods whose contract is run for a helper's mistake
 UNFORKED = {"ray", "wandb", "pyarrow", "datasets", "duckdb"}  # start threads, which a fork would not have
@@ -104,7 +105,7 @@ class Mutant:
         start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset  # type: ignore[attr-defined]
         end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset  # type: ignore[attr-defined]
         self.source = (source.encode()[:start] + text.encode() + source.encode()[end:]).decode()
-        self.of_default = hasattr(node, "is_default")
+        self.of_default, self.of_check = hasattr(node, "is_default"), before.startswith("check.")
         self.name = f"{_digest(key)} in {_digest(source)}"  # by which its verdict is looked up
 
     def __str__(self) -> str:
@@ -264,7 +265,11 @@ def make(mutant: Mutant) -> bool:
     if mutant.scope not in functions(tree):
         return _rename(module, mutant, tree)
     old, new = (_codes(compile(text, str(mutant.path), "exec")) for text in (mutant.original, mutant.source))
-    # Triton's interpreter reads the source; without a time it is not looked for on disk again
+    read = Path.read_text
+    Path.read_text = lambda path, *args, **own: (  # type: ignore[method-assign]  # for tests that read the source
+        mutant.source if path == mutant.path else read(path, *args, **own)
+    )
+    # Triton's interpreter reads the source too; without a time it is not looked for on disk again
     linecache.cache[str(mutant.path)] = (0, None, mutant.source.splitlines(keepends=True), str(mutant.path))
     return _swap(module, mutant.scope, dict(zip(old, new.values(), strict=True)), functions(tree)[mutant.scope])
 
@@ -636,7 +641,8 @@ class Hunt:
         A test whose own text has the file's name, or one of what is called on the way to the mistake, is nearer than
         its file; nearer still is one that was seen to run the function, and one that has its method or its file as
         a case; one of which no case does is far.
-        Before all come the two that know the defaults of methods and of public functions, where a default is mistaken.
+        Before all come the two that know the defaults of methods and of public functions, where a default is mistaken,
+        and the one that reads all calls of checks, where one of those is.
         """
         far, turns, ranked = self.reach.distances(mutant.path), Counter[tuple[str, int]](), []
         called = callers(ast.parse(mutant.original), mutant.scope) | {mutant.path.stem}
@@ -654,7 +660,8 @@ class Hunt:
             ran = self.traced.get(function)
             runs = ran is not None and place in ran
             of_it = mutant.path in self.reach.of_case(item)
-            if mutant.of_default and (function == SIGNATURES or (function == DEFAULTS and of_it)):
+            first = mutant.of_default and (function == SIGNATURES or (function == DEFAULTS and of_it))
+            if first or (mutant.of_check and function == OWNERS):
                 ranked.append((0.0, item))
             elif nearest is not None or runs:
                 near = (nearest or 0) - 2 * bool(called & _words(item))

@@ -370,3 +370,22 @@ def test_what_is_compared_has_no_gradient_to_lose(toy):
     comparing = "\n\ndef compare(x):\n    return x.detach() > 1, x.detach() + 1\n"
     (toy / "src/normkit/__init__.py").write_text(PACKAGE + comparing)
     assert hunted(toy).stdout.count("x.detach()  ->  x\n") == 2  # the sum's alone: as it is tried, and at the end
+
+
+READING = """
+import pathlib
+
+import normkit
+from normkit import add_nine
+
+
+def test_text():
+    assert add_nine
+    assert "return x + 9" in pathlib.Path(normkit.__file__).read_text()
+"""
+
+
+def test_what_a_test_reads_of_the_source_has_the_mistake(toy):
+    (toy / "src/normkit/__init__.py").write_text(f"{PACKAGE}\n\ndef add_nine(x):\n    return x + 9\n")
+    (toy / "tests/test_text.py").write_text(READING)
+    assert "x + 9  ->  x - 9\n    seen by tests/test_text.py::test_text" in hunted(toy).stdout
