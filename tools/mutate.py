@@ -207,7 +207,10 @@ def _wrong(node: ast.AST) -> Iterator[ast.AST | None]:
     elif isinstance(node, ast.BoolOp | ast.BinOp) and type(node.op) in SWAPS:
         yield _with(node, op=SWAPS[type(node.op)]())
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
-        yield node.operand
+        if (
+            type(getattr(node.operand, "value", None)) is not int
+        ):  # such as an axis, which from the front may be the same
+            yield node.operand
     elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
         yield ast.Constant(_other(node.value))
     elif isinstance(node, ast.Call):

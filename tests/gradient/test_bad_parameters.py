@@ -18,6 +18,11 @@ def matrix():
     return nn.Parameter(torch.arange(6.0).reshape(2, 3).sin())
 
 
+def test_a_group_without_parameters_is_refused():
+    with pytest.raises(ValueError, match=r"^Lion: params has a group without parameters"):
+        nk.Lion([{"params": [matrix()]}, {"params": [], "lr": 0.1}])
+
+
 @pytest.mark.parametrize("name", OF_MATRICES)
 def test_numbers_are_no_matrices(name):
     with pytest.raises(ValueError, match=r"of shape \(\).*use_muon=False"):

@@ -427,6 +427,12 @@ def test_stalled_weights(rate, dtype):
     assert absent(helped, "stalled-weights")
 
 
+def test_weights_whose_rate_has_come_to_0_are_not_stalled():
+    _, seen = train(mlp(), points, lr=0.0, make=SGD)
+    assert set(seen.history().late("update").values()) == {0.0}
+    assert absent(seen, "stalled-weights")
+
+
 def test_steps_that_are_lost_in_rounding():
     """In bfloat16 most entries stay where they are, and the loss behind that of float32; at a higher rate they move."""
 
