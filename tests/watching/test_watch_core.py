@@ -144,7 +144,7 @@ def test_tokens_of_a_sample_are_compared():
     assert last(seen, "layers.0", "alike") < 0.9
 
 
-@pytest.mark.parametrize("kind", ["module", "core", "sdpa"])
+@pytest.mark.parametrize("kind", ["module", "module without biases", "core", "sdpa"])
 def test_attention_is_heard_whoever_computes_it(kind):
     torch.manual_seed(0)
 
@@ -168,9 +168,11 @@ def test_attention_is_heard_whoever_computes_it(kind):
             return F.softmax(q @ k.mT / 2, -1) @ v
 
     x = torch.randn(2, 5, 8)
-    if kind == "module":
-        model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+    if kind.startswith("module"):
+        model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0, bias=kind == "module")
         attention = model.self_attn
+        if attention.in_proj_bias is not None:
+            nn.init.normal_(attention.in_proj_bias)
         q, k, _ = F.linear(x, attention.in_proj_weight, attention.in_proj_bias).unflatten(-1, (3, 2, 4)).unbind(2)
         name, q, k = "self_attn", q.transpose(1, 2), k.transpose(1, 2)
     else:
