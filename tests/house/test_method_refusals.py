@@ -142,6 +142,7 @@ CASES = {
     "flow: depth must": lambda: nk.density.flow("affine-coupling", 4, depth=0),
     "flow: hidden must": lambda: nk.density.flow("affine-coupling", 4, hidden=0),
     "flow: context must": lambda: nk.density.flow("affine-coupling", 4, context=-1),
+    "flow: halves of a patch=2 does not divide numbers=9": lambda: nk.density.flow("jet", (1, 3, 3), patch=3),
     "flow: classes must": lambda: nk.density.flow("affine-coupling", 4, classes=-1),
     "storm-meta-loss: normalize must": lambda: meta_loss(lr=0.1, normalize="all"),
     "storm-meta-loss: lr must": lambda: meta_loss(lr=-1.0),

@@ -170,6 +170,7 @@ def test_a_token_s_experts_stand_in_the_table():
         ({"rate": 2, **INDEX, "index_dim": 3}, "index_dim must have the features that frequencies turn"),
         ({"frequencies": 4}, "frequencies must be Frequencies of 1 to head_dim / 2 pairs, not 4"),
         ({"frequencies": Frequencies((1.0,) * 4)}, "frequencies must be Frequencies of 1 to head_dim / 2 pairs"),
+        ({"frequencies": Frequencies(())}, "frequencies must be Frequencies of 1 to head_dim / 2 pairs"),
         ({"causal": False}, "CompressedAttention: causal must be True"),
     ],
 )
