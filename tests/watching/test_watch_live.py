@@ -66,6 +66,17 @@ def test_a_run_is_followed_from_before_it_begins_to_its_end(tmp_path):
     assert str(shown.diagnosis) == str(load(path).diagnosis()) == str(diagnose(steps.seen.history()))
 
 
+def test_each_block_has_the_course_of_its_own_first_number(tmp_path):
+    steps = Steps(tmp_path / "runs")
+    steps.go(6)
+    history = steps.seen.history()
+    (*_, what), *rows = live.table(history)
+    drawn = {row[0]: row[-1] for row in rows}
+    first = what.removesuffix(" so far")
+    assert drawn == {block: live.course(history.series(block, first)).ljust(live.COURSE) for block in drawn}
+    assert len(set(drawn.values())) == len(drawn) == 4
+
+
 def test_a_file_that_is_written_anew_is_read_anew(tmp_path):
     steps, shown = Steps(tmp_path, nn.Sequential(nn.Linear(8, 2))), live.Live(tmp_path)
     steps.seen.store.keep, steps.seen.room = 8, None
