@@ -326,7 +326,9 @@ class Raising(Attention):
 
 @pytest.mark.parametrize("kind", [Elsewhere, Otherwise, Raising])
 def test_other_uses_and_other_turns_are_left_alone(kind, fast):
+    state = torch.get_rng_state()
     assert turning.find_turns(Source(kind)) == {}
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_queries_and_keys_are_turned_in_one_pass_by_two_angles_and_by_the_models_own_turn_otherwise():
