@@ -104,7 +104,7 @@ class DeYO(Adapter):
         logits = self.logits(self.model, x)
         wide = accurate(logits)
         unsure, p = entropies(wide), torch.softmax(wide.detach(), 1)
-        [sure] = (unsure.detach() < self._margin(self.entropy_margin, 0.5, wide)).nonzero(as_tuple=True)
+        [sure] = (unsure < self._margin(self.entropy_margin, 0.5, wide)).nonzero(as_tuple=True)
         if not len(sure):
             return logits
         with torch.no_grad():

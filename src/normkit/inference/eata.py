@@ -107,7 +107,7 @@ class EATA(Adapter):
             wide = accurate(logits)
             margin = 0.4 * math.log(wide.shape[1]) if self.entropy_margin is None else self.entropy_margin
             unsure = entropies(wide)
-            kept = self._new(unsure.detach() < margin, torch.softmax(wide.detach(), 1))
+            kept = self._new(unsure < margin, torch.softmax(wide.detach(), 1))
             if kept.any():
                 weighted = torch.exp(margin - unsure[kept].detach()) * unsure[kept]
                 self.step(self.gradients(weighted.mean() + self._pull()))

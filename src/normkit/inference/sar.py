@@ -88,7 +88,7 @@ class SAR(Adapter):
             if not bool(unsure.isfinite().all()):
                 break
             margin = 0.4 * math.log(logits.shape[1]) if self.entropy_margin is None else self.entropy_margin
-            sure = unsure.detach() < margin
+            sure = unsure < margin
             self.step(self._flat(x, self._of(unsure, sure), sure, margin))
             if self.level is not None and self.level < self.recover:
                 self.restore(buffers=False)
@@ -110,7 +110,7 @@ class SAR(Adapter):
                 for p, g in zip(parameters, grads, strict=True):
                     p.add_((g * (self.rho / (length + 1e-12))).to(p.dtype))
             unsure = entropies(accurate(self.logits(self.model, x)))
-            kept = sure & (unsure.detach() < margin)
+            kept = sure & (unsure < margin)
             gradients = self._of(unsure, kept)
         finally:
             with torch.no_grad():

@@ -73,8 +73,3 @@ class DefiniteNorm(Running, Norm):
         root, inverse = _symmetric.sqrt(of, floor), _symmetric.rsqrt(of, floor)
         step = _symmetric.power(_symmetric.symmetric(inverse @ mean @ inverse), self.momentum)
         return _symmetric.symmetric(root @ step @ root)
-
-
-def eye(like: Tensor) -> Tensor:
-    """The identity of the size and type of matrices."""
-    return torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)

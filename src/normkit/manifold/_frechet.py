@@ -90,5 +90,4 @@ def _derivatives(points: Tensor, center: Tensor, c: float) -> tuple[Tensor, Tens
     cross = torch.outer((quotient * 4 * c / (own * other.square()) * gap).sum(0), center)
     outer = (quotient * 8 * c**2 * square / (own * other**3)).sum() * torch.outer(center, center)
     steep = (c * _quotient_slope(y) * turn).mT @ turn
-    eye = torch.eye(len(center), dtype=points.dtype, device=points.device)
-    return slope, flat * eye + cross + cross.mT + outer + steep
+    return slope, flat * _symmetric.eye(cross) + cross + cross.mT + outer + steep

@@ -101,5 +101,5 @@ def _barycenter(points: Tensor, share: Tensor, center: Tensor) -> tuple[Tensor, 
     of = _symmetric.spectrum(center)
     root, inverse = _symmetric.sqrt(of), _symmetric.rsqrt(of)
     middle = torch.tensordot(share, _symmetric.sqrt(_symmetric.symmetric(root @ points @ root)), 1)
-    off = inverse @ middle @ inverse - torch.eye(len(center), dtype=center.dtype, device=center.device)
+    off = inverse @ middle @ inverse - _symmetric.eye(center)
     return _symmetric.symmetric(inverse @ middle @ middle @ inverse), off.norm() / len(center) ** 0.5

@@ -64,15 +64,11 @@ def _functions(tangent: Tensor, by: Rotation | Quotient) -> list[Tensor]:
     """The matrices c, s and t of the square of tangent vectors."""
     square = tangent.mT @ tangent
     if isinstance(by, Quotient):
-        eye = _eye(square)
+        eye = _symmetric.eye(square)
         s = 2 * by.b / by.r * torch.linalg.inv(square + by.b * eye)
         return [by.r * s - eye, s, s / by.r]
     of = _symmetric.spectrum(square)
     return [_symmetric.apply(of, *curve, relative=False) for curve in by]
-
-
-def _eye(x: Tensor) -> Tensor:
-    return torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
 
 
 def columns(tangent: Tensor, by: Rotation | Quotient) -> Tensor:
@@ -85,7 +81,7 @@ def rotate(tangent: Tensor, points: Tensor, by: Rotation | Quotient) -> Tensor:
     """Return E applied to points (N, ..., n, p); the tangent vectors are those of all N."""
     c, s, t = _functions(tangent, by)
     upper = torch.cat([c, -s @ tangent.mT], -1)
-    lower = torch.cat([tangent @ s, _eye(tangent.mT) - tangent @ t @ tangent.mT], -1)
+    lower = torch.cat([tangent @ s, _symmetric.eye(tangent.mT) - tangent @ t @ tangent.mT], -1)
     return _apply(torch.cat([upper, lower], -2), points)
 
 

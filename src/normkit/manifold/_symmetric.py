@@ -45,6 +45,11 @@ class Spectrum(NamedTuple):
         return self._replace(values=self.values.clamp(min=LEAST[self.values.dtype]))
 
 
+def eye(like: Tensor) -> Tensor:
+    """The identity of the size and type of matrices."""
+    return torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
+
+
 def spectrum(s: Tensor) -> Spectrum:
     """Decompose symmetric matrices (..., n, n)."""
     still = s.detach()

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from normkit import check, ops, statistics
 from normkit.catalog import method
 from normkit.manifold import _symmetric
-from normkit.manifold._definite import EXEMPT, DefiniteNorm, eye
+from normkit.manifold._definite import EXEMPT, DefiniteNorm
 from normkit.statistics import accurate, full_precision
 
 
@@ -139,10 +139,10 @@ def _root_at_identity(tangent: Tensor) -> Tensor:
     another.
     """
     half = _symmetric.symmetric(tangent) / 2
-    root = eye(half) + half
+    root = _symmetric.eye(half) + half
     if _symmetric.is_above_least(root):
         return half
-    return _symmetric.sqrt(_symmetric.symmetric(root @ root), _symmetric.least) - eye(half)
+    return _symmetric.sqrt(_symmetric.symmetric(root @ root), _symmetric.least) - _symmetric.eye(half)
 
 
 def _across(start: Tensor, end: Tensor) -> Tensor:

@@ -128,7 +128,7 @@ def _places(knots: Knots, raw: Tensor) -> Tensor:
 def _find(knots: Knots, place: Tensor, by_height: bool, widths: Tensor, heights: Tensor, slopes: Tensor) -> _Bin:
     """The bin of each number, found by its knots along x or along y."""
     positions = _places(knots, torch.stack([widths, heights]))
-    below = (positions.detach()[int(by_height), ..., 1:-1] <= place.unsqueeze(-1)).sum(-1, keepdim=True)
+    below = (positions[int(by_height), ..., 1:-1] <= place.unsqueeze(-1)).sum(-1, keepdim=True)
     ends = torch.cat([below, below + 1], -1)
     near = positions.gather(-1, ends.expand(2, *ends.shape))
     corners, sizes = near[..., 0], near[..., 1] - near[..., 0]

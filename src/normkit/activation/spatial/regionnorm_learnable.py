@@ -76,7 +76,7 @@ class RegionNormLearnable(Norm):
         check.channels_first(self, x, self.num_features, 4, 4)
         exact = statistics.accurate(x)
         saliency = self._saliency(exact)
-        foreground = saliency.detach() >= self.threshold
+        foreground = saliency >= self.threshold
         y = region_norm(exact, foreground, eps=self.eps, sync=self.sync, group=self.process_group)
         return (y * (1 + self.gamma(saliency)) + self.beta(saliency)).to(x.dtype)
 
