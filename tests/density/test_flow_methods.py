@@ -192,3 +192,10 @@ def test_sums_cost_the_index_of_a_tail_no_digits(values):
         above = (exact[:k] / exact[k]).log()
         first, second = above.mean(), above.square().mean()
         close(got[k - 2].double(), first + 1 - 0.5 / (1 - first.square() / second), rtol=rtol, atol=0.0)
+
+
+def test_no_noise_is_mixed_in_from_the_last_iteration_on():
+    method, x = nk.DataMollification(10).train(), torch.ones(3)
+    assert method.variance(torch.tensor([10, 11])).tolist() == [0, 0]
+    assert method.variance(torch.tensor(9)) > 1e-3
+    assert method(x, -x, 10).tolist() == x.tolist()
