@@ -3,9 +3,11 @@
 import argparse
 import json
 import pickle
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 
 import normkit as nk
 from normkit import cli
@@ -166,6 +168,23 @@ def test_an_encoder_decoder_is_given_tokens_for_both(given, here, capsys):
     assert "read again, its outputs differ by 0e+00" in printed.err
     x = commands.example(transformers.T5EncoderModel(config))
     assert list(x) == ["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("of", "shape"),
+    [
+        ({"image_size": 8}, (1, 3, 8, 8)),
+        ({"image_size": [6, 8], "num_channels": 1}, (1, 1, 6, 8)),
+    ],
+)
+def test_an_example_of_images_is_what_the_configuration_has(of, shape):
+    model = nn.Conv2d(3, 2, 1)
+    model.config, model.main_input_name = SimpleNamespace(**of), "pixel_values"
+    given = commands.example(model)
+    assert {name: x.shape for name, x in given.items()} == {"pixel_values": shape}
+    model.main_input_name = "input_values"
+    with pytest.raises(ValueError, match="what the model takes is not known: give --input"):
+        commands.example(model)
 
 
 def test_transformers_refuses_a_changed_model_that_it_would_open_as_the_old_one(here, capsys):

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -93,8 +94,11 @@ def test_curvature_is_that_of_the_whole_hessian(norm, tmp_path, monkeypatch):
     assert abs(found.trace - float(whole.trace())) < 4 * found.error
     assert found.error < 0.3 * found.trace
     assert str(found).startswith(f"top eigenvalues {float(values[-1]):.3g}"[:-1])
-    drawing = ET.fromstring(found.plot(tmp_path / "curvature.svg").read_text())
-    assert drawing.tag.endswith("svg")
+    drawing = found.plot(tmp_path / "curvature.svg").read_text()
+    assert ET.fromstring(drawing).tag.endswith("svg")
+    for one in found.pictures():
+        axes = [one["figure"]["layout"][axis]["title"]["text"] for axis in ("xaxis", "yaxis")]
+        assert {one["title"], *axes} <= set(re.findall("<!-- (.*?) -->", drawing))
     axes = [one["figure"]["layout"]["yaxis"].get("type") for one in found.pictures()]
     assert axes == ["log", None]  # few eigenvalues lie apart, by decades
 
