@@ -232,9 +232,9 @@ def first(result, x, *others, **options):
 
 
 def placed(result, made, *args, **options):
-    """The numbers that an object is made with, each times its place."""
+    """The numbers that an object is made with, each times its place; what is 0 or False counts too."""
     numbers = [part for part in tree_leaves((args, dict(sorted(options.items())))) if isinstance(part, int | float)]
-    return [place * number for place, number in enumerate(numbers, 1)]
+    return [place * (number + 0.5) for place, number in enumerate(numbers, 1)]
 
 
 def rounded(number):
