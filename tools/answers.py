@@ -37,7 +37,7 @@ import stub
 from normkit import cli
 from normkit.contract import subject
 from normkit.contract.subject import outputs
-from normkit.kinds import FITTED, FUNCTION, OPTIMIZER
+from normkit.kinds import ADAPTER, FITTED, FUNCTION, OPTIMIZER
 from normkit.kinds.kind import example
 from normkit.kinds.module import ModuleKind
 
@@ -46,6 +46,7 @@ GOLDENS, COMMANDS = TESTS / "goldens", TESTS / "house/commands"
 FILE = "answers.jsonl"
 CALLED = subject.methods(lambda kind: isinstance(kind, ModuleKind) or kind in (FITTED, FUNCTION, OPTIMIZER))
 MODULES = subject.METHODS
+REFUSING = [*CALLED, *subject.methods(lambda kind: kind is ADAPTER)]
 WAYS = ("required", "single", "mapped", "zeros", "alike", "large")
 # of large inputs no gradient is asked: what saturates leaves rounding
 KEPT_AS_THEY_ARE = {"sync", "process_group", "device", "dtype", "norm", "foreach", "generator"}
@@ -78,7 +79,7 @@ def rows(name):
         yield from (("answers", case, values) for case, values in lasting(name).items())
     if name in MODULES:
         yield from (("begins", key, value) for key, value in beginnings(name).items())
-    if name in CALLED:
+    if name in REFUSING:
         yield from (("refuses", option, letters) for option, letters in refusals(name).items())
     yield from (("takes", "", line) for line in takes(name))
 

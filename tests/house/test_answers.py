@@ -33,7 +33,7 @@ def test_a_module_begins_as_it_is_written_down(name):
         assert values == pytest.approx(known[key][1], rel=1e-3, abs=1e-4, nan_ok=True), key
 
 
-@pytest.mark.parametrize("name", answers.CALLED)
+@pytest.mark.parametrize("name", answers.REFUSING)
 def test_a_method_refuses_what_is_written_down_and_no_more(name):
     assert answers.refusals(name) == parts(name)["refuses"], HOW.format(name)
 

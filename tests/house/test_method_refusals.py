@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import normkit as nk
+from normkit.attention.attention_entropy import spectral_bound
 from normkit.density import _convergence, _named
 from normkit.density._diffusion import Diffusion
 from normkit.federated import stack
@@ -139,6 +140,7 @@ CASES = {
     "ibp-init: noise": lambda: nk.ibp_init(TWO),
     "IBPRegularizer: bounds": lambda: made("ibp-regularizer")(X, X, X),
     "lecun_normal_: weight": lambda: lecun_normal_(TWO),
+    "spectral_bound: key_weight must": lambda: spectral_bound(CUBE, torch.ones(2, 4), torch.ones(3, 4)),
     "flow: depth must": lambda: nk.density.flow("affine-coupling", 4, depth=0),
     "flow: hidden must": lambda: nk.density.flow("affine-coupling", 4, hidden=0),
     "flow: context must": lambda: nk.density.flow("affine-coupling", 4, context=-1),

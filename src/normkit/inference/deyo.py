@@ -87,7 +87,7 @@ class DeYO(Adapter):
         self.plpd_threshold = None if plpd_threshold is None else check.number(self, "plpd_threshold", plpd_threshold)
         self.transform = check.choice(self, "transform", transform, TRANSFORMS)
         self.patches = check.size(self, "patches", patches)
-        if occlusion is not None and len(occlusion) != 3:
+        if occlusion is not None and not (isinstance(occlusion, Sequence) and len(occlusion) == 3):
             raise ValueError(f"{type(self).__name__}: occlusion must be row, column and size, not {occlusion!r}")
         least = (0, 0, 1)
         self.occlusion = occlusion and [

@@ -319,6 +319,10 @@ def optimizer_builder(
     lr, decay = check.number(owner, "lr", lr, 0.0), check.number(owner, "weight_decay", weight_decay, 0.0)
     momentum = check.number(owner, "momentum", momentum, 0.0, 1.0)
     if optimizer == "adam":
+        if momentum == 1:
+            raise ValueError(
+                f"{check.whose(owner)}: momentum must be below 1 where optimizer is 'adam', not {momentum}"
+            )
         return functools.partial(torch.optim.Adam, lr=lr, betas=(momentum, 0.999), weight_decay=decay)
     if nesterov and not momentum:
         raise ValueError(f"{check.whose(owner)}: nesterov=True needs a momentum above 0, not {momentum}")
