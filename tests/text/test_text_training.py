@@ -3,6 +3,7 @@
 import random
 import re
 from string import ascii_lowercase
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -223,3 +224,24 @@ def test_tokens_of_no_span_reach_neither_logits_nor_gradient(bad):
     h = torch.randn(1, 6, 5)
     beside = torch.cat([h[:, :4], torch.full((1, 2, 5), bad)], 1)
     torch.testing.assert_close(numbers(beside), numbers(h))
+
+
+class Echo:
+    """A tokenizer and a model that give back what they are given."""
+
+    def __call__(self, texts, **own):
+        return {"texts": texts}
+
+    def generate(self, texts, **own):
+        return SimpleNamespace(sequences=texts)
+
+    def batch_decode(self, sequences, **own):
+        return sequences
+
+
+def test_words_of_more_sentences_than_one_batch_holds_keep_their_places():
+    model = object.__new__(text.LexicalModel)
+    model.tokenizer = model.model = Echo()
+    model.beams, model.decide = 1, lambda word, proposals: proposals[0]
+    sentences = [[f"one{at}", f"two{at}"] for at in range(100)]
+    assert model(sentences) == [[(marked, 0.0) for marked in lexical.mark(own)] for own in sentences]
