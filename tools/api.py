@@ -4,6 +4,7 @@ Each public name beside the methods, whose arguments are written down with what 
 compares them, so that a change of a name, an argument or a default is seen before a user sees it.
 """
 
+import importlib
 import inspect
 import json
 import re
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import normkit as nk
-from normkit import check
+from normkit import check, families
 
 PATH = Path(__file__).parents[1] / "tests/house/api.json"
 ROOMS = (
@@ -29,12 +30,14 @@ def signature(thing: Any) -> str:
 
 
 def surface() -> dict[str, str]:
-    """Return all public names with their signatures, also those in rooms and methods' files, of classes and checks."""
+    """Return public names with their signatures, also in rooms, of classes, checks, and files of methods and flows."""
     given = {name: getattr(nk, name) for name in {*nk.HERE, *nk._exports()}}
     for room in ROOMS:
         module = getattr(nk, room)
         given |= {f"{room}.{name}": getattr(module, name) for name in dir(module) if name[0] != "_"}
-    for module in [check, *map(inspect.getmodule, map(nk.catalog.entry_by_name, nk.catalog.entry_names()))]:
+    methods = map(inspect.getmodule, map(nk.catalog.entry_by_name, nk.catalog.entry_names()))
+    beside = [path for kind in families.KINDS for path in families.family(kind).files.values()]
+    for module in [check, *methods, *map(importlib.import_module, beside)]:
         own = {name: thing for name, thing in vars(module).items() if inspect.isfunction(thing)}
         place = module.__name__.removeprefix("normkit.")
         given |= {f"{place}.{name}": thing for name, thing in own.items() if thing.__module__ == module.__name__}

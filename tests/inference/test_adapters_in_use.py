@@ -179,6 +179,16 @@ def test_a_bad_square_is_refused(occlusion, words):
         nk.DeYO(small_network(), transform="occlusion", occlusion=occlusion)
 
 
+@pytest.mark.parametrize("square", [None, (0, 3, 4)])
+def test_a_square_in_the_middle_is_hidden_unless_another_is_named(square):
+    x = torch.arange(2 * 3 * 5 * 7.0).view(2, 3, 5, 7)
+    seen = nk.DeYO(small_network(), transform="occlusion", occlusion=square)._destroy(x, torch.arange(2), None)
+    row, column, size = (1, 2, 2) if square is None else square
+    hidden = torch.zeros(5, 7, dtype=torch.bool)
+    hidden[row : row + size, column : column + size] = True
+    torch.testing.assert_close(seen, torch.where(hidden, x.mean((2, 3), keepdim=True), x))
+
+
 @pytest.mark.parametrize("shape", [(2, 8), (8, 6, 6)], ids=str)
 def test_what_is_no_batch_of_images_has_no_tiles_to_reorder(shape):
     with pytest.raises(ValueError, match=re.escape(f"DeYO: x must be images (N, C, H, W), but its shape is {shape}")):
