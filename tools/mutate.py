@@ -65,6 +65,7 @@ EVERYWHERE = ("layernorm", "rmsnorm", "batchnorm", "groupnorm", "dyt", "softmax"
 DEFAULTS = "tests/house/test_answers.py::test_a_method_takes_what_is_written_down"  # it has those of all methods
 SIGNATURES = "tests/house/test_api_page.py::test_names_arguments_and_defaults_are_those_that_were_written_down"
 OWNERS = "tests/house/test_checks.py::test_an_error_begins_with_whose_argument_it_is_and_then_names_the_argument"
+NAMED_FIRST = ("self,", "owner,", "NAME,", "'", "type(self)")  # whose argument is checked, which that test looks for
 UNSEEN, ABSENT = "NOT SEEN", "cannot be made"  # ABSENT is what nothing that is loaded has, or what runs once, at import
 CALLERS = 6  # methods whose contract is run for a helper's mistake
 UNFORKED = {"ray", "wandb", "pyarrow", "datasets", "duckdb"}  # start threads, which a fork would not have
@@ -105,7 +106,8 @@ class Mutant:
         start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset  # type: ignore[attr-defined]
         end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset  # type: ignore[attr-defined]
         self.source = (source.encode()[:start] + text.encode() + source.encode()[end:]).decode()
-        self.of_default, self.of_check = hasattr(node, "is_default"), before.startswith("check.")
+        self.of_default = hasattr(node, "is_default")
+        self.of_owner = isinstance(node, ast.Call) and before.partition("(")[2].startswith(NAMED_FIRST)
         self.name = f"{_digest(key)} in {_digest(source)}"  # by which its verdict is looked up
 
     def __str__(self) -> str:
@@ -664,7 +666,7 @@ class Hunt:
             runs = ran is not None and place in ran
             of_it = mutant.path in self.reach.of_case(item)
             first = mutant.of_default and (function == SIGNATURES or (function == DEFAULTS and of_it))
-            if first or (mutant.of_check and function == OWNERS):
+            if first or (mutant.of_owner and function == OWNERS):
                 ranked.append((0.0, item))
             elif nearest is not None or runs:
                 near = (nearest or 0) - 2 * bool(called & _words(item))

@@ -401,3 +401,11 @@ def test_a_row_whose_length_came_to_zero_stays_finite():
         p[1], optimizer.state[p]["g"][1] = 0.0, 0.0
     trained(optimizer, [p], 1)
     assert p.isfinite().all()
+
+
+def test_cautious_counts_steps_that_rounding_takes_but_none_without_a_gradient():
+    start = torch.tensor([1.0, 1.0, 256.0, 256.0], dtype=torch.bfloat16)
+    p = nn.Parameter(start.clone())
+    p.grad = torch.tensor([1.0, 1.0, 1e-3, 0.0], dtype=torch.bfloat16)
+    nk.Cautious([p], base="sgd", lr=0.125).step()
+    assert p.tolist() == (start.double() - torch.tensor([1, 1, 0, 0]) * 0.125 * 4 / 3).bfloat16().tolist()
