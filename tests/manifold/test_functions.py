@@ -151,6 +151,12 @@ def test_a_dictionary_is_found_from_sparse_codes():
     assert all(b > a - 1e-6 for a, b in itertools.pairwise(objectives))
 
 
+def test_data_that_misses_one_direction_cannot_be_whitened():
+    data = torch.diag(torch.tensor([1.0, 2.0, 3.0, 0.0], dtype=F64))
+    with pytest.raises(ValueError, match="lp-dictionary: data of rank below 4 cannot be whitened"):
+        nk.create("lp-dictionary").whiten(data)
+
+
 def test_the_connection_laplacian_of_no_turns_is_the_plain_one_on_each_axis():
     edges = (uniform(5, 5) > 0.4).double().triu(1)
     a = edges + edges.mT

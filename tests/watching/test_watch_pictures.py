@@ -5,6 +5,7 @@ import functools
 import re
 import xml.etree.ElementTree as ET
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -96,6 +97,8 @@ def test_curvature_is_that_of_the_whole_hessian(norm, tmp_path, monkeypatch):
     assert str(found).startswith(f"top eigenvalues {float(values[-1]):.3g}"[:-1])
     drawing = found.plot(tmp_path / "curvature.svg").read_text()
     assert ET.fromstring(drawing).tag.endswith("svg")
+    density = np.array(found.pictures()[0]["figure"]["data"][0]["y"])
+    assert density.min() == pytest.approx(1e-6 * density.max())  # on an axis of powers there is no 0
     for one in found.pictures():
         axes = [one["figure"]["layout"][axis]["title"]["text"] for axis in ("xaxis", "yaxis")]
         assert {one["title"], *axes} <= set(re.findall("<!-- (.*?) -->", drawing))
