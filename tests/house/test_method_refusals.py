@@ -49,6 +49,7 @@ CASES = {
     "GCBlock: ratio": lambda: made("gcblock", 4, ratio=0.1),
     "GlobalControlNorm: low": lambda: made("global-control-norm", low=50, high=50),
     "GRN: x must have": lambda: made("grn", 3)(torch.ones(3)),
+    "GRN: x must have shape": lambda: made("grn", 3, channels_last=True)(torch.ones(3)),
     "LayerNorm: dim must name": lambda: nk.LayerNorm(()),
     "RMSNorm: p=0.5": lambda: nk.RMSNorm((2, 3), p=0.5),
     "LigerAttention: head_dim": lambda: made("liger-attention", 3, heads=1),
