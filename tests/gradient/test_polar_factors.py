@@ -197,7 +197,7 @@ def test_tall_matrices_are_the_transposed_of_wide_ones_and_lie_in_memory_as_they
         torch.testing.assert_close(one, ops.polar(alone, [MUON] * 5), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("axes, norm", enumerate(["rms", "rms", "spectral", "spectral-conv", "spectral-conv"]))
+@pytest.mark.parametrize("axes, norm", [*enumerate(["rms", "rms", "spectral", "spectral-conv", "spectral-conv"])])
 def test_the_direction_of_any_tensor_is_that_of_the_norm_for_its_axes(axes, norm):
     x = torch.randn((3, 4, 2, 2)[:axes], generator=torch.Generator().manual_seed(0))
     assert torch.equal(nk.lmo(x, norm="auto"), nk.lmo(x, norm=norm))
