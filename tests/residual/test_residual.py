@@ -282,6 +282,31 @@ def test_a_placement_of_ones_own_is_one_class_and_goes_wherever_a_placement_goes
             nk.Decoder(vocab=7, dim=8, depth=1, heads=2, placement=name)
 
 
+NUMBERS = {"gain": 2.0, "residual": 0.7, "branch": 0.3, "shift": 0.1, "scale": 1.5}
+
+
+@pytest.mark.parametrize("left_out", [None, *NUMBERS])
+@pytest.mark.parametrize("sum_norm", [False, True])
+def test_a_branch_is_its_formula_with_any_part_left_out(left_out, sum_norm):
+    numbers = {name: value for name, value in NUMBERS.items() if name != left_out}
+    branch = Branch(norm="input", output_norm=True, sum_norm=sum_norm, **numbers)
+
+    @nk.method("toy-formula", shape="... C", over="C", example=SUBLAYERS)
+    class ToyFormula(nk.Block):
+        """Numbers of one's own at all places."""
+
+        wiring = Wiring(branch, defaults={"norm": "rmsnorm"})
+
+    try:
+        around, f, x = nk.Placement("toy-formula", 4).double(), nn.Linear(4, 4).double(), randn(3, 4)
+    finally:
+        catalog._cards.pop("toy-formula")
+    n = {"gain": 1.0, "residual": 1.0, "branch": 1.0, "shift": 0.0, "scale": 1.0, **numbers}
+    inner = around.output_norm(f(n["gain"] * (around.norm(x) - n["shift"])))
+    out = n["residual"] * x + n["branch"] * n["scale"] * inner
+    torch.testing.assert_close(around(x, f), around.sum_norm(out) if sum_norm else out)
+
+
 # depth
 
 

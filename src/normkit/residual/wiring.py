@@ -3,7 +3,7 @@
 A :class:`Form` says what the stream is, a :class:`Connection` how a sublayer reads and writes. By default the stream is
 :class:`OneVector` x, and the connection a :class:`Branch`, this formula with parts left out:
 
-    out = sum_norm( residual * x + branch * scale * output_norm( F( gain * norm(x - shift) ) ) )
+    out = sum_norm( residual * x + branch * scale * output_norm( F( gain * (norm(x) - shift) ) ) )
 
     >>> Wiring(Branch(norm="input", output_norm=True), embedding_norm=True).attention
     Branch(norm='input', output_norm=True)
@@ -198,8 +198,8 @@ class Branch(Connection):
     output_norm: a norm on the sublayer's output, before the sum; its gain starts at ``output_start``.
     sum_norm: a second norm, after the sum, beside one on the input.
     gain, residual, branch: constants on the norm's output, on the stream, and on the sublayer's output.
-    shift, scale: where learned numbers, subtracted from the input and multiplied to the output, start; None: there
-        are none.
+    shift, scale: where learned numbers, subtracted from what the norm gives and multiplied to the output, start; None:
+        there are none.
     residual_scale: a learned vector multiplies the stream.
     sphere: the stream moves on the unit sphere towards the sublayer's output, by a learned share of the way; the number
         is what learned numbers are stored at. None: it does not.
