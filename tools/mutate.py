@@ -17,8 +17,9 @@ run, those that run the function come first. What no test sees is shown to mypy,
 Mistakes are another comparison, operator, number, truth value or default, arguments that change places, and a check, a
 call, a keyword or a ``not`` left out.
 
-What a card says of a method is data for the tests and is left alone, and so are texts, looks, types, seeds, whether
-`zip` is strict, which only speaks where other code is wrong, and all that runs at import but numbers with a name.
+What a card says of a method is data for the tests and is left alone, and so are texts, looks, types, seeds, the signs
+of whole numbers, detached values in comparisons, whether `zip` is strict, which only speaks where other code is wrong,
+and all that runs at import but numbers with a name.
 Tests that compile, export or start processes take long, and come late. Another Python that a test starts has the
 mistake too: it imports the package from folders of links, in which the one file is the mistaken one.
 """
@@ -209,10 +210,8 @@ def _wrong(node: ast.AST) -> Iterator[ast.AST | None]:
     elif isinstance(node, ast.BoolOp | ast.BinOp) and type(node.op) in SWAPS:
         yield _with(node, op=SWAPS[type(node.op)]())
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
-        if (
-            type(getattr(node.operand, "value", None)) is not int
-        ):  # such as an axis, which from the front may be the same
-            yield node.operand
+        whole = type(getattr(node.operand, "value", None)) is int  # such as an axis, from the front often the same one
+        yield from () if whole else (node.operand,)
     elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
         yield ast.Constant(_other(node.value))
     elif isinstance(node, ast.Call):
