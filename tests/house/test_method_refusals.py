@@ -1,23 +1,42 @@
 """Refusals that belong to one method: each names the argument, whatever else is asked of all."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
 import normkit as nk
-from normkit.attention.attention_entropy import spectral_bound
+from normkit.activation.batch.alpha_batchnorm import core_loss
+from normkit.activation.spatial.cumulative_groupnorm import Past
+from normkit.attention.attention_entropy import entropy_lower_bound, spectral_bound
+from normkit.attention.attention_separation import jacobian_norm, sensitivity
 from normkit.density import _convergence, _named
 from normkit.density._diffusion import Diffusion
 from normkit.federated import stack
 from normkit.inference.retrieval import retrieve
 from normkit.inference.steering import steered
+from normkit.ops.rope import Frequencies
+from normkit.transformer.attention import Attention
+from normkit.transformer.compressed import CompressedAttention
+from normkit.transformer.delta import DeltaNet
+from normkit.transformer.latent import LatentAttention
+from normkit.transformer.layer_input import LayerInput
 from normkit.weight import apply, data_init, project, regularize
 from normkit.weight.selu import lecun_normal_
+from normkit.weight.simplex_classifier import hoc_loss
 
 ONE, TWO, X = torch.ones(1), torch.ones(2), torch.ones(2, 3)
 NONE = torch.zeros(0)
 FIRST = torch.tensor([0, 1])
 CUBE = torch.ones(2, 3, 4)
+INTS = torch.ones(2, 3, dtype=torch.int64)
+META = X.to("meta")
+TOKENS = torch.zeros(1, 2, dtype=torch.int64)
+QKV = torch.ones(3, 1, 1, 3, 4)
+GRID = {"heads": 1, "size": (2, 2), "ratio": 2}
+COMPRESSED = {"heads": 2, "head_dim": 2, "query_rank": 1, "groups": 1, "output_rank": 1, "window": 1}
+LATENT = {"heads": 1, "rank": 1, "head_dim": 1, "shared_dim": 1, "value_dim": 1}
 MEAN = {"entries": ("w",)}
 BLOCK = {"channels": 4, "num_patches": 2, "head_dim": 4}
 
@@ -31,6 +50,28 @@ def meta_loss(**options):
     given = {"x": torch.ones(1, 3, 2), "target": labels, "weights": shares}
     of_held_out = {"x_meta": torch.ones(3, 2), "target_meta": labels[0], "weights_meta": shares[0]}
     return nk.storm_meta_loss(torch.ones(4, 2), **given, **of_held_out, **options)
+
+
+def decoder(cls=nk.Decoder, **options):
+    return cls(**{"vocab": 3, "dim": 4, "depth": 1, "heads": 1, "hidden": 2, **options})
+
+
+def mixture(**options):
+    return decoder(feedforward="moe", router="router:experts=2,top_k=1", **options)
+
+
+def clipped(**options):
+    return nk.qk_clip(X, X, ONE, heads=1, **options)
+
+
+def decomposed(weight):
+    method = nk.create("alds-decompose", rank=1)
+    method(weight)
+    return method
+
+
+def held_by_name(model):
+    return project(model, torch.optim.SGD(model.parameters(), 0.1), "normalize-and-project", where=["1"])
 
 
 CASES = {
@@ -152,6 +193,134 @@ CASES = {
     "WeightNorm: shape": lambda: made("weight-norm", ()),
     "WeightNorm: dim": lambda: made("weight-norm", (2, 3), dim=2),
     "WeightNorm: data_init": lambda: made("weight-norm", (2, 3), dim=1).data_init(X, X),
+}
+CASES |= {
+    "Attention: core 'differential' needs a head_dim that 2": lambda: decoder(core="differential", heads=4),
+    "Attention: norm_over must be one of": lambda: Attention(4, 1, norm_over="layer"),
+    "DeltaNet: gate must be one of": lambda: DeltaNet(4, 2, gate="tanh"),
+    "DeltaNet: heads=3 does not divide dim=4": lambda: DeltaNet(4, 3),
+    "Decoder: rotary_base must": lambda: decoder(rotary_base=0.0),
+    "Decoder: length must": lambda: decoder(positions="learned", length=0),
+    "Decoder: temperature must": lambda: decoder().generate(TOKENS, 1, temperature=-0.1),
+    "Decoder: mask must be a boolean tensor": lambda: decoder().generate(TOKENS, 1, mask=TOKENS),
+    "Decoder: count must": lambda: decoder().generate(TOKENS, -1),
+    "Decoder: dim must": lambda: decoder(dim=0),
+    "Decoder: depth must": lambda: decoder(depth=0),
+    "Decoder: positions must be one of": lambda: decoder(positions="rotary"),
+    "Decoder: logit_softcap must": lambda: decoder(logit_softcap=0.0),
+    "Encoder: inputs must end in 4": lambda: decoder(nk.Encoder, vocab=None)(torch.ones(1, 2, 3)),
+    "Encoder: inputs must have shape": lambda: decoder(nk.Encoder, vocab=None)(torch.ones(2, 4)),
+    "Encoder: vocab must": lambda: decoder(nk.Encoder, vocab=0),
+    "LayerInput: activation must be one of": lambda: LayerInput(4, 2, activation="tanh"),
+    "MixtureOfExperts: hidden must": lambda: mixture(hidden=0),
+    "MixtureOfExperts: activation must be one of": lambda: mixture(activation="tanh"),
+    "MixtureOfExperts: shared must": lambda: mixture(feedforward_options={"shared": -1}),
+    "ScoreClip: bound must": lambda: nk.ScoreClip(decoder(), bound=0.0),
+    "ScoreClip: balance must .* not -0.1": lambda: nk.ScoreClip(decoder(), balance=-0.1),
+    "ScoreClip: balance must .* not 1.1": lambda: nk.ScoreClip(decoder(), balance=1.1),
+    "ScoreClip: queries must": lambda: nk.ScoreClip(decoder(), queries=0),
+    "entropy_lower_bound: sigma must be": lambda: entropy_lower_bound(FIRST, 2),
+    "spectral_bound: x must be": lambda: spectral_bound(INTS, X, X),
+    "spectral_bound: x must have": lambda: spectral_bound(X, X, X),
+    "sensitivity: logits must be": lambda: sensitivity(INTS, X),
+    "sensitivity: logits must have": lambda: sensitivity(TWO, TWO),
+    "sensitivity: temperature must": lambda: sensitivity(X, X, temperature=0.0),
+    "sensitivity: step must": lambda: sensitivity(X, X, step=0.0),
+    "jacobian_norm: logits must be": lambda: jacobian_norm(INTS),
+    "jacobian_norm: logits must have": lambda: jacobian_norm(TWO),
+    "qk-clip: rope_dim must": lambda: clipped(rope_dim=-1, value_dim=0),
+    "qk-clip: value_dim must": lambda: clipped(rope_dim=0, value_dim=-1),
+    "Galerkin: pos is missing": lambda: made("galerkin", 4, heads=1, pos_dim=1)(*QKV),
+    "NormAwareLinear: q must have": lambda: made("norm-aware-linear", 4, heads=1, size=(2, 2))(*QKV),
+    "QKNorm: scale must": lambda: made("qk-norm", 4, heads=1, norm="l2", scale="1"),
+    "Softmax: scale must": lambda: made("softmax", 4, heads=1, scale="1"),
+    "SoftmaxFree: size must be at least 1, not 0": lambda: made("softmax-free", 4, **{**GRID, "size": (0, 2)}),
+    "SoftmaxFree: size must be at least 1, not -1": lambda: made("softmax-free", 4, **{**GRID, "size": (2, -1)}),
+    "SoftmaxFree: norm must be one of": lambda: made("softmax-free", 4, norm="l2", **GRID),
+    "core_loss: logits must be": lambda: core_loss(INTS),
+    "BatchNormLinearBounded: force_factor must": lambda: made("batchnorm-linear-bounded", 3, force_factor="1"),
+    "AdaptiveRMSNormZero: dim must": lambda: made("adaptive-rmsnorm-zero", 0),
+    "ModulatedRMSNorm: scale is on meta, but x": lambda: made("modulated-rmsnorm", 3, affine=False)(X, META),
+    "MotionLayerNorm: condition is on cpu, but x": lambda: made(
+        "motion-layernorm", 3, condition_features=3, device="meta"
+    )(META, X),
+    "GraphSAINTNorm: edge_target must lie in 0 .. 1": lambda: made("graphsaint-norm", 2).aggregate(
+        X, FIRST + 1, FIRST, TWO, TWO
+    ),
+    "GraphSAINTNorm: edge_source must lie in 0 .. 1": lambda: made("graphsaint-norm", 2).aggregate(
+        X, FIRST, FIRST + 1, TWO, TWO
+    ),
+    "CumulativeGroupNorm: past.steps must have": lambda: made("cumulative-groupnorm", 3).stream(
+        torch.ones(1, 2, 3), Past(ONE, ONE, TWO)
+    ),
+    "EvoNormS0: x must have": lambda: made("evonorm-s0", 4, apply_act=False, divide=True)(X),
+    r"PlacementSearch: outputs\[0\] is on cpu": lambda: made("placement-search", 1, device="meta")(
+        ONE.to("meta"), ONE.to("meta"), X
+    ),
+    "SCNorm: x must have shape": lambda: made("scnorm", 3, channels_last=True)(X),
+    "LayerNorm: x must end in 3": lambda: nk.LayerNorm(3).norm_rotate(CUBE, (X, X)),
+    "LayerNorm: eps must": lambda: setattr(nk.LayerNorm(3), "eps", -1.0),
+    "SRMSNorm: eps must": lambda: setattr(made("srmsnorm", 3), "eps", -1.0),
+    "RMSNorm: x must be a floating-point": lambda: nk.RMSNorm(3, heads=2)(INTS),
+    "RMSNorm: x must be a floating-point tensor": lambda: nk.RMSNorm(3, eps=None)(INTS),
+    r"RMSNorm: int\(dim \* p\) must": lambda: nk.RMSNorm(2, p=0.1),
+    "RMSNorm: dim must": lambda: nk.RMSNorm(0, p=0.5),
+    "MeanScaleNorm: y must have": lambda: made("mean-scale-norm").denormalize(X, X, X),
+    "BHyTVariance: x must be": lambda: made("bhyt-variance", sequence_length=2, heads=1, key_value_heads=1).predict(
+        INTS, ONE, ONE, ONE
+    ),
+    "FeatureNorm: scale must": lambda: made("feature-norm", 3, scale="1"),
+    "RevIN: y must end in 4": lambda: made("revin", 4).denormalize(
+        X, made("revin", 4).normalize(torch.ones(1, 2, 4))[1]
+    ),
+    "SimpleNorm: x must have": lambda: made("simplenorm", 4, channels_last=False)(X),
+    "TaperNorm: x must end in 4": lambda: made("tapernorm", 4).root(X),
+    "TaperNorm: start must": lambda: made("tapernorm", 4).gate_at(0, -1, 2),
+    "apply: .* has weight-norm already": lambda: [apply(one, "weight-norm") for one in [nn.Linear(2, 2)] * 2],
+    "project: normalize-and-project does not fit '1'": lambda: held_by_name(nn.Sequential(nn.Linear(2, 2), nn.PReLU())),
+    "project: every must": lambda: project(nn.Linear(2, 2), torch.optim.SGD([nn.Parameter(X)], 0.1), every=0),
+    "regularize: strength must": lambda: regularize(nn.Linear(2, 2), "lambda-orthogonality", strength="1"),
+    "data_init: init_scale must": lambda: data_init(nn.Linear(2, 2), X, init_scale=0.0),
+    "SigmaReparam: shape must be at most": lambda: made("sigma-reparam", (2**16, 2**15)),
+    "SigmaReparam: gamma_init must": lambda: made("sigma-reparam", (2, 3), gamma_init="1"),
+    "SigmaReparam: raw must": lambda: made("sigma-reparam", (2, 3)).reset(TWO),
+    "ALDSDecompose: rank must": lambda: made("alds-decompose", rank=0),
+    "ALDSDecompose: splits must": lambda: made("alds-decompose", rank=1, splits=0),
+    "ALDSDecompose: x must be": lambda: decomposed(X).project(INTS),
+    "CrossInitialization: lengths must lie in 0 .. 3": lambda: made("cross-initialization").sequence(
+        CUBE, 4 * FIRST, *torch.ones(3, 4)
+    ),
+    "CrossInitialization: eos must have": lambda: made("cross-initialization").sequence(
+        CUBE, FIRST, torch.ones(4), TWO, torch.ones(4)
+    ),
+    "GeneralizedGaussianInit: tensor must have": lambda: made("generalized-gaussian-init", (2, 3)).init_(TWO),
+    "GeneralizedGaussianInit: weight must be a": lambda: made("generalized-gaussian-init", (2, 3)).fit(INTS),
+    "GeneralizedGaussianInit: weight must be finite": lambda: made("generalized-gaussian-init", (2, 3)).fit(0 * X),
+    "IBPRegularizer: terms must be one of": lambda: made("ibp-regularizer", terms=("relu", "elu")),
+    "NormalizeAndProject: offset must": lambda: made("normalize-and-project", (2, 3)).project_affine(TWO, ONE),
+    "NormalizeAndProject: raw must": lambda: made("normalize-and-project", (2, 3)).reset(TWO),
+    "lecun_normal_: weight must be": lambda: lecun_normal_(INTS),
+    "hoc_loss: features must": lambda: hoc_loss(TWO, TWO, FIRST),
+    "hoc_loss: old must": lambda: hoc_loss(X, TWO, FIRST),
+    "hoc_loss: target must": lambda: hoc_loss(X, X, FIRST[:1]),
+    "SimplexClassifier: num_classes must be at most": lambda: made("simplex-classifier", 2**15 + 1),
+    "SparseETFClassifier: weight must": lambda: made("sparse-etf-classifier", 3, num_classes=2, steps=0).objective(TWO),
+    "WassersteinInitRegularizer: weight must": lambda: made("wasserstein-init-regularizer", (2, 3)).reset(TWO),
+    "WeightCompander: weight must": lambda: made("weight-compander", (2, 3)).reset(TWO),
+    "WeightNorm: raw must": lambda: made("weight-norm", (2, 3)).reset(TWO),
+    "WeightNorm: raw must have": lambda: made("weight-norm", (2, 3)).data_init(TWO, X),
+    "WeightNorm: init_scale must": lambda: made("weight-norm", (2, 3)).data_init(X, X, init_scale=0.0),
+}
+CASES |= {
+    f"CompressedAttention: {name} must be at least 1": partial(
+        CompressedAttention, 4, frequencies=Frequencies((1.0,)), **{**COMPRESSED, name: 0}
+    )
+    for name in COMPRESSED
+}
+CASES |= {f"LatentAttention: {name} must be": partial(LatentAttention, 4, **{**LATENT, name: 0}) for name in LATENT}
+CASES |= {
+    f"DeltaNet: {name} must be": partial(DeltaNet, 4, **{"heads": 2, name: 0})
+    for name in ("heads", "key_heads", "key_dim", "value_dim")
 }
 
 

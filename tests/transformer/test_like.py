@@ -236,6 +236,11 @@ def test_what_a_row_has_not_is_refused_by_its_name(transformers):
             "config.hc_eps must be 1e-06",
         ),
         (
+            "deepseek-v4",
+            transformers.DeepseekV4Config(**SIZES | V4 | {"scoring_func": "tanh"}),
+            "config.scoring_func must be one of 'sqrtsoftplus', 'sigmoid', 'softmax', not 'tanh'",
+        ),
+        (
             "gemma-3n",
             transformers.Gemma3nTextConfig(**SIZES | GEMMA | {"altup_active_idx": 1}),
             "config.altup_active_idx must be 0 for 'gemma-3n', not 1",
