@@ -208,6 +208,9 @@ CASES |= {
     "Decoder: depth must": lambda: decoder(depth=0),
     "Decoder: positions must be one of": lambda: decoder(positions="rotary"),
     "Decoder: logit_softcap must": lambda: decoder(logit_softcap=0.0),
+    "Decoder: each has 'layer_inputs'": lambda: decoder(
+        placement="peri-norm", layer_inputs=2, each=[{"layer_inputs": 3}]
+    ),
     "Encoder: inputs must end in 4": lambda: decoder(nk.Encoder, vocab=None)(torch.ones(1, 2, 3)),
     "Encoder: inputs must have shape": lambda: decoder(nk.Encoder, vocab=None)(torch.ones(2, 4)),
     "Encoder: vocab must": lambda: decoder(nk.Encoder, vocab=0),
@@ -239,7 +242,7 @@ CASES |= {
     "SoftmaxFree: norm must be one of": lambda: made("softmax-free", 4, norm="l2", **GRID),
     "core_loss: logits must be": lambda: core_loss(INTS),
     "BatchNormLinearBounded: force_factor must": lambda: made("batchnorm-linear-bounded", 3, force_factor="1"),
-    "AdaptiveRMSNormZero: dim must": lambda: made("adaptive-rmsnorm-zero", 0),
+    "AdaptiveRMSNormZero: dim must be an integer": lambda: made("adaptive-rmsnorm-zero", "3"),
     "ModulatedRMSNorm: scale is on meta, but x": lambda: made("modulated-rmsnorm", 3, affine=False)(X, META),
     "MotionLayerNorm: condition is on cpu, but x": lambda: made(
         "motion-layernorm", 3, condition_features=3, device="meta"
@@ -253,6 +256,7 @@ CASES |= {
     "CumulativeGroupNorm: past.steps must have": lambda: made("cumulative-groupnorm", 3).stream(
         torch.ones(1, 2, 3), Past(ONE, ONE, TWO)
     ),
+    "CumulativeGroupNorm: past must be": lambda: made("cumulative-groupnorm", 3).stream(torch.ones(1, 2, 3), TWO),
     "EvoNormS0: x must have": lambda: made("evonorm-s0", 4, apply_act=False, divide=True)(X),
     r"PlacementSearch: outputs\[0\] is on cpu": lambda: made("placement-search", 1, device="meta")(
         ONE.to("meta"), ONE.to("meta"), X
@@ -293,6 +297,7 @@ CASES |= {
     "CrossInitialization: eos must have": lambda: made("cross-initialization").sequence(
         CUBE, FIRST, torch.ones(4), TWO, torch.ones(4)
     ),
+    "FixupBlock: out_channels must be a multiple of 4": lambda: made("fixup-block", 6, bottleneck=True),
     "GeneralizedGaussianInit: tensor must have": lambda: made("generalized-gaussian-init", (2, 3)).init_(TWO),
     "GeneralizedGaussianInit: weight must be a": lambda: made("generalized-gaussian-init", (2, 3)).fit(INTS),
     "GeneralizedGaussianInit: weight must be finite": lambda: made("generalized-gaussian-init", (2, 3)).fit(0 * X),
@@ -307,6 +312,8 @@ CASES |= {
     "SparseETFClassifier: weight must": lambda: made("sparse-etf-classifier", 3, num_classes=2, steps=0).objective(TWO),
     "WassersteinInitRegularizer: weight must": lambda: made("wasserstein-init-regularizer", (2, 3)).reset(TWO),
     "WeightCompander: weight must": lambda: made("weight-compander", (2, 3)).reset(TWO),
+    "LearnedRounding: shape must be a sequence": lambda: made("learned-rounding", 3),
+    "WeightNorm: shape must be a sequence": lambda: made("weight-norm", 3),
     "WeightNorm: raw must": lambda: made("weight-norm", (2, 3)).reset(TWO),
     "WeightNorm: raw must have": lambda: made("weight-norm", (2, 3)).data_init(TWO, X),
     "WeightNorm: init_scale must": lambda: made("weight-norm", (2, 3)).data_init(X, X, init_scale=0.0),

@@ -64,6 +64,8 @@ class LearnedRounding(Parametrization):
 
     def __init__(self, shape: Sequence[int], *, bits: int = 4, per_channel: bool = True):
         super().__init__()
+        if not isinstance(shape, Sequence):
+            raise TypeError(f"{type(self).__name__}: shape must be a sequence of sizes such as (8, 5), not {shape!r}")
         self.shape = tuple(check.size(self, "shape", size) for size in shape)
         if not self.shape:
             raise ValueError(f"{type(self).__name__}: shape must have at least one axis, not {tuple(shape)}")

@@ -30,7 +30,7 @@ from normkit.transformer.attention import (
 from normkit.transformer.layer_input import LayerInputs
 from normkit.transformer.transformer_layer import TransformerLayer, to_sphere
 
-COMMON = {"placement", "dim", "layer", "depth"}
+COMMON = {"placement", "dim", "layer", "depth", "layer_inputs"}
 SUBLAYER_NAMES = ("attention", "cross_attention", "feedforward", "layer_input")
 Cache = list[LayerCache]
 Window = int | None | Sequence[int | None]

@@ -77,7 +77,10 @@ class FixupBlock(Method):
                 f"{after}; shortcut='conv' takes any"
             )
         if self.bottleneck:
-            check.divides(self, "bottleneck", 4, "out_channels", after)
+            if after % 4:
+                raise ValueError(
+                    f"{type(self).__name__}: out_channels must be a multiple of 4 with bottleneck=True, not {after}"
+                )
             width = after // 4
             sizes = [(before, width, 1, 1), (width, width, 3, self.stride), (width, after, 1, 1)]
         else:

@@ -11,7 +11,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Parametrization
 from normkit.statistics import accurate
-from normkit.weight._shapes import no_direction
+from normkit.weight._shapes import no_direction, shape_of
 
 
 @method(
@@ -51,9 +51,7 @@ class WeightNorm(Parametrization):
 
     def __init__(self, shape: Sequence[int], *, dim: int | None = 0):
         super().__init__()
-        self.shape = tuple(check.size(self, "shape", size) for size in shape)
-        if not self.shape:
-            raise ValueError(f"{type(self).__name__}: shape must have at least one axis, not {tuple(shape)}")
+        self.shape = shape_of(self, shape)
         if dim is not None and check.size(self, "dim", dim, least=0) >= len(self.shape):
             raise ValueError(f"{type(self).__name__}: dim must be None or below {len(self.shape)}, not {dim}")
         self.dim = dim

@@ -87,6 +87,8 @@ class CumulativeGroupNorm(Norm):
         return Past(z[:, 0].mean(-1).detach() if z.shape[1] else none, none, none)
 
     def _check_past(self, past: Past, x: Tensor, z: Tensor) -> Past:
+        if not isinstance(past, tuple | list) or len(past) != len(Past._fields):
+            raise TypeError(f"CumulativeGroupNorm: past must be what stream returned, not {type(past).__name__}")
         for name, value in zip(Past._fields, past, strict=True):
             check.values(self, f"past.{name}", value, (x.shape[0],), x)
         return Past(*(value.to(z.dtype) for value in past))
