@@ -211,6 +211,7 @@ CASES |= {
     "Decoder: each has 'layer_inputs'": lambda: decoder(
         placement="peri-norm", layer_inputs=2, each=[{"layer_inputs": 3}]
     ),
+    "Decoder: window must be a number": lambda: decoder(window=2.5),
     "Encoder: inputs must end in 4": lambda: decoder(nk.Encoder, vocab=None)(torch.ones(1, 2, 3)),
     "Encoder: inputs must have shape": lambda: decoder(nk.Encoder, vocab=None)(torch.ones(2, 4)),
     "Encoder: vocab must": lambda: decoder(nk.Encoder, vocab=0),
@@ -325,6 +326,12 @@ CASES |= {
     for name in COMPRESSED
 }
 CASES |= {f"LatentAttention: {name} must be": partial(LatentAttention, 4, **{**LATENT, name: 0}) for name in LATENT}
+OPTIONS = {"core_options": {}, "cross_options": {"cross": "softmax"}, "feedforward_options": {}}
+OPTIONS |= {"mixer_options": {"mixer": "delta-net"}}
+CASES |= {
+    f"TransformerLayer: {name} must be a dictionary": partial(decoder, **more, **{name: 3})
+    for name, more in OPTIONS.items()
+}
 CASES |= {
     f"DeltaNet: {name} must be": partial(DeltaNet, 4, **{"heads": 2, name: 0})
     for name in ("heads", "key_heads", "key_dim", "value_dim")

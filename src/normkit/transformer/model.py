@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -129,9 +129,12 @@ class Transformer(nn.Module):
     def _windows(self, window: Window) -> list[int | None]:
         """The windows that are dealt out to the layers."""
         window = check.plain(window)
+        wanted = f"{type(self).__name__}: window must be a number, None or one or more of them"
+        if window is not None and not isinstance(window, int | Iterable):
+            raise TypeError(f"{wanted}, not {window!r}")
         windows = [window] if window is None or isinstance(window, int) else list(window)
         if not windows:
-            raise ValueError(f"{type(self).__name__}: window must be a number, None or one or more of them, not []")
+            raise ValueError(f"{wanted}, not []")
         return windows
 
     def _add_positions(self, positions: str | None, frequencies: Sequence[Frequencies] | None) -> None:

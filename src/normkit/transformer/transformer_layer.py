@@ -154,7 +154,7 @@ class TransformerLayer(Stream):
         attend = self._attention_maker(norm, query_key_norm, bias, linear=linear, **heads_of)
         own: dict[str, Any] = {
             "core": core,
-            "core_options": {**(core_options or {}), **scale},
+            "core_options": {**_options("core_options", core_options), **scale},
             "window": window,
             "rotary": rotary,
             "rotary_dim": rotary_dim,
@@ -167,13 +167,15 @@ class TransformerLayer(Stream):
             self.attention = attend(causal=causal, **own)
         else:
             own |= {"kv_heads": kv_heads, "head_dim": head_dim, "query_key_norm": query_key_norm}
-            options_of = {"heads": heads, "causal": causal, **(mixer_options or {})}
+            options_of = {"heads": heads, "causal": causal, **_options("mixer_options", mixer_options)}
             self.attention = self._build_mixer(mixer, own, options_of, linear)  # type: ignore[assignment]
         self.cross_attention = None
         if cross is not None:
-            self.cross_attention = attend(causal=False, core=cross, core_options=cross_options, crossed=True)
+            further = _options("cross_options", cross_options)
+            self.cross_attention = attend(causal=False, core=cross, core_options=further, crossed=True)
         activation = wiring.activation or activation
-        inside = {"activation": activation, "bias": bias in (True, "feedforward"), **(feedforward_options or {})}
+        inside = {"activation": activation, "bias": bias in (True, "feedforward")}
+        inside |= _options("feedforward_options", feedforward_options)
         self.feedforward = self._build_feedforward(feedforward, router, hidden, linear, inside)
         for name, branch in wiring.branches(self.place).items():
             self.wire(name, branch, norm)
@@ -393,6 +395,13 @@ class TransformerLayer(Stream):
                 for matrix in inner:
                     to_sphere(matrix, 1)
                 to_sphere(last, 0)
+
+
+def _options(name: str, value: Any) -> dict[str, Any]:
+    """Further arguments of a part, none of them where there is nothing."""
+    if value is not None and not isinstance(value, Mapping):
+        raise TypeError(f"TransformerLayer: {name} must be a dictionary of arguments, not {value!r}")
+    return dict(value or {})
 
 
 @torch.no_grad()
