@@ -292,6 +292,7 @@ CASES |= {
     "ALDSDecompose: rank must": lambda: made("alds-decompose", rank=0),
     "ALDSDecompose: splits must": lambda: made("alds-decompose", rank=1, splits=0),
     "ALDSDecompose: x must be": lambda: decomposed(X).project(INTS),
+    "ALDSDecompose: x must end in 3": lambda: decomposed(X).project(torch.ones(2, 5)),
     "CrossInitialization: lengths must lie in 0 .. 3": lambda: made("cross-initialization").sequence(
         CUBE, 4 * FIRST, *torch.ones(3, 4)
     ),
@@ -303,6 +304,7 @@ CASES |= {
     "GeneralizedGaussianInit: weight must be a": lambda: made("generalized-gaussian-init", (2, 3)).fit(INTS),
     "GeneralizedGaussianInit: weight must be finite": lambda: made("generalized-gaussian-init", (2, 3)).fit(0 * X),
     "IBPRegularizer: terms must be one of": lambda: made("ibp-regularizer", terms=("relu", "elu")),
+    "IBPRegularizer: terms must be some of": lambda: made("ibp-regularizer", terms=3),
     "NormalizeAndProject: offset must": lambda: made("normalize-and-project", (2, 3)).project_affine(TWO, ONE),
     "NormalizeAndProject: raw must": lambda: made("normalize-and-project", (2, 3)).reset(TWO),
     "lecun_normal_: weight must be": lambda: lecun_normal_(INTS),

@@ -98,6 +98,7 @@ class ALDSDecompose(Estimator):
             raise ValueError(f"{type(self).__name__}: call it with a weight before project")
         check.floating(self, x)
         if self.encoder.dim() == 2:
+            check.features_last(self, x, self.splits * self.encoder.shape[1])
             blocks = x.unflatten(-1, (self.splits, -1)).unsqueeze(-2)
             inner = (blocks @ self.encoder.unflatten(0, (self.splits, -1)).mT).flatten(-3)
             return F.linear(inner, self.decoder, bias)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
@@ -50,7 +50,7 @@ class IBPRegularizer(Loss):
 
     def __init__(self, *, terms: Sequence[str] = ("relu", "tightness"), tol: float = 0.5):
         super().__init__()
-        if isinstance(terms, str) or not terms:
+        if isinstance(terms, str) or not isinstance(terms, Collection) or not terms:
             raise ValueError(f"{type(self).__name__}: terms must be some of {', '.join(TERMS)}, not {terms!r}")
         self.terms = [check.choice(self, "terms", term, TERMS) for term in terms]
         self.tol = check.number(self, "tol", tol, 0.0, open_low=True)
