@@ -115,18 +115,18 @@ class Kin(Momentum):
         return unit(self.polar(x, group), group.get("adjust_lr", "original"))
 
 
-def triples(owner: object, coefficients: Coefficients, steps: int) -> list[Triple]:
+def triples(owner: object, coefficients: Coefficients, steps: int, name: str = "ns_coefficients") -> list[Triple]:
     """The coefficients of each step: the last of a list goes on, and those of later steps are left out.
 
     >>> triples(None, [(3.0, -3.0, 1.0), (2.0, -1.5, 0.5)], 3)
     [(3.0, -3.0, 1.0), (2.0, -1.5, 0.5), (2.0, -1.5, 0.5)]
     """
-    listed: Any = [coefficients] if len(coefficients) and isinstance(coefficients[0], (int, float)) else coefficients
+    listed: Any = coefficients if isinstance(coefficients, Sequence) else []
+    if len(listed) and isinstance(listed[0], (int, float)):
+        listed = [listed]
     if not listed or any(not isinstance(row, Sequence) or len(row) != 3 for row in listed):
-        raise ValueError(
-            f"{type(owner).__name__}: ns_coefficients must be three numbers, or lists of three, not {coefficients}"
-        )
-    rows = [tuple(check.number(owner, "ns_coefficients", value) for value in row) for row in listed]
+        raise ValueError(f"{check.whose(owner)}: {name} must be three numbers, or lists of three, not {coefficients}")
+    rows = [tuple(check.number(owner, name, value) for value in row) for row in listed]
     return [rows[min(i, len(rows) - 1)] for i in range(steps)]  # type: ignore[misc]
 
 

@@ -88,7 +88,7 @@ def polar_factor(
     multiplier = multiplier if safety is None else check.number("polar-factor", "safety", safety, 0.0, open_low=True)
     added = added if eps is None else check.eps("polar-factor", eps)
     own = own_coefficients(method, lower, multiplier) if coefficients is None else coefficients
-    return ops.polar(z, triples("polar-factor", own, steps), safety=multiplier, eps=added).to(x.dtype)
+    return ops.polar(z, triples("polar-factor", own, steps, "coefficients"), safety=multiplier, eps=added).to(x.dtype)
 
 
 def own_coefficients(method: str, lower: float, safety: float) -> Coefficients:
