@@ -8,9 +8,18 @@ from torch import nn
 
 import normkit as nk
 from normkit.density._flows import Affine
+from normkit.federated import rounds, servers
+from normkit.federated.fedlaw import learn
+from normkit.federated.strategies import fedadam, scaffold
 from normkit.gradient.agc import adaptive_clip_grad_
 from normkit.gradient.blockwise_lr import blockwise_groups
+from normkit.inference.generation import RejectionSampling
+from normkit.inference.local_normalization_distortion import distribution
+from normkit.inference.retrieval import retrieve
+from normkit.inference.score_normalization import augment
 from normkit.manifold.chart_step import descend
+from normkit.probe.plasticity_probe import plasticity
+from normkit.residual.streams import collapse, expand
 
 ONE, TWO, X = torch.ones(1), torch.ones(2), torch.ones(2, 3)
 NONE = torch.zeros(0)
@@ -61,6 +70,22 @@ def block(placement, **options):
     return nk.residual.Placement(placement, 4, **options)
 
 
+def storm(losses=X, target=1):
+    module = made("storm-features", 2, batch_size=3)
+    return module(losses, torch.ones(2, 3, 2), torch.full((3,), target))
+
+
+def allocate(**changed):
+    given = {"table": torch.ones(2, 1), "base_value": ONE, "sizes": TWO, **changed}
+    return nk.allocate_bits(*given.values(), target=1.0)
+
+
+def ranged(*batches):
+    module = made("measured-range", per_channel=True)
+    for x in batches:
+        module(x)
+
+
 CASES = {
     # density
     "Diffusion: dim must be at least 1": lambda: nk.density.Diffusion(0),
@@ -75,7 +100,9 @@ CASES = {
     "Law: context must be a tensor": lambda: nk.density.Flow([], 3, context=2).law([1.0, 2.0]),
     "Law: context must end in 2 numbers": lambda: nk.density.Flow([], 3, context=2).law(X),
     "Affine: z must end in 2 features": lambda: Affine(2).inverse(X),
-    "FlowIMH: coefficients must lie": lambda: made("flow-imh", 2, energy="double-well", coefficients=[0.0, 0.0, NAN]),
+    r"FlowIMH: coefficients must lie in \[-inf, inf": lambda: made(
+        "flow-imh", 2, energy="double-well", coefficients=[0.0, 0.0, NAN]
+    ),
     "flow: name must be one of": lambda: nk.density.flow("glw", 4),
     "flow: patch must be at least 1": lambda: nk.density.flow("jet", (1, 4, 4), patch=0),
     "absent.pt: there is no such file": lambda: nk.density.load("absent.pt"),
@@ -91,36 +118,38 @@ CASES = {
         "jet-coupling", 2, num_tokens=4, kind="spatial", emb_dim=4, grid=(0, 2)
     ),
     "marginal-consistency: order must lie in 0 .. 1": lambda: consistency(order=(0, 2)),
-    "marginal-consistency: index must lie in": lambda: consistency(index=3),
+    "marginal-consistency: index less 1 must lie in 0 .. 1": lambda: consistency(index=3),
     "marginal-consistency: x must hold whole numbers": lambda: consistency(dtype=torch.complex64),
     "marginal-consistency: x less 1 must lie in 0 .. 2": lambda: consistency(x=(4, 4)),
     "NanoFlow: z must have 4 axes": lambda: made(
         "nanoflow", 2, hidden=2, num_flows=1, embedding_channels=2, height=2, width=2
     ).inverse(X),
-    "TailAdaptiveBase: tail_index must lie in": lambda: made("tail-adaptive-base", 2, tail_index=[-1.0, 2.0]),
-    "TarFlowBlock: guidance must lie": lambda: made("tarflow-block", 2, **BLOCK).inverse(
+    r"TailAdaptiveBase: tail_index must lie in \[0": lambda: made("tail-adaptive-base", 2, tail_index=[-1.0, 2.0]),
+    r"TarFlowBlock: guidance must lie in \[-inf, inf": lambda: made("tarflow-block", 2, **BLOCK).inverse(
         torch.ones(1, 2, 2), None, NAN
     ),
     r"TarFlowBlock: attn_temp must lie in \(0": lambda: made("tarflow-block", 2, **BLOCK).inverse(
         torch.ones(1, 2, 2), attn_temp=0.0
     ),
-    "TOFlow: anchor must lie": lambda: made("to-flow", 2, anchor=NAN),
+    r"TOFlow: anchor must lie in \[-inf, inf": lambda: made("to-flow", 2, anchor=NAN),
     # gradient
-    "Muon: ns_coefficients must lie": lambda: optimizer("Muon", ns_coefficients=(1.0, NAN, 1.0)),
+    r"Muon: ns_coefficients must lie in \[-inf, inf": lambda: optimizer("Muon", ns_coefficients=(1.0, NAN, 1.0)),
     "Muon: ns_coefficients must be three numbers": lambda: optimizer("Muon", ns_coefficients=1.0),
-    "polar-factor: coefficients must lie": lambda: nk.polar_factor(X, coefficients=(1.0, NAN, 1.0)),
+    r"polar-factor: coefficients must lie in \[-inf, inf": lambda: nk.polar_factor(X, coefficients=(1.0, NAN, 1.0)),
     "polar-factor: coefficients must be three numbers": lambda: nk.polar_factor(X, coefficients=(1.0, 2.0)),
-    "adaptive_clip_grad_: clipping must lie": lambda: adaptive_clip_grad_([], clipping=-0.1),
-    "adaptive_clip_grad_: eps must lie": lambda: adaptive_clip_grad_([], eps=-1e-3),
+    r"adaptive_clip_grad_: clipping must lie in \[0": lambda: adaptive_clip_grad_([], clipping=-0.1),
+    r"adaptive_clip_grad_: eps must lie in \[0": lambda: adaptive_clip_grad_([], eps=-1e-3),
     "blockwise_groups: scheme must be one of": lambda: blockwise_groups(nn.Linear(2, 2), "own"),
     "BlockwiseLR: block must be one of": lambda: nk.BlockwiseLR([{"params": [nn.Parameter(X)], "block": "own"}]),
     "BlockwiseLR: multipliers must be one of": lambda: optimizer("BlockwiseLR", multipliers={"own": 1.0}),
-    r"BlockwiseLR: multipliers\['embed'\] must lie in": lambda: optimizer("BlockwiseLR", multipliers={"embed": -1.0}),
-    "GradientNormalizedSmoothness: gamma must lie": lambda: gns(gamma=-1.0),
+    r"BlockwiseLR: multipliers\['embed'\] must lie in \[0": lambda: optimizer(
+        "BlockwiseLR", multipliers={"embed": -1.0}
+    ),
+    r"GradientNormalizedSmoothness: gamma must lie in \[0": lambda: gns(gamma=-1.0),
     "GradientNormalizedSmoothness: steps must be at least 0": lambda: gns(steps=-1),
     "GradientNormalizedSmoothness: hessian must be one of": lambda: gns(hessian="whole"),
-    "GradientNormalizedSmoothness: eps must lie": lambda: gns(eps=-1e-8),
-    "GradientNormalizedSmoothness: gamma_min must lie": lambda: gns(gamma_min=-1e-9),
+    r"GradientNormalizedSmoothness: eps must lie in \[0": lambda: gns(eps=-1e-8),
+    r"GradientNormalizedSmoothness: gamma_min must lie in \[0": lambda: gns(gamma_min=-1e-9),
     r"GradientNormalizedSmoothness: x0 must have shape \(any\)": lambda: gns().minimize(
         torch.sum, torch.ones_like, torch.ones_like, X
     ),
@@ -131,7 +160,7 @@ CASES = {
     r"param_groups: blocks\['0.weight'\] must be at least 1": lambda: nk.param_groups(
         nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), optimizer="muon", blocks={"0.weight": (0, 2)}
     ),
-    "param_groups: weight_decay must lie": lambda: nk.param_groups(nn.Linear(2, 2), weight_decay=-0.1),
+    r"param_groups: weight_decay must lie in \[0": lambda: nk.param_groups(nn.Linear(2, 2), weight_decay=-0.1),
     "lmo: norm='spectral' takes no tensor": lambda: nk.lmo(TWO, norm="spectral"),
     "MuonClip: qk_clip must be one of": lambda: nk.MuonClip([{"params": [nn.Parameter(X)], "qk_clip": "own"}]),
     "Muown: row_norm_schedule must be at least 1": lambda: optimizer("Muown", row_norm_schedule=(0, 1.0, 1.0)),
@@ -140,16 +169,133 @@ CASES = {
     "polar-factor: dtype must be one of": lambda: nk.polar_factor(X, dtype="int8"),
     "polar-factor: x must be matrices": lambda: nk.polar_factor(TWO),
     r"polar-factor: safety must lie in \(0": lambda: nk.polar_factor(X, safety=0.0),
-    "polar-factor: eps must lie": lambda: nk.polar_factor(X, eps=-1e-7),
+    r"polar-factor: eps must lie in \[0": lambda: nk.polar_factor(X, eps=-1e-7),
     "Scion: norm must be one of": lambda: optimizer("Scion", norm="own"),
     "Scion: norm='spectral' takes no parameter": lambda: optimizer("Scion", TWO, norm="spectral"),
     "Scion: norm='auto' takes no parameter": lambda: optimizer("Scion", torch.ones(1, 1, 1, 1, 1)),
     "WDScaling: width must be at least 1": lambda: made("wd-scaling", **{**SCALING, "width": 0}),
     "WDScaling: base_width must be at least 1": lambda: made("wd-scaling", **{**SCALING, "base_width": 0}),
-    "WDScaling: lr must lie": lambda: made("wd-scaling", **{**SCALING, "lr": -0.1}),
-    "WDScaling: weight_decay must lie": lambda: made("wd-scaling", **{**SCALING, "weight_decay": -0.1}),
+    r"WDScaling: lr must lie in \[0": lambda: made("wd-scaling", **{**SCALING, "lr": -0.1}),
+    r"WDScaling: weight_decay must lie in \[0": lambda: made("wd-scaling", **{**SCALING, "weight_decay": -0.1}),
     "WDScaling: weight must be a floating-point": lambda: made("wd-scaling", **SCALING)(WHOLE),
-    "Router: rate must lie": lambda: made("router", 2, 3, top_k=1, selection_bias=True).balance(FIRST, rate=-0.1),
+    r"Router: rate must lie in \[0": lambda: made("router", 2, 3, top_k=1, selection_bias=True).balance(
+        FIRST, rate=-0.1
+    ),
+    # residual
+    r"deepnorm: alpha must lie in \[-inf, inf": lambda: block("deepnorm", alpha=NAN),
+    r"keel: alpha must lie in \[-inf, inf": lambda: block("keel", alpha=NAN),
+    r"ngpt: base_scale must lie in \(0": lambda: nk.TransformerLayer(
+        placement="ngpt", dim=4, heads=1, hidden=4, base_scale=0.0
+    ),
+    r"residual-scaling: scaling must lie in \[-inf, inf": lambda: block("residual-scaling", scaling=NAN),
+    "Placement: norm must be a name": lambda: block("pre-norm", norm=1),
+    "Placement: sublayer must be one of": lambda: block("pre-norm", sublayer="mixer"),
+    "Placement: x must be a floating-point": lambda: block("pre-norm")(WHOLE, nn.Identity()),
+    "expand: x must be a floating-point": lambda: expand(WHOLE, 2),
+    "collapse: x must be a floating-point": lambda: collapse(WHOLE),
+    # inference
+    "Tent: model must be a torch.nn.Module": lambda: nk.Tent(1),
+    "Tent: norms names 'no'": lambda: adapted("Tent", norms=["no"]),
+    r"DELTA: 0 \(Conv2d\) is not a batch norm": lambda: adapted("DELTA", norms=["0"]),
+    "DELTA: model is a batch norm itself": lambda: nk.DELTA(nn.BatchNorm2d(2)),
+    "DELTA: 1.1 has no weight or no bias": lambda: adapted(
+        "DELTA", nn.Sequential(nn.BatchNorm2d(2), nn.BatchNorm2d(2, affine=False))
+    ),
+    "answer-choice-normalization: against must have": lambda: nk.answer_choice_normalization(X, TWO, mode="length"),
+    r"CEMAFilter: low must lie in \[-inf, inf": lambda: made("cema-filter", 3, low=NAN),
+    r"CEMAFilter: similarity must lie in \[-inf, inf": lambda: made("cema-filter", 3, similarity=NAN),
+    r"cema-loss: max_entropy must lie in \[-inf, inf": lambda: nk.cema_loss(X, X, max_entropy=NAN),
+    r"CoTTA: anchor_threshold must lie in \[-inf, inf": lambda: adapted("CoTTA", anchor_threshold=NAN),
+    r"CoTTA: draws must have shape \(35\)": lambda: adapted("CoTTA").observe(torch.ones(2, 1, 2, 2), draws=TWO),
+    "DELTA: loss must be one of": lambda: adapted("DELTA", loss="own"),
+    "DeYO: transform must be one of": lambda: adapted("DeYO", transform="own"),
+    r"DeYO: plpd_threshold must lie in \[-inf, inf": lambda: adapted("DeYO", plpd_threshold=NAN),
+    r"DeYO: entropy_margin must lie in \[-inf, inf": lambda: adapted("DeYO", entropy_margin=NAN),
+    "DeYO: weight_margin must be a number": lambda: adapted("DeYO", weight_margin=None),
+    "DeYO: order must have": lambda: adapted("DeYO", entropy_margin=None, patches=2).observe(
+        torch.ones(2, 1, 2, 2), order=FIRST
+    ),
+    "DeYO: patches=3 is more than": lambda: adapted("DeYO", entropy_margin=None, patches=3).observe(
+        torch.ones(2, 1, 2, 2)
+    ),
+    r"EATA: entropy_margin must lie in \[-inf, inf": lambda: adapted("EATA", entropy_margin=NAN),
+    "EATA: fisher needs at least one batch": lambda: adapted("EATA").fisher(),
+    "RejectionSampling: scores must be a floating-point": lambda: RejectionSampling(bool)(WHOLE, WHOLE),
+    "RejectionSampling: max_rejects must be at least 1": lambda: RejectionSampling(bool, max_rejects=0),
+    "LinEAS: x must have shape": lambda: made("lineas", 2).wasserstein(X, X),
+    "local-normalization-distortion: logits must be a tensor": lambda: distribution([1.0], mode="top_k", k=1),
+    "MEMO: views must be of 2 steps": lambda: adapted("MEMO", steps=2).observe(
+        torch.ones(1, 1, 2, 2), torch.ones(1, 2, 1, 2, 2)
+    ),
+    "NearestMean: target must lie in 0 .. 1": lambda: made("nearest-mean", 3, 2).update(X, FIRST + 1),
+    "retrieve: method must be one of": lambda: retrieve(X, X, method="own"),
+    "retrieve: count must be at least 1": lambda: retrieve(X, X, count=0),
+    "RoTTA: augment must be a function": lambda: adapted("RoTTA", augment=1),
+    r"SAR: entropy_margin must lie in \[-inf, inf": lambda: adapted("SAR", entropy_margin=NAN),
+    r"score-normalization: factor must lie in \[-inf, inf": lambda: augment(X, X, TWO, factor=NAN),
+    # federated
+    "classwise-average: states w must be a dense": lambda: nk.classwise_average(SPARSE, TWO, X, **MEAN),
+    "classwise-average: states w must be of real": lambda: nk.classwise_average(COMPLEX, TWO, X, **MEAN),
+    r"classwise-average: states count must have shape \(2\)": lambda: nk.classwise_average(X, ONE, X, **MEAN),
+    r"classwise-average: states classes must have shape \(2, any\)": lambda: nk.classwise_average(X, TWO, TWO, **MEAN),
+    "apfl-step: states x must have": lambda: nk.apfl_step(
+        X, TWO, X[:, :2], TWO, X, TWO, X[:, :2], TWO, X, WHOLE, entries=("w1", "b1", "w2", "b2"), lr=0.1
+    ),
+    "fedlaw: states x must have": lambda: nk.fedlaw(CUBE, X, TWO, X, WHOLE, **LINEAR),
+    "fedlaw: states w must be a floating-point": lambda: learn([{"w": WHOLE}] * 2, TWO, lambda *_: ONE, []),
+    "fedselect-step: states gradient:w must have": lambda: nk.fedselect_step(X, X, X, **MEAN, own=[True, False]),
+    "pgfed-client: states alpha must have": lambda: nk.pgfed_client(
+        *(X, TWO) * 3, ONE, TWO, CUBE, WHOLE, **LINEAR, lr=0.1, alpha_lr=0.1
+    ),
+    "pgfed-client: states x must have": lambda: nk.pgfed_client(
+        *(X, TWO) * 3, ONE, ONE, CUBE, WHOLE, **LINEAR, lr=0.1, alpha_lr=0.1
+    ),
+    "pgfed-server: states risk must have": lambda: nk.pgfed_server(X, X, ONE, X, TWO, **MEAN, mu=0.1),
+    "pgfed-server: states alpha must have": lambda: nk.pgfed_server(X, X, TWO, X, TWO, **MEAN, mu=0.1),
+    "disparity: groups must be at least 1": lambda: nk.federated.disparity(0),
+    "simulate: clients must be at least 1": lambda: nk.federated.simulate(None, None, {}, clients=0, rounds=1),
+    "simulate: rounds must be at least 1": lambda: nk.federated.simulate(None, None, {}, clients=1, rounds=0),
+    r"fedadam: beta1 must lie in \[0": lambda: fedadam.adam([], {}, {}, parameters=(), beta1=-0.1),
+    r"fedadam: beta2 must lie in .*1.0\]": lambda: fedadam.adam([], {}, {}, parameters=(), beta2=1.5),
+    "scaffold: clients must be at least 2": lambda: scaffold.together([rounds.Update({}, 1)] * 2, {}, {}, clients=1),
+    "strategy: no client that sent statistics": lambda: servers.choose([rounds.Update({}, 1)], {"answers": {"a": 1}}),
+    # loss
+    "NKD: target must have": lambda: made("nkd")(X, X, X[:, :2]),
+    "DeltaL: mask must have": lambda: made("delta-l").weights(TWO),
+    r"NDLoss: features must have shape \(any, 3\)": lambda: made("nd-loss", 3, 2).set_centers(CUBE, FIRST),
+    "NDLoss: features must have shape": lambda: made("nd-loss", 4, 2)(CUBE, CUBE, FIRST),
+    "regularized-relevance-reward: constrained must be a boolean": lambda: nk.regularized_relevance_reward(
+        TWO, WHOLE, FIRST, TWO
+    ),
+    "StormFeatures: losses must have": lambda: storm(losses=TWO),
+    "StormFeatures: losses must be finite": lambda: storm(losses=X * NAN),
+    "StormFeatures: target must lie in 0 .. 1": lambda: storm(target=4),
+    "storm-loss: normalize must be one of": lambda: nk.storm_loss(TWO, TWO, normalize="all"),
+    # manifold
+    "mean: weights must have": lambda: nk.manifold.mean(torch.eye(2).expand(3, 2, 2), weights=TWO),
+    r"chart-step: step_size must lie in \[-inf, inf": lambda: stepped(TWO, step_size=NAN),
+    "chart-step: retraction must be one of": lambda: stepped(TWO, retraction="own"),
+    "GyroBN: x must have shape": lambda: made("gyrobn", 4)(CUBE),
+    r"GyroBN: curvature must lie in \[-inf, inf": lambda: made("gyrobn", 4, curvature=NAN),
+    "HyperbolicContrastive: features": lambda: made("hyperbolic-contrastive", c=1.0)(CUBE[0, :1]),
+    "HyperbolicContrastive: features must": lambda: made("hyperbolic-contrastive", c=1.0)(torch.ones(3, 2)),
+    "RadiusScaling: x must end in 4": lambda: made("radius-scaling", 4).radius(X),
+    # probe
+    "plasticity: steps must be at least 0": lambda: plasticity(nn.Linear(3, 1), X, steps=-1),
+    "plasticity: targets must be at least 1": lambda: plasticity(nn.Linear(3, 1), X, targets=0),
+    # quant
+    "adaquant: weight must be": lambda: nk.adaquant(CUBE, None, *[ONE] * 9),
+    "allocate-bits: table must have": lambda: allocate(table=TWO),
+    "allocate-bits: base_value must be a single": lambda: allocate(base_value=TWO),
+    "kivi: keys must have shape": lambda: nk.kivi(CUBE, CUBE),
+    "LearnedRounding: weight must have": lambda: made("learned-rounding", (2, 3)).codes(TWO),
+    r"LearnedRounding: weight must have shape \(2, 3\)": lambda: made("learned-rounding", (2, 3)).fit(TWO),
+    "MeasuredRange: x must be a floating-point": lambda: made("measured-range")(WHOLE),
+    "MeasuredRange: x has 3 channels, but before it had 2": lambda: ranged(X, torch.ones(3, 2)),
+    "ReconstructionLoss: gradient must have": lambda: made("reconstruction-loss", mode="fisher-diag")(X, X, TWO),
+    "rotation-fold: embedding must have": lambda: nk.rotation_fold(CUBE, ONE, X, X, X),
+    r"RoundingRegularizer: end must lie in \[1": lambda: made("rounding-regularizer").anneal(1.0, end=0.5),
+    "tune-batchnorm: outputs of at least one batch": lambda: nk.tune_batchnorm(X, TWO, TWO, TWO),
 }
 
 

@@ -85,7 +85,7 @@ def _values(order: Tensor, index: Tensor, x: Tensor) -> Tensor:
     check.shape(NAME, "order", order, (None, None))
     check.index(NAME, "order", order, order.shape, order.shape[1], order)
     check.shape(NAME, "index", index, order.shape[:1], order)
-    check.index(NAME, "index", index - 1, order.shape[:1], order.shape[1], order)
+    check.index(NAME, "index less 1", index - 1, order.shape[:1], order.shape[1], order)
     check.shape(NAME, "x", x, order.shape, order)
     if x.is_complex():
         raise TypeError(f"{NAME}: x must hold whole numbers, not {x.dtype}")
