@@ -24,6 +24,7 @@ from normkit.residual.streams import collapse, expand
 ONE, TWO, X = torch.ones(1), torch.ones(2), torch.ones(2, 3)
 NONE = torch.zeros(0)
 FIRST = torch.tensor([0, 1])
+COLUMN = torch.ones(2, 1)
 CUBE = torch.ones(2, 3, 4)
 WHOLE = torch.ones(2, 3, dtype=torch.int64)
 SPARSE = torch.ones(2, 3).to_sparse()
@@ -75,9 +76,8 @@ def storm(losses=X, target=1):
     return module(losses, torch.ones(2, 3, 2), torch.full((3,), target))
 
 
-def allocate(**changed):
-    given = {"table": torch.ones(2, 1), "base_value": ONE, "sizes": TWO, **changed}
-    return nk.allocate_bits(*given.values(), target=1.0)
+def allocate(table=COLUMN, base_value=ONE, sizes=TWO, target=1.0):
+    return nk.allocate_bits(table, base_value, sizes, target=target)
 
 
 def ranged(*batches):
@@ -119,6 +119,7 @@ CASES = {
     ),
     "marginal-consistency: order must lie in 0 .. 1": lambda: consistency(order=(0, 2)),
     "marginal-consistency: index less 1 must lie in 0 .. 1": lambda: consistency(index=3),
+    "marginal-consistency: index must be an int64 tensor": lambda: consistency(index=True),
     "marginal-consistency: x must hold whole numbers": lambda: consistency(dtype=torch.complex64),
     "marginal-consistency: x less 1 must lie in 0 .. 2": lambda: consistency(x=(4, 4)),
     "NanoFlow: z must have 4 axes": lambda: made(
@@ -287,6 +288,11 @@ CASES = {
     "adaquant: weight must be": lambda: nk.adaquant(CUBE, None, *[ONE] * 9),
     "allocate-bits: table must have": lambda: allocate(table=TWO),
     "allocate-bits: base_value must be a single": lambda: allocate(base_value=TWO),
+    "allocate-bits: base_value must hold finite numbers, but it holds NaN": lambda: allocate(base_value=ONE * NAN),
+    "allocate-bits: base_value must hold finite numbers, but it holds inf": lambda: allocate(base_value=ONE / 0),
+    "allocate-bits: sizes must hold finite numbers": lambda: allocate(sizes=TWO * NAN),
+    "allocate-bits: sizes must not be below 0, but the least is -1": lambda: allocate(sizes=torch.tensor([2, -1])),
+    "allocate-bits: the integer program": lambda: allocate(table=COLUMN * 1e30, target=0.2),
     "kivi: keys must have shape": lambda: nk.kivi(CUBE, CUBE),
     "LearnedRounding: weight must have": lambda: made("learned-rounding", (2, 3)).codes(TWO),
     r"LearnedRounding: weight must have shape \(2, 3\)": lambda: made("learned-rounding", (2, 3)).fit(TWO),

@@ -571,6 +571,9 @@ def test_a_flow_that_is_damaged_names_its_file(tmp_path):
             error, refused = str(refusal), refused + 1
         assert str(path) in error or loaded.log_prob(x).equal(made.log_prob(x))
     assert refused > 200
+    torch.save({"flow": {}}, path)
+    with pytest.raises(ValueError, match=r"flow\.pt is no flow, or is damaged: it has not the parts of one"):
+        nk.density.load(path)
     path.write_bytes(pickle.dumps(Malicious()))
     with pytest.raises(ValueError, match=r"flow\.pt is no flow"):
         nk.density.load(path)

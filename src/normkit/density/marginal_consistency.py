@@ -85,6 +85,8 @@ def _values(order: Tensor, index: Tensor, x: Tensor) -> Tensor:
     check.shape(NAME, "order", order, (None, None))
     check.index(NAME, "order", order, order.shape, order.shape[1], order)
     check.shape(NAME, "index", index, order.shape[:1], order)
+    if index.dtype is not torch.int64:  # torch takes 1 from no truth
+        raise TypeError(f"{NAME}: index must be an int64 tensor, not {index.dtype}")
     check.index(NAME, "index less 1", index - 1, order.shape[:1], order.shape[1], order)
     check.shape(NAME, "x", x, order.shape, order)
     if x.is_complex():

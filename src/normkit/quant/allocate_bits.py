@@ -102,13 +102,16 @@ def allocate_bits(
 def _check_tensors(table: Tensor, base_value: Tensor, sizes: Tensor, precisions: int) -> None:
     check.floating(NAME, table, "table")
     check.shape(NAME, "table", table, (None, precisions))
-    if not bool(table.isfinite().all()):
-        what = "NaN" if bool(table.isnan().any()) else "infinities"
-        raise ValueError(f"{NAME}: table must hold finite numbers, but it holds {what}")
-    check.shape(NAME, "sizes", sizes, (len(table),), table)
+    check.flags(NAME, "sizes", sizes, (len(table),), table)
     check.flags(NAME, "base_value", base_value, base_value.shape if isinstance(base_value, Tensor) else (), table)
     if base_value.numel() != 1:
         raise ValueError(f"{NAME}: base_value must be a single number, but its shape is {tuple(base_value.shape)}")
+    for name, value in {"table": table, "base_value": base_value, "sizes": sizes}.items():
+        if not bool(value.isfinite().all()):
+            what = "NaN" if bool(value.isnan().any()) else "infinities"
+            raise ValueError(f"{NAME}: {name} must hold finite numbers, but it holds {what}")
+    if bool((sizes < 0).any()):
+        raise ValueError(f"{NAME}: sizes must not be below 0, but the least is {float(sizes.min())}")
 
 
 def _solve(costs, savings, wanted: float):
