@@ -67,6 +67,15 @@ def stepped(x, matrices=1, **options):
     return descend(x, torch.ones(matrices), [lambda p: p] * matrices, [lambda p: p] * matrices, torch.sum, **given)
 
 
+def apfl(w1=X, b1=TWO, w2=X[:, :2], b2=TWO, x=CUBE):
+    own = w1, b1, w2, b2
+    return nk.apfl_step(*own, *own, x, WHOLE, entries=("w1", "b1", "w2", "b2"), lr=0.1)
+
+
+def pgfed(weight=X, bias=TWO, risks=ONE, alpha=ONE):
+    return nk.pgfed_client(*(weight, bias) * 3, risks, alpha, CUBE, WHOLE, **LINEAR, lr=0.1, alpha_lr=0.1)
+
+
 def block(placement, **options):
     return nk.residual.Placement(placement, 4, **options)
 
@@ -94,6 +103,8 @@ CASES = {
     "Flow: event must be at least 1": lambda: nk.density.Flow([], 0),
     "Flow: context must be at least 0": lambda: nk.density.Flow([], 2, context=-1),
     "Flow: classes must be at least 0": lambda: nk.density.Flow([], 2, classes=-1),
+    "Flow: n must be at least 0": lambda: nk.density.Flow([], 2).sample(-1),
+    "Diffusion: n must be at least 0": lambda: nk.density.Diffusion(2).draw(-1),
     "Flow: memory must be one of": lambda: nk.density.Flow([], 2, memory="lost"),
     "Flow: x must be a floating-point": lambda: nk.density.Flow([], 3).log_prob(WHOLE),
     r"Flow: context must have shape \(2, 2\)": lambda: nk.density.Flow([], 3, context=2).log_prob(X, X),
@@ -116,6 +127,9 @@ CASES = {
     r"FairFlow: failing must lie in .*1.0\]": lambda: made("fair-flow", flow0=3, flow1=3).bound(X, X, failing=1.5),
     "JetCoupling: grid must be at least 1": lambda: made(
         "jet-coupling", 2, num_tokens=4, kind="spatial", emb_dim=4, grid=(0, 2)
+    ),
+    r"JetCoupling: grid must be \(rows, columns\)": lambda: made(
+        "jet-coupling", 2, num_tokens=4, kind="spatial", emb_dim=4, grid=4
     ),
     "marginal-consistency: order must lie in 0 .. 1": lambda: consistency(order=(0, 2)),
     "marginal-consistency: index less 1 must lie in 0 .. 1": lambda: consistency(index=3),
@@ -179,6 +193,7 @@ CASES = {
     r"WDScaling: lr must lie in \[0": lambda: made("wd-scaling", **{**SCALING, "lr": -0.1}),
     r"WDScaling: weight_decay must lie in \[0": lambda: made("wd-scaling", **{**SCALING, "weight_decay": -0.1}),
     "WDScaling: weight must be a floating-point": lambda: made("wd-scaling", **SCALING)(WHOLE),
+    "Router: experts must be a tensor": lambda: made("router", 2, 3, top_k=1, selection_bias=True).balance(1),
     r"Router: rate must lie in \[0": lambda: made("router", 2, 3, top_k=1, selection_bias=True).balance(
         FIRST, rate=-0.1
     ),
@@ -239,18 +254,21 @@ CASES = {
     "classwise-average: states w must be of real": lambda: nk.classwise_average(COMPLEX, TWO, X, **MEAN),
     r"classwise-average: states count must have shape \(2\)": lambda: nk.classwise_average(X, ONE, X, **MEAN),
     r"classwise-average: states classes must have shape \(2, any\)": lambda: nk.classwise_average(X, TWO, TWO, **MEAN),
-    "apfl-step: states x must have": lambda: nk.apfl_step(
-        X, TWO, X[:, :2], TWO, X, TWO, X[:, :2], TWO, X, WHOLE, entries=("w1", "b1", "w2", "b2"), lr=0.1
-    ),
+    r"apfl-step: states shared:w1 must have shape \(any, any\)": lambda: apfl(w1=TWO),
+    r"apfl-step: states shared:b1 must have shape \(2\)": lambda: apfl(b1=ONE),
+    r"apfl-step: states shared:w2 must have shape \(any, 2\)": lambda: apfl(w2=X),
+    r"apfl-step: states shared:b2 must have shape \(2\)": lambda: apfl(b2=ONE),
+    "apfl-step: states x must have": lambda: apfl(x=X),
+    r"fedlaw: states weight must have shape \(any, any, any\)": lambda: nk.fedlaw(X, TWO, TWO, CUBE, WHOLE, **LINEAR),
+    r"fedlaw: states bias must have shape \(2, 3\)": lambda: nk.fedlaw(CUBE, TWO, TWO, CUBE, WHOLE, **LINEAR),
     "fedlaw: states x must have": lambda: nk.fedlaw(CUBE, X, TWO, X, WHOLE, **LINEAR),
     "fedlaw: states w must be a floating-point": lambda: learn([{"w": WHOLE}] * 2, TWO, lambda *_: ONE, []),
     "fedselect-step: states gradient:w must have": lambda: nk.fedselect_step(X, X, X, **MEAN, own=[True, False]),
-    "pgfed-client: states alpha must have": lambda: nk.pgfed_client(
-        *(X, TWO) * 3, ONE, TWO, CUBE, WHOLE, **LINEAR, lr=0.1, alpha_lr=0.1
-    ),
-    "pgfed-client: states x must have": lambda: nk.pgfed_client(
-        *(X, TWO) * 3, ONE, ONE, CUBE, WHOLE, **LINEAR, lr=0.1, alpha_lr=0.1
-    ),
+    r"pgfed-client: states weight must have shape \(any, any\)": lambda: pgfed(weight=TWO),
+    r"pgfed-client: states bias must have shape \(2\)": lambda: pgfed(bias=ONE),
+    r"pgfed-client: states risks must have shape \(any\)": lambda: pgfed(risks=X),
+    r"pgfed-client: states alpha must have shape \(1\)": lambda: pgfed(alpha=TWO),
+    r"pgfed-client: states x must have shape \(any, any, 3\)": lambda: pgfed(),
     "pgfed-server: states risk must have": lambda: nk.pgfed_server(X, X, ONE, X, TWO, **MEAN, mu=0.1),
     "pgfed-server: states alpha must have": lambda: nk.pgfed_server(X, X, TWO, X, TWO, **MEAN, mu=0.1),
     "disparity: groups must be at least 1": lambda: nk.federated.disparity(0),
@@ -273,13 +291,21 @@ CASES = {
     "StormFeatures: target must lie in 0 .. 1": lambda: storm(target=4),
     "storm-loss: normalize must be one of": lambda: nk.storm_loss(TWO, TWO, normalize="all"),
     # manifold
+    "mean: weights must be boolean or of real": lambda: nk.manifold.mean(
+        torch.eye(3).expand(3, 3, 3), weights=torch.ones(3, dtype=torch.complex64)
+    ),
+    "chart-step: decoders must be 1": lambda: descend(TWO, ONE, [torch.exp], [], torch.sum, step_size=0.1),
     "mean: weights must have": lambda: nk.manifold.mean(torch.eye(2).expand(3, 2, 2), weights=TWO),
     r"chart-step: step_size must lie in \[-inf, inf": lambda: stepped(TWO, step_size=NAN),
     "chart-step: retraction must be one of": lambda: stepped(TWO, retraction="own"),
     "GyroBN: x must have shape": lambda: made("gyrobn", 4)(CUBE),
     r"GyroBN: curvature must lie in \[-inf, inf": lambda: made("gyrobn", 4, curvature=NAN),
-    "HyperbolicContrastive: features": lambda: made("hyperbolic-contrastive", c=1.0)(CUBE[0, :1]),
-    "HyperbolicContrastive: features must": lambda: made("hyperbolic-contrastive", c=1.0)(torch.ones(3, 2)),
+    r"HyperbolicContrastive: features must hold two views of each sample, but their shape is \(0": lambda: made(
+        "hyperbolic-contrastive", c=1.0
+    )(X[:0]),
+    r"HyperbolicContrastive: features must hold two views of each sample, but their shape is \(3": lambda: made(
+        "hyperbolic-contrastive", c=1.0
+    )(torch.ones(3, 2)),
     "RadiusScaling: x must end in 4": lambda: made("radius-scaling", 4).radius(X),
     # probe
     "plasticity: steps must be at least 0": lambda: plasticity(nn.Linear(3, 1), X, steps=-1),
@@ -300,6 +326,8 @@ CASES = {
     "MeasuredRange: x has 3 channels, but before it had 2": lambda: ranged(X, torch.ones(3, 2)),
     "ReconstructionLoss: gradient must have": lambda: made("reconstruction-loss", mode="fisher-diag")(X, X, TWO),
     "rotation-fold: embedding must have": lambda: nk.rotation_fold(CUBE, ONE, X, X, X),
+    r"RoundingRegularizer: start must lie in \[1": lambda: made("rounding-regularizer").anneal(0.0, start=0.5),
+    "RoundingRegularizer: start must lie in .*, not inf": lambda: made("rounding-regularizer").anneal(0.0, math.inf),
     r"RoundingRegularizer: end must lie in \[1": lambda: made("rounding-regularizer").anneal(1.0, end=0.5),
     "tune-batchnorm: outputs of at least one batch": lambda: nk.tune_batchnorm(X, TWO, TWO, TWO),
 }

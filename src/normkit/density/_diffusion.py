@@ -37,6 +37,7 @@ class Diffusion(nn.Module):
 
     def draw(self, n: int, like: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the ends of ``n`` paths (n, D), and the log density of each path over that of a bridge to its end."""
+        n = check.size("Diffusion", "n", n, least=0)
         like = torch.empty(0) if like is None else like
         x, ratio = like.new_zeros(n, self.dim), like.new_zeros(n)
         step = catalog.card("dgfs-step").entry

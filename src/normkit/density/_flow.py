@@ -112,6 +112,7 @@ class Flow(nn.Module):
 
     def sample(self, n: int, context: Tensor | None = None, **options: Any) -> Tensor:
         """Draw ``n`` samples, each with a row of the context, without a gradient."""
+        n = check.size("Flow", "n", n, least=0)
         with torch.no_grad():
             return self.inverse(self._latents((n,)), context, **options)
 

@@ -126,6 +126,8 @@ class JetCoupling(Transform):
 
     def _checkerboard(self, grid: tuple[int, int] | None, inverted: bool) -> Tensor:
         """The tokens of one colour, then those of the other."""
+        if grid is not None and (not isinstance(grid, list | tuple) or len(grid) != 2):
+            raise ValueError(f"{type(self).__name__}: grid must be (rows, columns), not {grid!r}")
         rows, columns = self._squarest() if grid is None else grid
         for side in (rows, columns):
             check.size(self, "grid", side)

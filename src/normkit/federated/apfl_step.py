@@ -84,8 +84,13 @@ def apfl_step(
     shared, personal = (
         {name: value.double() for name, value in zip(entries, tensors[role], strict=True)} for role in tensors
     )
-    check.shape(NAME, "states x", x, (None, None, tensors["shared"][0].shape[-1]))
-    check.index(NAME, "states y", y, x.shape[:2], len(tensors["shared"][3]), x)
+    w1, b1, w2, b2 = tensors["shared"]
+    check.shape(NAME, f"states shared:{entries[0]}", w1, (None, None))
+    check.shape(NAME, f"states shared:{entries[1]}", b1, w1.shape[:1])
+    check.shape(NAME, f"states shared:{entries[2]}", w2, (None, len(w1)))
+    check.shape(NAME, f"states shared:{entries[3]}", b2, w2.shape[:1])
+    check.shape(NAME, "states x", x, (None, None, w1.shape[1]))
+    check.index(NAME, "states y", y, x.shape[:2], len(b2), x)
 
     def forward(state: State, x: Tensor) -> Tensor:
         w1, b1, w2, b2 = state.values()

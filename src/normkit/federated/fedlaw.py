@@ -74,6 +74,8 @@ def fedlaw(
         if not isinstance(value, Tensor):
             raise TypeError(f"{NAME}: states {name} must be a tensor, not {type(value).__name__}")
     *own, count, x, y = states
+    check.shape(NAME, f"states {entries[0]}", own[0], (None, None, None))
+    check.shape(NAME, f"states {entries[1]}", own[1], own[0].shape[:2])
     check.shape(NAME, "states x", x, (None, None, own[0].shape[-1]))
     check.index(NAME, "states y", y, x.shape[:2], own[0].shape[1], x)
     clients = [dict(zip(entries, values, strict=True)) for values in zip(*own, strict=True)]

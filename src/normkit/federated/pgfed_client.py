@@ -81,6 +81,9 @@ def pgfed_client(
         NAME, states, dict.fromkeys(roles, entries), ("risks", "alpha", "x", "y"), clients=False
     )
     own = tensors[""]
+    check.shape(NAME, f"states {entries[0]}", own[0], (None, None))
+    check.shape(NAME, f"states {entries[1]}", own[1], own[0].shape[:1])
+    check.shape(NAME, "states risks", risks, (None,))
     check.shape(NAME, "states alpha", alpha, risks.shape)
     check.shape(NAME, "states x", x, (None, None, own[0].shape[-1]))
     check.index(NAME, "states y", y, x.shape[:2], len(own[0]), x)

@@ -58,7 +58,7 @@ def mean(
 def _shares(weights: Tensor | None, points: Tensor) -> Tensor:
     if weights is None:
         return torch.full((len(points),), 1 / len(points), dtype=points.dtype, device=points.device)
-    check.shape("mean", "weights", weights, (len(points),))
+    check.flags("mean", "weights", weights, (len(points),))
     wide = accurate(weights).to(points.dtype)
     if not (wide.isfinite().all() and (wide >= 0).all() and wide.sum() > 0):
         raise ValueError("mean: weights must be numbers from 0, not all of them 0")

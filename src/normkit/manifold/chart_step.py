@@ -95,6 +95,8 @@ def descend(
     """Take the same step in charts that are functions: ``encoders`` and ``decoders``, K each, of one point."""
     wide = numbers("chart-step", "point", point, (None,))
     share = numbers("chart-step", "weights", weights, (len(encoders),), point)
+    if len(decoders) != len(encoders):
+        raise ValueError(f"chart-step: decoders must be {len(encoders)}, as the encoders, not {len(decoders)}")
     step = check.number("chart-step", "step_size", step_size)
     retraction = check.choice("chart-step", "retraction", retraction, RETRACTIONS)
     kept = [k for k, one in enumerate(share.tolist()) if one >= LEAST]

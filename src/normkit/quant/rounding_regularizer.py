@@ -45,4 +45,6 @@ class RoundingRegularizer(Loss):
     def anneal(self, progress: float, start: float = 20.0, end: float = 2.0) -> None:
         """Set beta for a share of the run that is done, from ``start`` to ``end`` in a line."""
         done = check.number(self, "progress", progress, 0.0, 1.0)
-        self.beta = check.number(self, "end", start + (end - start) * done, 1.0)
+        for name, value in (("start", start), ("end", end)):
+            check.number(self, name, value, 1.0, check.LARGEST)
+        self.beta = float(start + (end - start) * done)

@@ -233,7 +233,8 @@ class Router(Method):
         To be called after each training step with the ``experts`` that its calls returned. Returns the load: the share
         of all choices that each expert got. Over several processes, hand in the experts of all.
         """
-        check.index(self, "experts", experts, (None,) * experts.dim(), self.experts, self.weight)
+        axes = experts.dim() if isinstance(experts, Tensor) else 0
+        check.index(self, "experts", experts, (None,) * axes, self.experts, self.weight)
         check.number(self, "rate", rate, 0.0)
         if self.selection_bias is None:
             raise ValueError("Router: balance moves a selection_bias; build it with selection_bias=True")
