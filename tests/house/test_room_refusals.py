@@ -308,6 +308,9 @@ CASES = {
     )(torch.ones(3, 2)),
     "RadiusScaling: x must end in 4": lambda: made("radius-scaling", 4).radius(X),
     # probe
+    "plasticity: model must be a torch.nn.Module": lambda: plasticity(nn.Linear, X),
+    "plasticity: inputs must be a tensor": lambda: plasticity(nn.Linear(3, 1), [1.0]),
+    "plasticity: inputs must hold at least one": lambda: plasticity(nn.Linear(3, 1), X[:0], steps=1),
     "plasticity: steps must be at least 0": lambda: plasticity(nn.Linear(3, 1), X, steps=-1),
     "plasticity: targets must be at least 1": lambda: plasticity(nn.Linear(3, 1), X, targets=0),
     # quant

@@ -109,6 +109,12 @@ def plasticity(
     checkpoints compare. Modules that hold parameters must know how to draw them, ``reset_parameters``.
     """
     steps, targets = check.size("plasticity", "steps", steps, 0), check.size("plasticity", "targets", targets)
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"plasticity: model must be a torch.nn.Module, not {model!r}")
+    if not isinstance(inputs, Tensor):
+        raise TypeError(f"plasticity: inputs must be a tensor, not {type(inputs).__name__}")
+    if not inputs.numel():
+        raise ValueError(f"plasticity: inputs must hold at least one sample, but their shape is {tuple(inputs.shape)}")
     generator = generator or torch.Generator().manual_seed(0)
     scores = []
     for _ in range(targets):
