@@ -137,6 +137,7 @@ class SpanSubtypeClassifier(Method):
 
     def _entropy(self, name: str, logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         """The mean over the spans of the mask, 0 where there are none."""
+        check.shape(self, f"labels of {name}", labels, mask.shape, logits)
         known = torch.where(mask, labels, 0)
         check.index(self, f"labels of {name}", known, mask.shape, logits.shape[-1], logits)
         each = -torch.log_softmax(accurate(logits), -1).gather(-1, known.unsqueeze(-1)).squeeze(-1)
