@@ -256,6 +256,8 @@ def fitting(model: str) -> Callable[[list[Card]], list[Card]]:
     from normkit.surgery.replacement import fits
 
     places = tasks.places(model)
+    if not places:  # else all would fit, optimizers too
+        raise ValueError(f"--fits: {model!r} has no norm in whose place another could stand")
     return lambda cards: fits.fitting(cards, places)
 
 

@@ -1,0 +1,159 @@
+"""What the tools refuse, those that watch, change and draw models: each names the argument."""
+
+import math
+import operator
+from collections import UserList
+
+import pytest
+import torch
+from torch import nn
+
+import normkit as nk
+from normkit import catalog, cli, kinds
+from normkit.choice import parsed
+from normkit.kinds import adapter
+from normkit.ops import channel
+from normkit.ops.rope import Frequencies
+from normkit.ops.row import Row
+from normkit.surgery import saving
+from normkit.surgery.exact.pairs import fold_batchnorm
+from normkit.surgery.removal.weaning import next_token
+from normkit.surgery.statistics import streaming
+from normkit.watching.checkup import checkup
+from normkit.watching.curvature import curvature
+from normkit.watching.drawn import draw
+from normkit.watching.inspecting import batches_of, inspect
+from normkit.watching.landscape import landscape
+from normkit.watching.signals.noise import noise_scale
+from normkit.watching.widths import coordinate_check
+
+NONE, TOKENS = torch.zeros(0), torch.zeros(1, 3, dtype=torch.int64)
+BATCHES = [(torch.eye(2), torch.tensor([0, 1]))]
+
+
+def linear():
+    return nn.Linear(2, 2)
+
+
+def watched(**options):
+    return nk.watch(linear(), **options)
+
+
+def folded(**options):
+    one = torch.ones(2)
+    return fold_batchnorm(torch.eye(2), one, one, one, one, one, layer="linear", **options)
+
+
+def removed(**options):
+    return nk.remove(nn.Sequential(nn.LayerNorm(2), nn.Linear(2, 2)), [TOKENS], **options)
+
+
+CASES = {
+    "checkup: rate must lie in (0.0, inf], not 0": lambda: checkup(linear(), BATCHES, rate=0),
+    "checkup: seconds must lie in (0.0, inf], not 0": lambda: checkup(linear(), BATCHES, seconds=0),
+    "checkup: batches must be inputs and targets that fit": lambda: checkup(linear(), [torch.eye(2)]),
+    "checkup: no parameter of Linear requires a gradient": lambda: checkup(
+        linear().requires_grad_(False), BATCHES, loss=lambda output, batch: output.sum()
+    ),
+    "curvature: top must be at least 1": lambda: curvature(linear(), BATCHES, top=0),
+    "curvature: steps must be at least 1": lambda: curvature(linear(), BATCHES, steps=0),
+    "curvature: draws must be at least 1": lambda: curvature(linear(), BATCHES, draws=0),
+    "curvature: top must be less than the 6 trained parameters, not 6": lambda: curvature(linear(), BATCHES, top=6),
+    "inspect: passes must be at least 1": lambda: inspect(linear(), passes=0),
+    "inspect: the model gives str, in which there is no floating tensor": lambda: inspect(Says("a")),
+    "landscape: span must lie in (0.0, inf], not 0": lambda: landscape(linear(), BATCHES, span=0),
+    "landscape: axes must be at least 1": lambda: landscape(linear(), BATCHES, axes=0),
+    "landscape: axes must be 1 or 2, not 3": lambda: landscape(linear(), BATCHES, axes=3),
+    "landscape: points must be at least 2": lambda: landscape(linear(), BATCHES, points=1),
+    "watch: start must be at least 0": lambda: watched(start=-1),
+    "watch: every must be at least 1": lambda: watched(every=0),
+    "watch: signals must be one of": lambda: watched(signals=["loss"]),
+    "watch: keep must be at least 8": lambda: watched(keep=7),
+    "coordinate_check: parametrization must be one of": lambda: coordinate_check(
+        nn.Identity, [1, 2], parametrization=""
+    ),
+    "coordinate_check: widths must be at least 1": lambda: coordinate_check(nn.Identity, [0, 1]),
+    "coordinate_check: widths must be at least two different numbers, not [1]": lambda: coordinate_check(
+        nn.Identity, [1, 1]
+    ),
+    "coordinate_check: steps must be at least 1": lambda: coordinate_check(nn.Identity, [1, 2], steps=0),
+    "coordinate_check: seeds must be at least 1": lambda: coordinate_check(nn.Identity, [1, 2], seeds=0),
+    "coordinate_check: the model gives str, which holds no floating tensor": lambda: coordinate_check(
+        lambda width: Says("a", width), [1, 2], batches=BATCHES
+    ),
+    "data must be built-in data or package.module:name, batches or a function, not 'nowhere'": lambda: batches_of(
+        "nowhere"
+    ),
+    "math:pi gives float, not batches": lambda: batches_of("math:pi"),
+    "noise_scale: no sample has the gradients of examples": lambda: noise_scale(NONE, NONE, NONE),
+    "there is nothing to draw in here.svg": lambda: draw("here.svg", []),
+    "fold_batchnorm: position must be one of 'after', 'before'": lambda: folded(position="within"),
+    "fold_batchnorm: eps must lie in [0.0, inf], not -1": lambda: folded(eps=-1),
+    "fold_batchnorm: eps must be finite": lambda: folded(eps=math.inf),
+    "quantize: group must be at least 1": lambda: nk.quantize(linear(), group=0),
+    "quantize: steps must be at least 1": lambda: nk.quantize(linear(), steps=0),
+    "quantize: rows must be at least 1": lambda: nk.quantize(linear(), rows=0),
+    "quantize: lr must lie in [0.0, inf], not -1": lambda: nk.quantize(linear(), lr=-1.0),
+    "quantize: norm_lr must lie in [0.0, inf], not -1": lambda: nk.quantize(linear(), norm_lr=-1.0),
+    'quantize: bits="auto" needs a model that returns a tensor, not str': lambda: nk.quantize(
+        Says("a"), [torch.eye(2)], bits="auto", budget="4 bits"
+    ),
+    "perplexity: batches must hold at least two tokens in a row": lambda: nk.perplexity(linear(), []),
+    "remove: steps must be at least 1": lambda: removed(steps=0),
+    "remove: weight_decay must lie in [0.0, inf], not -1": lambda: removed(weight_decay=-1.0),
+    "remove: auxiliary must lie in [0.0, inf], not -1": lambda: removed(auxiliary=-1.0),
+    "remove: only of tokens (B, T) and scores (B, T, words)": lambda: next_token(linear(), torch.ones(1, 2)),
+    "recalibrate: the model has no layer with batch statistics": lambda: nk.recalibrate(linear(), [torch.eye(2)]),
+    "recognize: module must be a torch.nn.Module, not int": lambda: nk.recognize(1),
+    "adapt: a batch of data must be a tensor, (inputs, labels) or a dict, not list": lambda: streaming.parts(["a"]),
+    "math:pi gives float, not a torch.nn.Module": lambda: saving.load("math:pi"),
+    "swap: give one norm for all, or OLD=NEW for each; not dyt rmsnorm": lambda: word(
+        "swap", "torch.nn:Identity", "dyt", "rmsnorm"
+    ),
+    "--data, --loss and --rate are of a training: name its MODEL": lambda: word("doctor", "--rate", "0.1"),
+    "--build goes without a MODEL": lambda: word("doctor", "torch.nn:Identity", "--build"),
+    "a model is looked at on the batches of its training": lambda: word("doctor", "torch.nn:Identity"),
+    "none of the methods that 'lamb' names fits 'vit'": lambda: word("list", "lamb", "--fits", "vit"),
+    "--fits: 'torch.nn:Identity' has no norm": lambda: word("list", "lamb", "--fits", "torch.nn:Identity"),
+    "list: sampler must be one of": lambda: word("list", "nowhere", "--kind", "sampler"),
+    "an argument is written key=value, not 'eps'": lambda: parsed("rmsnorm:eps"),
+    "name must be a string such as 'rmsnorm', not 1": lambda: nk.create(1),
+    "no line 'speed' in the contract": lambda: catalog.find("rmsnorm").card.held_to("speed"),
+    "UserList is of no kind": lambda: kinds.kind_of(UserList),
+    "a method is a class or a function, not <module 'operator'": lambda: kinds.kind_of(operator),
+    "it: optimizer must be one of 'adam', 'sgd'": lambda: adapter.optimizer_builder("it", "lamb", lr=0.1, momentum=0.9),
+    "it: nesterov=True needs a momentum above 0": lambda: adapter.optimizer_builder(
+        "it", "sgd", lr=0.1, momentum=0.0, nesterov=True
+    ),
+    "it: lr must lie in": lambda: adapter.optimizer_builder("it", "sgd", lr=-0.1, momentum=0.0),
+    "Row: eps_place='outside' is for statistic='square'": lambda: Row(statistic="absolute", eps_place="outside"),
+    "turns: 3 frequencies turn no head of 4 features": lambda: Frequencies((1.0, 1.0, 1.0)).turns(TOKENS, 4),
+    "turns: 1 frequencies turn no head of 3 features": lambda: Frequencies((1.0,)).turns(TOKENS, 3),
+    "global_response_norm: x must be a floating": lambda: channel.global_response_norm(
+        TOKENS, torch.ones(3), torch.ones(3), channels_last=True
+    ),
+}
+
+
+class Says(nn.Module):
+    """Gives what it was built with, whatever it is fed."""
+
+    def __init__(self, what, width=2):
+        super().__init__()
+        self.what, self.inner = what, nn.Linear(2, width)
+
+    def forward(self, x):
+        return self.what
+
+
+def word(*words):
+    """Run a command, and raise what it says of itself."""
+    options = cli.parser().parse_args(words)
+    return options.run(options)
+
+
+@pytest.mark.parametrize("message", CASES)
+def test_what_does_not_fit_is_refused_in_words(message):
+    with pytest.raises((ValueError, TypeError)) as refused:
+        CASES[message]()
+    assert message in str(refused.value)
