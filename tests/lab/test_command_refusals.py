@@ -3,14 +3,16 @@
 import argparse
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
 from normkit.lab import cli, request, rerank
 from normkit.lab.fit import run, table
-from normkit.lab.plan import clients, measures, models, samples, tasks, variants
+from normkit.lab.plan import clients, data, handed, measures, models, samples, tasks, variants
 from normkit.lab.plan.settings import Settings
 from normkit.lab.training.own import Build
+from normkit.optional import library
 
 COMMANDS = {
     "--variants and --norm exclude each other": "--variants x.yaml --norm dyt",
@@ -52,6 +54,20 @@ def fitting(**given):
 
 
 ROWS = np.arange(40.0).reshape(20, 2)
+TABLES = {"rows": ROWS, "more": np.arange(60.0).reshape(20, 3), "no_images": np.ones((0, 1, 2, 2))}
+TABLES["bytes"] = np.ones((4, 1, 2, 2), np.uint8)
+
+
+def more(name):
+    return table.read_more(name, table.Observations(np.ones((2, 1, 2, 2)), [], False))
+
+
+def saved():
+    """Save a data set in a folder, and return what names it."""
+    library("datasets").Dataset.from_dict({"n": [1]}).save_to_disk("saved")
+    return "hf:saved"
+
+
 CASES = {
     "--seeds must be at least 1, not 0": lambda: fitting(seeds=0),
     "--samples must be at least 1, not 0": lambda: fitting(samples=0),
@@ -76,6 +92,25 @@ CASES = {
     "vit: patch=3 does not divide": lambda: models.ViT((1, 8, 8), 2, patch=3, dim=4),
     "model 'vit' has no 'size'": lambda: tasks.load(Settings(model="vit:size=3", data="digits")),
     "learns from text, which data 'digits' is not": lambda: tasks.load(Settings(data="digits")),
+    "more.npy: samples must be of the shape (1, 2, 2), not (3,)": lambda: more("more.npy"),
+    "cube.npy: samples must be of the shape (1, 2, 2), not (2, 2)": lambda: more("cube.npy"),
+    "no_images.npy: it holds no samples": lambda: more("no_images.npy"),
+    "bytes.npy: it holds uint8, and the density is of float64": lambda: more("bytes.npy"),
+    "lists.parquet: column 'a' holds object, not numbers": lambda: table.read("lists.parquet"),
+    "data 'mnist' are no signals": lambda: data.signals_of("mnist"),
+    "data 'text.npy' cannot be read as arrays": lambda: data.matrices_of("text.npy"),
+    "data 'below.npz': classes must be 0, 1, 2, ..., not -1": lambda: data.matrices_of("below.npz"),
+    "data 'hf:saved' must have an image and a class label; its columns are ['n']": lambda: data.images_of(
+        saved(), None
+    ),
+    "data 'hf:saved' has no column of text; its columns are n": lambda: data.text_of(saved()),
+    "'f' was handed in by a script or a notebook": lambda: handed.find(f"{handed.PREFIX}f#1"),
+    "rerank: two.npz must be an array of numbers as numpy.save writes it, not an": lambda: rerank._npy("two.npz"),
+    "rerank: lists.parquet has the columns of lists ['a', 'b']; --column": lambda: rerank.table("lists.parquet"),
+    "rerank: --column must be one of 'a', 'b', not 'c'": lambda: rerank.table("lists.parquet", "c"),
+    "held-out data 'more.npy' have other columns": lambda: tasks._rows(Settings(data="rows.npy", val="more.npy")),
+    "gives no batch": lambda: samples.own_data(handed.hand_in([1], "1"), handed.hand_in([], "2"), None, 1),
+    "data 'empty.npz' holds no matrices": lambda: data.matrices_of("empty.npz"),
     "names no norm": lambda: Build(variants.Variant("it", norm="original"))(8),
 }
 
@@ -83,9 +118,13 @@ CASES = {
 @pytest.mark.parametrize("message", CASES)
 def test_what_does_not_fit_the_plan_is_refused(message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name, values in {"strings": ["a"], "cube": np.zeros((2, 2, 2)), "none": np.zeros((0, 2)), "rows": ROWS}.items():
+    for name, values in {"strings": ["a"], "cube": np.zeros((2, 2, 2)), "none": np.zeros((0, 2)), **TABLES}.items():
         np.save(tmp_path / f"{name}.npy", np.array(values))
     np.savez(tmp_path / "two.npz", a=ROWS, b=ROWS)
+    np.savez(tmp_path / "empty.npz", points=np.ones((0, 2, 2)), classes=np.ones(0, int))
+    np.savez(tmp_path / "below.npz", points=np.eye(2)[None], classes=np.array([-1]))
+    if "parquet" in message or "--column must" in message:
+        pandas.DataFrame({"a": [[1.0]], "b": [[2.0]]}).to_parquet(tmp_path / "lists.parquet")
     for name in ("text.npy", "text.csv"):
         (tmp_path / name).write_text("no array")
     with pytest.raises(ValueError) as refused:

@@ -347,6 +347,8 @@ def matrices_of(source: str) -> Pictures:
             f"data {source!r} must hold matrices (N, n, n) of real numbers and classes (N,) of whole ones, not {shapes}"
         )
     manifold.require_definite(f"data {source!r}", points[0])
+    if not len(labels[0]):
+        raise ValueError(f"data {source!r} holds no matrices")
     if labels[0].min() < 0:
         raise ValueError(f"data {source!r}: classes must be 0, 1, 2, ..., not {labels[0].min()}")
     return Pictures(points[0], labels[0], [str(label) for label in range(int(labels[0].max()) + 1)])

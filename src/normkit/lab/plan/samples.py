@@ -472,7 +472,7 @@ def _read(provider: SourceData, source: str, batch: int | None, trained: Recipe 
     else:
         if isinstance(trained, Recipe):
             _require_apart(recipe, trained, source)
-        batches = _batches_of(recipe, recipe.pool)
+        batches = _batches_of(recipe, recipe.pool) if len(recipe.pool) else []
     if not batches:
         raise ValueError(f"held-out data {source!r} gives no batch")
     return batches

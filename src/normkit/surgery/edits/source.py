@@ -78,8 +78,9 @@ def _parsed(forward: Any) -> ast.FunctionDef:
         raise ValueError("the source of its block's forward cannot be read") from error
     if not isinstance(tree, ast.FunctionDef) or not tree.args.args or forward.__closure__:
         raise ValueError("its block's forward is no plain method")
-    private = [n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr.startswith("__")]
-    if any(not name.endswith("__") for name in private):
+    names = [n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr.startswith("__")]
+    private = [name for name in names if not name.endswith("__")]
+    if private:
         raise ValueError(f"its block's forward reads {private[0]}, which only its class can name")
     ast.increment_lineno(tree, first - 1)
     _without_annotations(tree)
