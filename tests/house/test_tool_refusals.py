@@ -16,7 +16,9 @@ from normkit.ops import channel
 from normkit.ops.rope import Frequencies
 from normkit.ops.row import Row
 from normkit.surgery import saving
+from normkit.surgery.edits import source
 from normkit.surgery.exact.pairs import fold_batchnorm
+from normkit.surgery.recognition import specimen
 from normkit.surgery.removal.weaning import next_token
 from normkit.surgery.statistics import streaming
 from normkit.watching.checkup import checkup
@@ -106,6 +108,16 @@ CASES = {
     "recalibrate: the model has no layer with batch statistics": lambda: nk.recalibrate(linear(), [torch.eye(2)]),
     "recognize: module must be a torch.nn.Module, not int": lambda: nk.recognize(1),
     "adapt: a batch of data must be a tensor, (inputs, labels) or a dict, not list": lambda: streaming.parts(["a"]),
+    "its block's forward reads __what, which": lambda: source._parsed(Private.forward),
+    "its block's forward is no plain method": lambda: source._parsed(closed(1)),
+    "holds no config.json: name what builds the model": lambda: saving._build_from_config("nowhere"),
+    "quantize: the data never reach a block of the model": lambda: nk.quantize(
+        Aside(), [torch.ones(1, 2)], method="norm-tweaking"
+    ),
+    "it returns a str": lambda: specimen.first("a"),
+    "its buffers are on the meta device, and it has no reset_parameters": lambda: specimen.with_numbers(
+        Kept().to("meta")
+    ),
     "math:pi gives float, not a torch.nn.Module": lambda: saving.load("math:pi"),
     "swap: give one norm for all, or OLD=NEW for each; not dyt rmsnorm": lambda: word(
         "swap", "torch.nn:Identity", "dyt", "rmsnorm"
@@ -144,6 +156,42 @@ class Says(nn.Module):
 
     def forward(self, x):
         return self.what
+
+
+class Private(nn.Module):
+    """Reads a name that Python writes otherwise in its class."""
+
+    def forward(self, x):
+        return x.__class__ and self.__what
+
+
+def closed(what):
+    def forward(self, x):
+        return what
+
+    return forward
+
+
+class Aside(nn.Module):
+    """Has blocks that are not called."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Sequential(nn.LayerNorm(2), nn.Linear(2, 2)) for _ in range(2)])
+
+    def forward(self, x):
+        return x
+
+
+class Kept(nn.Module):
+    """Has a buffer that nothing fills."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("kept", torch.ones(2))
+
+    def forward(self, x):
+        return x * self.kept
 
 
 def word(*words):

@@ -1,5 +1,6 @@
 """Refusals that belong to one part of the text room: each names what came and what was wanted."""
 
+import hashlib
 import json
 import math
 import pathlib
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import normkit as nk
+from normkit import cli
 from normkit.text import folder, frames, match
 from normkit.text.candidates.aliases import Aliases
 from normkit.text.candidates.dense import Dense
@@ -40,6 +42,31 @@ KEPT = SPANS == 0
 
 def spans(entity_labels=SPANS, mask=KEPT, subtype_labels=SPANS[..., None], logits=torch.ones(1, 3, 4)):  # noqa: B008
     return SUBTYPES.loss(torch.ones(1, 3, 2), entity_labels, mask, subtype_labels, logits)
+
+
+def load_changed(**settings):
+    """Load a normalizer of before there were seals, whose settings are these, or lack what is None."""
+    nk.text.Normalizer([NGrams()]).fit({"a": ["b", "c"]}).save("saved")
+    path = pathlib.Path("saved", folder.SETTINGS)
+    found = json.loads(path.read_text())
+    del found["files"][folder.SETTINGS]
+    lacking = [key for key, own in settings.items() if own is None]
+    path.write_text(json.dumps({key: own for key, own in (found | settings).items() if key not in lacking}))
+    return nk.text.Normalizer.load("saved")
+
+
+def load_no_archive():
+    pathlib.Path("it.npz").write_bytes(b"no archive")
+    print_ = hashlib.sha256(b"no archive").hexdigest()
+    return folder._arrays(pathlib.Path(), "it.npz", {"files": {"it.npz": print_}})
+
+
+def mapped():
+    """Map a column whose result has a place already."""
+    nk.text.Normalizer([NGrams()]).fit({"a": ["b", "c"]}).save("saved")
+    pathlib.Path("rows.csv").write_text("city,city_id\nb,1\n")
+    options = cli.parser().parse_args(["text", "map", "saved", "rows.csv", "--column", "city"])
+    return options.run(options)
 
 
 CASES = {
@@ -170,6 +197,10 @@ CASES = {
     "ContrastiveCalibrationLoss: positives must be from 2 to": lambda: made(
         "contrastive-calibration-loss", positives=3
     )(LOGITS, LABELS),
+    "normalizer.json is damaged: KeyError: 'tuned'": lambda: load_changed(tuned=None),
+    "saved: weights were fitted for 2 parts, not 1": lambda: load_changed(fusion={"weights": [0.5] * 4}),
+    "is damaged: it.npz: ": load_no_archive,
+    "rows.csv has a column 'city_id' already; rename it": mapped,
     "Normalizer: folds must be at least 2": lambda: nk.text.Normalizer([NGrams()]).tune([], [], folds=1),
 }
 
