@@ -1,7 +1,9 @@
 """What the tools refuse, those that watch, change and draw models: each names the argument."""
 
+import json
 import math
 import operator
+import pathlib
 from collections import UserList
 
 import pytest
@@ -26,6 +28,8 @@ from normkit.watching.curvature import curvature
 from normkit.watching.drawn import draw
 from normkit.watching.inspecting import batches_of, inspect
 from normkit.watching.landscape import landscape
+from normkit.watching.live import follow
+from normkit.watching.seen import load
 from normkit.watching.signals.noise import noise_scale
 from normkit.watching.widths import coordinate_check
 
@@ -46,8 +50,52 @@ def folded(**options):
     return fold_batchnorm(torch.eye(2), one, one, one, one, one, layer="linear", **options)
 
 
+def quantized(*args, **options):
+    pytest.importorskip("torchao")
+    return nk.quantize(*args, **options)
+
+
 def removed(**options):
     return nk.remove(nn.Sequential(nn.LayerNorm(2), nn.Linear(2, 2)), [TOKENS], **options)
+
+
+def told(reasons):
+    """Raise what a tool tells of itself where it goes on."""
+    raise ValueError("; ".join(reasons))
+
+
+def empty(name, text=""):
+    pathlib.Path(name).write_text(text)
+    return name
+
+
+def watched_run(path):
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with nk.watch(model, optimizer, every=1, to=path) as seen:
+        for _ in range(3):
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+    return seen
+
+
+def damaged_run():
+    """Change a digit in the fourth line of a run."""
+    path = pathlib.Path("watch.jsonl")
+    watched_run(path)
+    lines = path.read_text().splitlines()
+    lines[3] = lines[3].replace('"step": ', '"step": 1', 1)
+    path.write_text("\n".join([*lines, ""]))
+    return path
+
+
+def run_without_seals():
+    """Write a run of before there were seals, with a row that is longer than its columns."""
+    path = pathlib.Path("columns.jsonl")
+    facts = {"event": "watch", "facts": {}}
+    columns, row = {"event": "columns", "columns": [["", "loss", "mean"]]}, {"event": "sample", "step": 1}
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in (facts, columns, {**row, "values": [1, 2]})))
+    return path
 
 
 CASES = {
@@ -88,7 +136,16 @@ CASES = {
     ),
     "math:pi gives float, not batches": lambda: batches_of("math:pi"),
     "noise_scale: no sample has the gradients of examples": lambda: noise_scale(NONE, NONE, NONE),
+    "watch.jsonl is damaged: line 4 is not what was written": lambda: load(damaged_run()),
+    "watch.jsonl: it is damaged: line 4 is not what was written": lambda: told(watched_run(damaged_run()).notes),
+    "columns.jsonl is damaged: line 3 is not what was written": lambda: load(run_without_seals()),
+    "nothing.jsonl was not written by a watch: it has no line of facts": lambda: load(empty("nothing.jsonl")),
+    "nothing.svg holds no file that a watch has written": lambda: follow("nothing.svg", once=True),
+    "own.csv was not written by a watch; nk.watch(..., to=": lambda: follow(empty("own.csv", "a\n"), once=True),
     "there is nothing to draw in here.svg": lambda: draw("here.svg", []),
+    "the channels are mixed before they are read": lambda: told(
+        change.why_not for change in nk.fold(Mixing().eval(), torch.ones(3, 4))
+    ),
     "fold_batchnorm: position must be one of 'after', 'before'": lambda: folded(position="within"),
     "fold_batchnorm: eps must lie in [0.0, inf], not -1": lambda: folded(eps=-1),
     "fold_batchnorm: eps must be finite": lambda: folded(eps=math.inf),
@@ -97,7 +154,7 @@ CASES = {
     "quantize: rows must be at least 1": lambda: nk.quantize(linear(), rows=0),
     "quantize: lr must lie in [0.0, inf], not -1": lambda: nk.quantize(linear(), lr=-1.0),
     "quantize: norm_lr must lie in [0.0, inf], not -1": lambda: nk.quantize(linear(), norm_lr=-1.0),
-    'quantize: bits="auto" needs a model that returns a tensor, not str': lambda: nk.quantize(
+    'quantize: bits="auto" needs a model that returns a tensor, not str': lambda: quantized(
         Says("a"), [torch.eye(2)], bits="auto", budget="4 bits"
     ),
     "perplexity: batches must hold at least two tokens in a row": lambda: nk.perplexity(linear(), []),
@@ -111,7 +168,7 @@ CASES = {
     "its block's forward reads __what, which": lambda: source._parsed(Private.forward),
     "its block's forward is no plain method": lambda: source._parsed(closed(1)),
     "holds no config.json: name what builds the model": lambda: saving._build_from_config("nowhere"),
-    "quantize: the data never reach a block of the model": lambda: nk.quantize(
+    "quantize: the data never reach a block of the model": lambda: quantized(
         Aside(), [torch.ones(1, 2)], method="norm-tweaking"
     ),
     "it returns a str": lambda: specimen.first("a"),
@@ -165,6 +222,17 @@ class Private(nn.Module):
         return x.__class__ and self.__what
 
 
+class Mixing(nn.Module):
+    """Reads a mean over what a norm gives."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.last = nn.BatchNorm1d(4), nn.Linear(1, 2)
+
+    def forward(self, x):
+        return self.last(self.norm(x).mean(1, keepdim=True))
+
+
 def closed(what):
     def forward(self, x):
         return what
@@ -201,7 +269,8 @@ def word(*words):
 
 
 @pytest.mark.parametrize("message", CASES)
-def test_what_does_not_fit_is_refused_in_words(message):
+def test_what_does_not_fit_is_refused_in_words(message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises((ValueError, TypeError)) as refused:
         CASES[message]()
     assert message in str(refused.value)
