@@ -64,6 +64,35 @@ def told(reasons):
     raise ValueError("; ".join(reasons))
 
 
+class Read(nn.Module):
+    """A layer, a norm that reads it, a layer that reads the norm, and others, called one on another as is asked."""
+
+    def __init__(self, how, norm, **parts):
+        super().__init__()
+        self.how, self.norm, self.first, self.last = how, norm, nn.Linear(4, 4), nn.Linear(4, 4)
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x):
+        return self.how(self, x)
+
+
+def left_by_fold(how):
+    model = Read(how, nn.BatchNorm1d(4), less=nn.Linear(1, 2))
+    model.register_buffer("places", torch.arange(4))
+    told(change.why_not for change in nk.fold(model.eval(), torch.ones(3, 4)))
+
+
+def converted(how, to="pre-rmsnorm", **parts):
+    model = Read(how, nn.LayerNorm(4), **parts).eval()
+    told(str(change.why_not) for change in nk.convert(model, to, torch.randn(2, 3, 4)))
+
+
+def rotated(how, **parts):
+    model = Read(how, nn.RMSNorm(4), **parts).eval()
+    told(str(need.why_not) for need in nk.ready(model, "rotation", torch.randn(2, 3, 4)).needs)
+
+
 def empty(name, text=""):
     pathlib.Path(name).write_text(text)
     return name
@@ -143,8 +172,53 @@ CASES = {
     "nothing.svg holds no file that a watch has written": lambda: follow("nothing.svg", once=True),
     "own.csv was not written by a watch; nk.watch(..., to=": lambda: follow(empty("own.csv", "a\n"), once=True),
     "there is nothing to draw in here.svg": lambda: draw("here.svg", []),
-    "the channels are mixed before they are read": lambda: told(
-        change.why_not for change in nk.fold(Mixing().eval(), torch.ones(3, 4))
+    "the channels are mixed before they are read": lambda: left_by_fold(lambda m, x: m.less(m.norm(x).mean(1, True))),
+    "it is read by index_select with another tensor": lambda: left_by_fold(
+        lambda m, x: m.last(m.norm(x).index_select(1, m.places))
+    ),
+    "wide is not called with one input and one result": lambda: converted(
+        lambda m, x: m.last(m.norm(m.first(x))), wide=nn.LayerNorm(4)
+    ),
+    "what it normalizes is no residual stream: tanh makes it": lambda: converted(
+        lambda m, x: m.last(m.norm(m.first(x).tanh()))
+    ),
+    "the features of first are mixed before they are scaled": lambda: converted(
+        lambda m, x: m.last(m.norm(m.first(x).flip(-1) * m.scale)), scale=nn.Parameter(torch.ones(4))
+    ),
+    "the features are mixed by flip": lambda: converted(lambda m, x: m.last(m.norm(m.first(x).flip(-1)))),
+    "the features are mixed by roll": lambda: converted(
+        lambda m, x: m.last(m.norm(kept := m.first(x))) + kept.roll(1, -1)
+    ),
+    "cat joins other features to the residual stream": lambda: converted(
+        lambda m, x: m.wide(torch.cat([m.norm(m.first(x)), m.last(x)], -1)), wide=nn.LayerNorm(8)
+    ),
+    "first writes to the residual stream, and elsewhere too": lambda: converted(
+        lambda m, x: m.last(m.norm(m.first(x))) + m.first(x).tanh()
+    ),
+    "a Conv1d in groups or transposed writes to the residual stream": lambda: converted(
+        lambda m, x: m.last(m.norm(m.conv(x.transpose(1, 2)).transpose(1, 2))), conv=nn.Conv1d(4, 4, 1, groups=2)
+    ),
+    "norm cannot lose a feature, since not layers alone read it: it is read by tanh": lambda: converted(
+        lambda m, x: m.last(m.norm(m.first(x)).tanh()), "pre-crmsnorm"
+    ),
+    "conv reads norm, and is no linear layer on its features": lambda: converted(
+        lambda m, x: m.conv(m.norm(m.first(x)).transpose(1, 2)), "pre-crmsnorm", conv=nn.Conv1d(4, 4, 1)
+    ),
+    "last reads norm, and is no linear layer on its features": lambda: converted(
+        lambda m, x: m.last(m.norm(m.first(x)).flip(-1)), "pre-crmsnorm"
+    ),
+    "conv, which reads a norm on it, is no linear layer": lambda: rotated(
+        lambda m, x: m.conv(m.norm(m.first(x)).transpose(1, 2)), conv=nn.Conv1d(4, 4, 1)
+    ),
+    "last reads the features of a norm in another order": lambda: rotated(
+        lambda m, x: m.last(m.norm(m.first(x)).flip(-1))
+    ),
+    "conv, a Conv1d that cannot be rotated, writes to it": lambda: rotated(
+        lambda m, x: m.last(m.norm(m.conv(x.transpose(1, 2)).transpose(1, 2))), conv=nn.Conv1d(4, 4, 1, groups=2)
+    ),
+    "there are streams of 4 and 8 features": lambda: rotated(
+        lambda m, x: m.more(m.wide(m.widen(m.last(m.norm(m.first(x)))))),
+        **{"wide": nn.RMSNorm(8), "widen": nn.Linear(4, 8), "more": nn.Linear(8, 4)},
     ),
     "fold_batchnorm: position must be one of 'after', 'before'": lambda: folded(position="within"),
     "fold_batchnorm: eps must lie in [0.0, inf], not -1": lambda: folded(eps=-1),
@@ -220,17 +294,6 @@ class Private(nn.Module):
 
     def forward(self, x):
         return x.__class__ and self.__what
-
-
-class Mixing(nn.Module):
-    """Reads a mean over what a norm gives."""
-
-    def __init__(self):
-        super().__init__()
-        self.norm, self.last = nn.BatchNorm1d(4), nn.Linear(1, 2)
-
-    def forward(self, x):
-        return self.last(self.norm(x).mean(1, keepdim=True))
 
 
 def closed(what):
