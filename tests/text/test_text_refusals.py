@@ -169,6 +169,7 @@ CASES = {
     ).table(["a"], []),
     "train_encoder: batch must be at least 2": lambda: train_encoder({}, "new", batch=1),
     "train_encoder: steps must be at least 1": lambda: train_encoder({"a": ["b", "c"], "d": ["e"]}, "new", steps=0),
+    "LexicalModel: beams must be at least 1": lambda: lexical.LexicalModel("nowhere", beams=0),
     "train_lexical: steps must be at least 1": lambda: lexical.train_lexical([], [], "new", steps=0),
     "train_lexical: batch must be at least 1": lambda: lexical.train_lexical([], [], "new", batch=0),
     "InBatchRankingLoss: negatives must have shape (any, 2)": lambda: made("in-batch-ranking-loss")(ROWS, ROWS, WIDE),

@@ -56,8 +56,8 @@ class LexicalModel:
     """
 
     def __init__(self, path: str | Path, beams: int = 3, decide: LexicalDecision | None = None):
-        self.tokenizer, self.model = _load_model("LexicalModel", path)
         self.beams = check.size(self, "beams", beams)
+        self.tokenizer, self.model = _load_model("LexicalModel", path)
         self.decide = LexicalDecision() if decide is None else decide
 
     def __call__(self, sentences: Sequence[Sequence[str]]) -> Sentences:
