@@ -12,13 +12,15 @@ from torch import nn
 
 import normkit as nk
 from normkit import catalog, cli, kinds
+from normkit.bench import cases
 from normkit.choice import parsed
 from normkit.kinds import adapter
 from normkit.ops import channel
 from normkit.ops.rope import Frequencies
-from normkit.ops.row import Row
+from normkit.ops.row import Row, add_rms_norm
 from normkit.surgery import saving
 from normkit.surgery.edits import source
+from normkit.surgery.edits.edit import load_numbers
 from normkit.surgery.exact.pairs import fold_batchnorm
 from normkit.surgery.recognition import specimen
 from normkit.surgery.removal.weaning import next_token
@@ -182,6 +184,12 @@ CASES = {
     "what it normalizes is no residual stream: tanh makes it": lambda: converted(
         lambda m, x: m.last(m.norm(m.first(x).tanh()))
     ),
+    "what it normalizes is no residual stream: mul makes it": lambda: converted(
+        lambda m, x: m.last(m.norm(m.first(x) * m.last(x)))
+    ),
+    "ready: the model cannot be traced with this example": lambda: rotated(
+        lambda m, x: m.last(m.norm(x)) if float(x.sum()) else x
+    ),
     "the features of first are mixed before they are scaled": lambda: converted(
         lambda m, x: m.last(m.norm(m.first(x).flip(-1) * m.scale)), scale=nn.Parameter(torch.ones(4))
     ),
@@ -239,6 +247,12 @@ CASES = {
     "recalibrate: the model has no layer with batch statistics": lambda: nk.recalibrate(linear(), [torch.eye(2)]),
     "recognize: module must be a torch.nn.Module, not int": lambda: nk.recognize(1),
     "adapt: a batch of data must be a tensor, (inputs, labels) or a dict, not list": lambda: streaming.parts(["a"]),
+    "other is in the weights or in the model alone": lambda: load_numbers(
+        linear(), {**linear().state_dict(), "other": NONE}
+    ),
+    "bias is in the weights or in the model alone": lambda: load_numbers(linear(), {"weight": torch.eye(2)}),
+    "add_row_norm: x must be a floating-point tensor": lambda: add_rms_norm(TOKENS, TOKENS),
+    "rmsnorm takes": lambda: cases.Case(catalog.find("rmsnorm").card, (), "float32", "", "").fitted,
     "its block's forward reads __what, which": lambda: source._parsed(Private.forward),
     "its block's forward is no plain method": lambda: source._parsed(closed(1)),
     "holds no config.json: name what builds the model": lambda: saving._build_from_config("nowhere"),

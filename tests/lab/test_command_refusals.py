@@ -105,6 +105,7 @@ CASES = {
     ),
     "data 'hf:saved' has no column of text; its columns are n": lambda: data.text_of(saved()),
     "'f' was handed in by a script or a notebook": lambda: handed.find(f"{handed.PREFIX}f#1"),
+    "out/plan.json has a variant that cannot be read": lambda: request.saved_variants({"variants": [{"no": 1}]}, "out"),
     "rerank: two.npz must be an array of numbers as numpy.save writes it, not an": lambda: rerank._npy("two.npz"),
     "rerank: lists.parquet has the columns of lists ['a', 'b']; --column": lambda: rerank.table("lists.parquet"),
     "rerank: --column must be one of 'a', 'b', not 'c'": lambda: rerank.table("lists.parquet", "c"),
