@@ -185,6 +185,19 @@ def values(owner: object, name: str, tensor: Any, sizes: Sequence[int | None], l
     shape(owner, name, tensor, sizes, like)
 
 
+def broadcasts(owner: object, name: str, tensor: Any, like: Tensor, whole: str = "x") -> None:
+    """Require a tensor of real numbers that broadcasts to the shape of ``like``, which an error calls ``whole``."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{whose(owner)}: {name} must be a tensor, not {type(tensor).__name__}")
+    flags(owner, name, tensor, (None,) * tensor.dim())
+    pairs = zip(reversed(tensor.shape), reversed(like.shape), strict=False)
+    if tensor.dim() > like.dim() or any(have not in (1, want) for have, want in pairs):
+        raise ValueError(
+            f"{whose(owner)}: {name} must broadcast to {whole} of shape {tuple(like.shape)}, "
+            f"but its shape is {tuple(tensor.shape)}"
+        )
+
+
 def mask(owner: object, name: str, tensor: Any, sizes: Sequence[int | None], like: Tensor) -> None:
     """Require a boolean tensor of exactly these ``sizes`` on the device of ``like``."""
     shape(owner, name, tensor, sizes, like)

@@ -111,6 +111,9 @@ def test_revin_normalizes_a_past_and_brings_a_forecast_back(center, shape):
     forecast = rand(3, *[1] * (len(time) - 1), 9, 4, seed=3)
     want = (forecast - module.bias) / (module.weight + 1e-10) * s + middle
     torch.testing.assert_close(module.denormalize(forecast, scale), want)
+    torch.testing.assert_close(
+        module.denormalize(forecast.expand(2, *forecast.shape), scale), want.expand(2, *want.shape)
+    )
     torch.testing.assert_close(module.denormalize(y, scale), x)
     y.sum().backward()
     torch.testing.assert_close(x.grad, (module.weight / s).expand_as(x))

@@ -53,6 +53,7 @@ def test_the_entropy_bound_takes_lengths_of_any_shape():
     assert (bounds[:, 0] == 0).all()
     for column, length in enumerate([1, 2, 7, 100]):
         close(bounds[:, column], entropy_lower_bound(sigma[:, column], length))
+    close(torch.vmap(entropy_lower_bound, (1, 0), 1)(sigma, lengths), bounds)
     bounds.sum().backward()
     assert torch.isfinite(sigma.grad).all()
     close(entropy_lower_bound(torch.tensor([1e4]), 128), torch.zeros(1))

@@ -338,6 +338,29 @@ CASES |= {
     f"DeltaNet: {name} must be": partial(DeltaNet, 4, **{"heads": 2, name: 0})
     for name in ("heads", "key_heads", "key_dim", "value_dim")
 }
+CASES |= {
+    "RevIN: scale must be what normalize returned": lambda: made("revin", 4).denormalize(CUBE, TWO),
+    "RevIN: scale.center must broadcast to y": lambda: made("revin", 4).denormalize(
+        CUBE, made("revin", 4).normalize(torch.ones(3, 3, 4))[1]
+    ),
+    "RevIN: scale.deviation must broadcast to y": lambda: made("revin", 4).denormalize(
+        CUBE, (torch.ones(2, 1, 4), torch.ones(1, 2, 1, 4))
+    ),
+    "ALDSDecompose: bias must have shape": lambda: decomposed(X).project(X, X[0]),
+    "ALDSDecompose: bias must be": lambda: decomposed(torch.ones(2, 3, 1, 1)).project(torch.ones(1, 3, 1, 1), FIRST),
+    "entropy_lower_bound: length must broadcast to sigma": lambda: entropy_lower_bound(X, FIRST + 1),
+    r"entropy_lower_bound: length must .* sigma of shape \(1,\)": lambda: entropy_lower_bound(ONE, FIRST + 1),
+    "entropy_lower_bound: length must be at least 1": lambda: entropy_lower_bound(TWO, FIRST),
+    "lecun_normal_: weight must have an input": lambda: lecun_normal_(torch.ones(2, 0)),
+    "BHyTVariance: factor must be a tensor": lambda: made(
+        "bhyt-variance", sequence_length=2, heads=1, key_value_heads=1
+    ).predict(X, 0.5, ONE, X[0]),
+    "norm_rotate: angles must be a pair": lambda: nk.LayerNorm(4).norm_rotate(CUBE, None),
+    "rotate: angles must be a pair": lambda: nk.ops.rotate(CUBE, (1, 0)),
+    "hoc_loss: mu must": lambda: hoc_loss(X, X, FIRST, mu="10"),
+    "TaperNorm: step must": lambda: made("tapernorm", 4).gate_at("0", 1, 2),
+    "TaperNorm: target must": lambda: made("tapernorm", 3).anchor(X, "1"),
+}
 
 
 @pytest.mark.parametrize("message", CASES)

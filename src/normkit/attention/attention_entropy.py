@@ -60,7 +60,9 @@ def entropy_lower_bound(sigma: Tensor, length: int | Tensor) -> Tensor:
     """
     check.floating("entropy_lower_bound", sigma, "sigma")
     sigma = accurate(sigma)
-    if not isinstance(length, Tensor):
+    if isinstance(length, Tensor):
+        _check_lengths(length, sigma)
+    else:
         length = torch.tensor(check.size("entropy_lower_bound", "length", length))
     keys = length.to(sigma)
     others = (keys - 1).clamp(min=1)
@@ -84,6 +86,13 @@ def spectral_bound(x: Tensor, query_weight: Tensor, key_weight: Tensor) -> Tenso
     check.values("spectral_bound", "key_weight", key_weight, query_weight.shape, x)
     x, query_weight, key_weight = (accurate(t) for t in (x, query_weight, key_weight))
     return _largest(query_weight.mT @ key_weight) * _largest(x).square()
+
+
+def _check_lengths(length: Tensor, sigma: Tensor) -> None:
+    """Require numbers of keys that broadcast to sigma, and where they can be read, that are 1 or more."""
+    check.broadcasts("entropy_lower_bound", "length", length, sigma, "sigma")
+    if type(length) is Tensor and check.readable(length) and not (length >= 1).all():
+        raise ValueError(f"entropy_lower_bound: length must be at least 1, not {length.min().item()}")
 
 
 def _largest(matrix: Tensor) -> Tensor:

@@ -186,10 +186,14 @@ def _fitting(owner: str, x: Tensor, angles: Turns, pairing: str) -> Turns:
     check.floating(owner, x)
     if x.ndim == 0 or x.shape[-1] % 2:
         raise ValueError(f"{owner}: x must end in an even number of features, but its shape is {tuple(x.shape)}")
-    cos, sin = angles
+    whole = isinstance(angles, tuple | list) or (isinstance(angles, Tensor) and angles.dim())
+    pair = tuple(angles) if whole else ()
+    if len(pair) != 2 or not all(isinstance(angle, Tensor) for angle in pair):
+        raise TypeError(f"{owner}: angles must be a pair of tensors, cosine and sine, not {type(angles).__name__}")
+    cos, sin = pair
     shape = (*x.shape[:-1], x.shape[-1] // 2)
     if cos.shape != shape[-2:] or sin.shape != shape[-2:]:
-        for angle in angles:
+        for angle in pair:
             _check_broadcast(owner, angle.shape, shape)
     wide = _wide(x)
     return cos.to(wide), sin.to(wide)

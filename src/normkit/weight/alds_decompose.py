@@ -97,6 +97,8 @@ class ALDSDecompose(Estimator):
         if self.encoder is None or self.decoder is None:
             raise ValueError(f"{type(self).__name__}: call it with a weight before project")
         check.floating(self, x)
+        if bias is not None:
+            check.values(self, "bias", bias, self.decoder.shape[:1], x)
         if self.encoder.dim() == 2:
             check.features_last(self, x, self.splits * self.encoder.shape[1])
             blocks = x.unflatten(-1, (self.splits, -1)).unsqueeze(-2)

@@ -51,4 +51,7 @@ def lecun_normal_(weight: Tensor, generator: torch.Generator | None = None) -> T
     check.floating("lecun_normal_", weight, "weight")
     if weight.dim() < 2:
         raise ValueError(f"lecun_normal_: weight must have two axes or more, but its shape is {tuple(weight.shape)}")
-    return weight.normal_(0, 1 / math.sqrt(math.prod(weight.shape[1:])), generator=generator)
+    fan_in = math.prod(weight.shape[1:])
+    if fan_in == 0:
+        raise ValueError(f"lecun_normal_: weight must have an input, but its shape is {tuple(weight.shape)}")
+    return weight.normal_(0, 1 / math.sqrt(fan_in), generator=generator)

@@ -75,6 +75,7 @@ def hoc_loss(features: Tensor, old: Tensor, target: Tensor, mu: float = 10.0) ->
     check.values("hoc_loss", "features", features, (None, None), features)
     check.values("hoc_loss", "old", old, features.shape, features)
     check.shape("hoc_loss", "target", target, features.shape[:1], features)
+    mu = check.number("hoc_loss", "mu", mu)
     scores = mu * accurate(old) @ accurate(features).mT
     others = scores.masked_fill(target.unsqueeze(0) == target.unsqueeze(1), 0)
     return (torch.logsumexp(others, 1) - scores.diagonal()).mean().to(features.dtype)

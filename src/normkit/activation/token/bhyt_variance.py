@@ -92,11 +92,14 @@ class BHyTVariance(Norm):
     def predict(self, x: Tensor, factor: Tensor, bound: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Return the variance of ``x`` and the predicted one, with :meth:`factor` at hand."""
         check.floating(self, x)
-        check.values(self, "bound", bound, bound.shape if isinstance(bound, Tensor) and bound.numel() == 1 else (1,), x)
+        for name, value in (("factor", factor), ("bound", bound)):
+            single = isinstance(value, Tensor) and value.numel() == 1
+            check.values(self, name, value, value.shape if single else (1,), x)
         check.values(self, "weight", weight, x.shape[-1:], x)
         z = accurate(x)
         variance = z.square().mean(-1, keepdim=True)
-        added = factor.detach().to(z.dtype) * (bound.detach().to(z.dtype).reshape(()) * self.inverse_kappa).square()
+        c, alpha = (value.detach().to(z.dtype).reshape(()) for value in (factor, bound))
+        added = c * (alpha * self.inverse_kappa).square()
         if self.gain:
             added = added * weight.detach().to(z.dtype).square().mean()
         return variance, variance + added

@@ -95,6 +95,11 @@ class RevIN(Norm):
     def denormalize(self, y: Tensor, scale: Scale) -> Tensor:
         """Bring a forecast (N, its own time, C) to the level and spread of the series that ``scale`` is from."""
         check.features_last(self, y, self.num_features, "y")
+        if not isinstance(scale, tuple | list) or len(scale) != len(Scale._fields):
+            raise TypeError(f"RevIN: scale must be what normalize returned, not {type(scale).__name__}")
+        scale = Scale(*scale)
+        for name, value in zip(Scale._fields, scale, strict=True):
+            check.broadcasts(self, f"scale.{name}", value, y, "y")
         z = accurate(y)
         if self.weight is not None and self.bias is not None:
             z = (z - self.bias) / (self.weight + self.eps**2)

@@ -115,6 +115,8 @@ class TaperNorm(Norm):
 
     def anchor(self, x: Tensor, target: Tensor | float) -> Tensor:
         """The mean of (r - target)²: what keeps the length of ``x`` near an average of :meth:`root` taken before."""
+        if not isinstance(target, Tensor):
+            target = check.number(self, "target", target)
         return (self.root(x) - target).square().mean()
 
     @staticmethod
@@ -124,9 +126,10 @@ class TaperNorm(Norm):
         >>> TaperNorm.gate_at(150, 100, 200)
         0.5
         """
+        now = check.number("TaperNorm", "step", step)
         start = check.size("TaperNorm", "start", start, 0)
         check.size("TaperNorm", "end", end, start + 1)
-        passed = (min(max(step, start), end) - start) / (end - start)
+        passed = (min(max(now, start), end) - start) / (end - start)
         return round((1 + math.cos(math.pi * passed)) / 2, 15)
 
     def _gate(self, gate: Tensor | float | None, z: Tensor) -> Tensor | float:
