@@ -423,6 +423,7 @@ class Reach:
                 self.names.setdefault(name, set()).add(path)
             for other in self.imported(text):
                 self.importers.get(other, set()).add(path)
+        self.things = {**_members(texts), **self.methods}  # all that the contract is asked of
 
     def imported(self, text: str) -> set[Path]:
         """The files of the package that a text imports, be it inside a function."""
@@ -447,8 +448,8 @@ class Reach:
         return named | modules if modules or goes_over_methods(item) else named | self._of_file(item.path)
 
     def of_case(self, item: pytest.Item) -> frozenset[Path]:
-        """The files of the methods that a case of a test names."""
-        return frozenset(self.methods[word] for word in _case(item) if word in self.methods)
+        """The files of the methods, flows and others that a case of a test names."""
+        return frozenset(self.things[word] for word in _case(item) if word in self.things)
 
     @functools.cache  # noqa: B019  one instance lives as long as the process
     def _of_file(self, path: Path) -> frozenset[Path]:
@@ -541,6 +542,20 @@ def _defined(tree: ast.Module) -> list[str]:
     """Classes, and functions of more words than one: `run` or `plain` may be anything."""
     names = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     return [name for name in names if not name.startswith("_") and (name != name.lower() or "_" in name)]
+
+
+FAMILY = re.compile(r'Family\("[\w-]+", "(\w+)"((?:, "[\w/]+")+)\)')
+
+
+def _members(texts: dict[Path, str]) -> dict[str, Path]:
+    """Flows, rules and other members of families, which are found by their files' names."""
+    members = {}
+    for holds, folders in FAMILY.findall("\n".join(texts.values())):
+        marker = re.compile(rf"^(?:def |class )?{holds}\b", re.MULTILINE)
+        places = {SOURCE / folder for folder in re.findall(r"[\w/]+", folders)}
+        own = [path for path, text in texts.items() if path.parent in places and marker.search(text)]
+        members |= {path.stem.replace("_", "-"): path for path in own if path.stem[0] != "_"}
+    return members
 
 
 def _methods(tree: ast.Module) -> list[str]:
@@ -857,14 +872,14 @@ def whole() -> list[Path]:
 
 
 def asked(mutants: Iterable[Mutant], reach: Reach) -> list[str]:
-    """The methods whose contract is run: those in a mistake's file, else the nearest that name its function, and some.
+    """The names whose contract is run: those in a mistake's file, else the nearest that name its function, and some.
 
     What a helper's function is for, one method of the five that call it may see alone.
     """
     names = set(EVERYWHERE) & set(reach.methods)
     for mutant in mutants:
         far, called = reach.distances(mutant.path), callers(ast.parse(mutant.original), mutant.scope)
-        near = [(far[file], not called & words_in(file), name) for name, file in reach.methods.items() if file in far]
+        near = [(far[file], not called & words_in(file), name) for name, file in reach.things.items() if file in far]
         names |= {name for distance, _, name in near if not distance} or {name for *_, name in sorted(near)[:CALLERS]}
     return sorted(names)
 

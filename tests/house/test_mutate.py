@@ -389,3 +389,20 @@ def test_what_a_test_reads_of_the_source_has_the_mistake(toy):
     (toy / "src/normkit/__init__.py").write_text(f"{PACKAGE}\n\ndef add_nine(x):\n    return x + 9\n")
     (toy / "tests/test_text.py").write_text(READING)
     assert "x + 9  ->  x - 9\n    seen by tests/test_text.py::test_text" in hunted(toy).stdout
+
+
+ASKING = """
+import sys
+sys.path.insert(0, "tools")
+from mutate import Reach, asked, drawn, whole
+[first, *_] = drawn(whole(), 0)[0]
+print(asked([first], Reach(whole())))
+"""
+
+
+def test_the_contract_is_asked_of_what_is_found_by_its_file(toy):
+    (toy / "src/normkit/__init__.py").write_text('RULES = Family("rule", "find", "rules", "others")\n')
+    (toy / "src/normkit/rules").mkdir()
+    (toy / "src/normkit/rules/late_rule.py").write_text("def find(x):\n    return x + 1\n")
+    run = subprocess.run([sys.executable, "-c", ASKING], cwd=toy, env=environment(toy), capture_output=True, text=True)
+    assert run.stdout == "['late-rule']\n", run.stderr
