@@ -669,3 +669,16 @@ def test_labels_that_are_hidden_count_as_neither_right_nor_wrong():
     preds, target = torch.eye(4), torch.tensor([0, -100, 2, 1])
     task, _ = given(preds, target)
     assert task.accuracy(nn.Identity(), (preds, target)).item() == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("own, mask", [(7, 7), (0, 0), (None, 299)])
+def test_what_is_hidden_is_the_tokenizers_own_mask_or_the_last_token(monkeypatch, own, mask):
+    class Tokenizer:
+        mask_token_id = own
+
+        def __len__(self):
+            return 300
+
+    hub = SimpleNamespace(AutoTokenizer=SimpleNamespace(from_pretrained=lambda name: Tokenizer()))
+    monkeypatch.setattr(tasks, "_tokens", lambda encode, settings: "tokens")
+    assert tasks._tokenize(hub, "x", SimpleNamespace(vocab_size=300), None) == ("tokens", mask)
