@@ -871,7 +871,7 @@ def whole() -> list[Path]:
     return sorted(path for path in SOURCE.rglob("*.py") if "contract" not in path.relative_to(SOURCE).parts)
 
 
-def asked(mutants: Iterable[Mutant], reach: Reach) -> list[str]:
+def contract_names(mutants: Iterable[Mutant], reach: Reach) -> list[str]:
     """The names whose contract is run: those in a mistake's file, else the nearest that name its function, and some.
 
     What a helper's function is for, one method of the five that call it may see alone.
@@ -917,7 +917,7 @@ def hunt(mutants: Iterator[Mutant], known: dict[str, str], options: argparse.Nam
     reach, number = Reach(whole()), options.mutants
     first = list(itertools.islice(mutants, number + number // 4))  # some more than asked for: not each can be made
     os.environ["OMP_NUM_THREADS"] = "1"  # a fork has no threads, and would wait for those of its parent for ever
-    os.environ[ASKED] = ",".join(asked((mutant for mutant in first if mutant.name not in known), reach))
+    os.environ[ASKED] = ",".join(contract_names((mutant for mutant in first if mutant.name not in known), reach))
     hunt = Hunt(itertools.chain(first, mutants), number, known, reach, options)
     with contextlib.suppress(KeyboardInterrupt):
         pytest.main(

@@ -185,13 +185,22 @@ def values(owner: object, name: str, tensor: Any, sizes: Sequence[int | None], l
     shape(owner, name, tensor, sizes, like)
 
 
+def broadcastable(sizes: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Whether a shape broadcasts to another one, which stays as it is.
+
+    >>> broadcastable((1, 3), (2, 5, 3)), broadcastable((2, 3), (1, 3)), broadcastable((1, 3), (3,))
+    (True, False, False)
+    """
+    pairs = zip(reversed(sizes), reversed(wanted), strict=False)
+    return len(sizes) <= len(wanted) and all(size in (1, want) for size, want in pairs)
+
+
 def broadcasts(owner: object, name: str, tensor: Any, like: Tensor, whole: str = "x") -> None:
     """Require a tensor of real numbers that broadcasts to the shape of ``like``, which an error calls ``whole``."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{whose(owner)}: {name} must be a tensor, not {type(tensor).__name__}")
     flags(owner, name, tensor, (None,) * tensor.dim())
-    pairs = zip(reversed(tensor.shape), reversed(like.shape), strict=False)
-    if tensor.dim() > like.dim() or any(have not in (1, want) for have, want in pairs):
+    if not broadcastable(tensor.shape, like.shape):
         raise ValueError(
             f"{whose(owner)}: {name} must broadcast to {whole} of shape {tuple(like.shape)}, "
             f"but its shape is {tuple(tensor.shape)}"

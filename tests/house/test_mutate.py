@@ -394,9 +394,9 @@ def test_what_a_test_reads_of_the_source_has_the_mistake(toy):
 ASKING = """
 import sys
 sys.path.insert(0, "tools")
-from mutate import Reach, asked, drawn, whole
+from mutate import Reach, contract_names, drawn, whole
 [first, *_] = drawn(whole(), 0)[0]
-print(asked([first], Reach(whole())))
+print(contract_names([first], Reach(whole())))
 """
 
 

@@ -131,10 +131,7 @@ class AttentionCore(Mixer):
             got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
             raise TypeError(f"{type(self).__name__}: {name} must be a boolean tensor, True for what is seen, not {got}")
         check.dense(self, mask, name)
-        fits = mask.dim() <= 4 and all(
-            have == 1 or have == want for have, want in zip(reversed(mask.shape), reversed(sizes), strict=False)
-        )
-        if not fits:
+        if not check.broadcastable(mask.shape, sizes):
             size = tuple(mask.shape)
             raise ValueError(
                 f"{type(self).__name__}: {name} must broadcast to {axes} = {sizes}, but its shape is {size}"

@@ -200,8 +200,7 @@ def _fitting(owner: str, x: Tensor, angles: Turns, pairing: str) -> Turns:
 
 
 def _check_broadcast(owner: str, have: torch.Size, wanted: tuple[int, ...]) -> None:
-    sizes = zip(reversed(have[:-1]), reversed(wanted[:-1]), strict=False)
-    if len(have) > len(wanted) or have[-1:] != wanted[-1:] or any(size not in (1, want) for size, want in sizes):
+    if have[-1:] != wanted[-1:] or not check.broadcastable(have, wanted):
         raise ValueError(f"{owner}: angles of shape {tuple(have)} do not broadcast to {wanted}, a pair's each")
 
 
