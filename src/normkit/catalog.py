@@ -394,7 +394,8 @@ def find(text: str) -> Choice:
     DyT(4, alpha=0.8, bias=True, channels_last=True)
     """
     if not isinstance(text, str):
-        raise TypeError(f"name must be a string such as 'rmsnorm', not {text!r}")
+        given = "what is called with a width, as in norm(768)" if callable(text) else repr(text)
+        raise TypeError(f"name must be a string such as 'rmsnorm', not {given}")
     name, written = parsed(text)
     choice = _find(name)
     if choice is None:

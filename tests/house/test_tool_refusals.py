@@ -275,6 +275,7 @@ CASES = {
     "list: sampler must be one of": lambda: word("list", "nowhere", "--kind", "sampler"),
     "an argument is written key=value, not 'eps'": lambda: parsed("rmsnorm:eps"),
     "name must be a string such as 'rmsnorm', not 1": lambda: nk.create(1),
+    "name must be a string such as 'rmsnorm', not what is called with a width": lambda: nk.create(nk.RMSNorm, 4),
     "no line 'speed' in the contract": lambda: catalog.find("rmsnorm").card.held_to("speed"),
     "UserList is of no kind": lambda: kinds.kind_of(UserList),
     "a method is a class or a function, not <module 'operator'": lambda: kinds.kind_of(operator),
