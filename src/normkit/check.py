@@ -192,7 +192,8 @@ def broadcastable(sizes: Sequence[int], wanted: Sequence[int]) -> bool:
     (True, False, False)
     """
     pairs = zip(reversed(sizes), reversed(wanted), strict=False)
-    return len(sizes) <= len(wanted) and all(size in (1, want) for size, want in pairs)
+    # Compared one by one: a compiled step finds no symbol of a size in a tuple.
+    return len(sizes) <= len(wanted) and all(size == 1 or size == want for size, want in pairs)
 
 
 def broadcasts(owner: object, name: str, tensor: Any, like: Tensor, whole: str = "x") -> None:

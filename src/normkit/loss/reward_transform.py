@@ -54,10 +54,7 @@ class RewardTransform(Method):
         """Return the utility of each response (N,)."""
         check.floating(self, rewards, "rewards")
         check.values(self, "reference", reference, [None] * getattr(reference, "ndim", 0), rewards)
-        fits = len(reference.shape) <= rewards.dim() and all(
-            have in (1, want) for have, want in zip(reversed(reference.shape), reversed(rewards.shape), strict=False)
-        )
-        if rewards.dim() not in (1, 2) or not fits:
+        if rewards.dim() not in (1, 2) or not check.broadcastable(reference.shape, rewards.shape):
             raise ValueError(
                 f"{type(self).__name__}: rewards must have shape (N,) or (N, K) and reference one that broadcasts to "
                 f"it, not {tuple(rewards.shape)} and {tuple(reference.shape)}"
