@@ -565,6 +565,8 @@ def _before_norms(model: nn.Module) -> set[int]:
 
 
 def _overridden(rows: Sequence[Row], owners: Mapping[int, list[Owner]], override: Mapping[Any, str]) -> Iterator[Row]:
+    if not isinstance(override, Mapping):
+        raise TypeError(f"roles: override must be roles by parameter, not {override!r}")
     for key, role in override.items():
         if role not in ROLES:
             raise ValueError(f"roles: override[{key!r}] must be one of {', '.join(ROLES)}, not {role!r}")

@@ -171,6 +171,9 @@ CASES = {
     "GradientNormalizedSmoothness: features must have": lambda: gns().logistic(TWO, TWO, TWO),
     r"GradientNormalizedSmoothness: x0 must have shape \(3\)": lambda: gns().logistic(X, TWO, TWO),
     "GradNorm: losses must have": lambda: made("gradnorm", 2).gradnorm_loss(X, TWO),
+    "roles: override must be roles by parameter": lambda: nk.param_groups(nn.Linear(2, 2), override=["head"]),
+    "param_groups: settings must be settings by role": lambda: nk.param_groups(nn.Linear(2, 2), settings=[{"lr": 1}]),
+    "Flow: event must be an integer, not 'abc'": lambda: nk.density.flow("glow", "abc"),
     "param_groups: settings must be one of": lambda: nk.param_groups(nn.Linear(2, 2), settings={"own": {}}),
     r"param_groups: blocks\['0.weight'\] must be at least 1": lambda: nk.param_groups(
         nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), optimizer="muon", blocks={"0.weight": (0, 2)}
@@ -240,8 +243,11 @@ CASES = {
     "RejectionSampling: max_rejects must be at least 1": lambda: RejectionSampling(bool, max_rejects=0),
     "LinEAS: x must have shape": lambda: made("lineas", 2).wasserstein(X, X),
     "local-normalization-distortion: logits must be a tensor": lambda: distribution([1.0], mode="top_k", k=1),
-    "MEMO: views must be of 2 steps": lambda: adapted("MEMO", steps=2).observe(
-        torch.ones(1, 1, 2, 2), torch.ones(1, 2, 1, 2, 2)
+    r"MEMO: views must have shape \(2, any, 1, 2, 2\)": lambda: adapted("MEMO", steps=2).observe(
+        torch.ones(1, 2, 2), torch.ones(1, 2, 1, 2, 2)
+    ),
+    r"CoTTA: views must have shape \(any, 3, 1, 2, 2\)": lambda: adapted("CoTTA").observe(
+        torch.ones(3, 1, 2, 2), torch.ones(2, 3, 1, 2, 1)
     ),
     "NearestMean: target must lie in 0 .. 1": lambda: made("nearest-mean", 3, 2).update(X, FIRST + 1),
     "retrieve: method must be one of": lambda: retrieve(X, X, method="own"),
@@ -263,6 +269,7 @@ CASES = {
     r"fedlaw: states bias must have shape \(2, 3\)": lambda: nk.fedlaw(CUBE, TWO, TWO, CUBE, WHOLE, **LINEAR),
     "fedlaw: states x must have": lambda: nk.fedlaw(CUBE, X, TWO, X, WHOLE, **LINEAR),
     "fedlaw: states w must be a floating-point": lambda: learn([{"w": WHOLE}] * 2, TWO, lambda *_: ONE, []),
+    "fedselect-step: own must be True or False": lambda: nk.fedselect_step(X, X, X[None], **MEAN, own=1),
     "fedselect-step: states gradient:w must have": lambda: nk.fedselect_step(X, X, X, **MEAN, own=[True, False]),
     r"pgfed-client: states weight must have shape \(any, any\)": lambda: pgfed(weight=TWO),
     r"pgfed-client: states bias must have shape \(2\)": lambda: pgfed(bias=ONE),

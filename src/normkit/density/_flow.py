@@ -23,8 +23,8 @@ MEMORY = ("kept", "recomputed")
 
 def shape_of(event: int | Sequence[int]) -> tuple[int, ...]:
     """Return the shape of a sample that is given by it, or by its length."""
-    event = check.plain(event)
-    return (event,) if isinstance(event, int) else tuple(event)
+    sizes = event if isinstance(event, Sequence) and not isinstance(event, str) else (event,)
+    return tuple(check.size("Flow", "event", size) for size in sizes)
 
 
 class Flow(nn.Module):
@@ -63,7 +63,7 @@ class Flow(nn.Module):
         memory: str = "kept",
     ):
         super().__init__()
-        self.event = torch.Size(check.size("Flow", "event", size) for size in shape_of(event))
+        self.event = torch.Size(shape_of(event))
         self.context = check.size("Flow", "context", context, least=0)
         self.classes = check.size("Flow", "classes", classes, least=0)
         self.memory = check.choice("Flow", "memory", memory, MEMORY)

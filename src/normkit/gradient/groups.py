@@ -184,6 +184,8 @@ def _check_options(blocks: Any, by_heads: Any, parametrization: Any, base: Any, 
         raise TypeError(f"param_groups: by_heads must be True or False, not {by_heads!r}")
     if parametrization is None and (base is not None or lr is not None):
         raise ValueError(f"param_groups: {'base' if base is not None else 'lr'} goes with a parametrization")
+    if settings is not None and not isinstance(settings, Mapping):
+        raise TypeError(f"param_groups: settings must be settings by role, not {settings!r}")
     for role in settings or {}:
         check.choice("param_groups", "settings", role, tuple(ROLES))
 

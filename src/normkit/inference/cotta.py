@@ -89,6 +89,8 @@ class CoTTA(Adapter):
         count = sum(p.numel() for p in self.model.parameters())
         if draws is not None:
             check.shape(self, "draws", draws, (count,), x)
+        if views is not None:
+            check.shape(self, "views", views, (None, *x.shape), x)
         target = self._target(x, views)
         logs = torch.log_softmax(accurate(self.logits(self.model, x)), 1)
         moved = self.step(self.gradients(-(torch.softmax(accurate(target), 1) * logs).sum(1).mean()))

@@ -113,9 +113,9 @@ class MEMO(Adapter):
 
     def observe(self, x: Tensor, views: Tensor | None = None) -> Tensor:
         """Adapt on one sample ``x`` from the first numbers, and predict it; on each of a batch where it takes those."""
-        if views is not None and len(views) != self.steps:
-            raise ValueError(f"{type(self).__name__}: views must be of {self.steps} steps, but there are {len(views)}")
         if not self.batched:
+            if views is not None:
+                check.shape(self, "views", views, (self.steps, None, *x.shape), x)
             return self._alone(x, views)
         if views is not None:
             raise ValueError(f"{type(self).__name__}: views are of one sample, which batched=True does not take")
