@@ -5,6 +5,7 @@ import importlib
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,12 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from normkit import prints
-from normkit.lab.plan import samples
+from normkit.lab import request
+from normkit.lab.plan import exchanges, samples
 from normkit.lab.plan.handed import alike, differ
 
 SOURCE = """
@@ -255,6 +258,20 @@ def test_prints_of_other_rules_tell_nothing():
     assert not alike("given:net#2.11.1f", "given:other#2.11.1f")
     assert alike("given:net#1f", "given:net#2.11.2e")
     assert not alike("mine:net", "mine:other")
+
+
+def test_prints_stay_what_they_were(tmp_path):
+    """Folders hold them, and later versions go on with those."""
+    assert prints.print_of_value([1, 2.5, "word", None, True]) == "2.908ac64b0bf5d451"
+    assert prints.print_of_value({"lr": 0.1, "rows": (1, 2)}) == "2.5a23e92224333224"
+    assert [one.hex() for one in samples._prints(torch.arange(2).view(2, 1))] == [
+        "c804ce198ec337e3dc762bdd1a09aece",
+        "9ea2d098b5f70192f96c06f38d3fbc97",
+    ]
+    assert re.fullmatch("[0-9a-f]{32}", exchanges.print_of(nn.Linear(2, 3)))
+    file = tmp_path / "own.txt"
+    file.write_text("A text of one's own.")
+    assert [*request.prints_of(request.Settings(data=str(file)))] == [f"{file}#7d2f1400"]
 
 
 CACHE, COUNTS, HISTORY, ARRAY, CONFIG, STATE = {}, {"calls": 0}, [], torch.zeros(2), {"w": 1}, argparse.Namespace(n=0)
