@@ -185,6 +185,22 @@ def values(owner: object, name: str, tensor: Any, sizes: Sequence[int | None], l
     shape(owner, name, tensor, sizes, like)
 
 
+def sizes(owner: object, name: str, value: Any, least: int = 1) -> tuple[int, ...]:
+    """Return the sizes of a tensor that is to be made, with at least ``least`` axes.
+
+    >>> sizes("Here", "shape", [8, 5])
+    (8, 5)
+    """
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise TypeError(f"{whose(owner)}: {name} must be a sequence of sizes such as (8, 5), not {value!r}")
+    whole = tuple(size(owner, name, each) for each in value)
+    if len(whole) < least:
+        axes = "one axis" if least == 1 else f"{least} axes"
+        raise ValueError(f"{whose(owner)}: {name} must have at least {axes}, not {whole}")
+    size(owner, name, math.prod(whole))
+    return whole
+
+
 def broadcastable(sizes: Sequence[int], wanted: Sequence[int]) -> bool:
     """Whether a shape broadcasts to another one, which stays as it is.
 

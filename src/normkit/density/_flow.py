@@ -23,8 +23,8 @@ MEMORY = ("kept", "recomputed")
 
 def shape_of(event: int | Sequence[int]) -> tuple[int, ...]:
     """Return the shape of a sample that is given by it, or by its length."""
-    sizes = event if isinstance(event, Sequence) and not isinstance(event, str) else (event,)
-    return tuple(check.size("Flow", "event", size) for size in sizes)
+    whole = isinstance(event, Sequence) and not isinstance(event, str)
+    return check.sizes("Flow", "event", event if whole else (event,))
 
 
 class Flow(nn.Module):

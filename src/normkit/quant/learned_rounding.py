@@ -64,11 +64,7 @@ class LearnedRounding(Parametrization):
 
     def __init__(self, shape: Sequence[int], *, bits: int = 4, per_channel: bool = True):
         super().__init__()
-        if not isinstance(shape, Sequence):
-            raise TypeError(f"{type(self).__name__}: shape must be a sequence of sizes such as (8, 5), not {shape!r}")
-        self.shape = tuple(check.size(self, "shape", size) for size in shape)
-        if not self.shape:
-            raise ValueError(f"{type(self).__name__}: shape must have at least one axis, not {tuple(shape)}")
+        self.shape = check.sizes(self, "shape", shape)
         self.bits, self.per_channel = check.size(self, "bits", bits, most=16), bool(per_channel)
         self.most = 2**self.bits - 1
         rows = self.shape[0] if per_channel else 1

@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 from torch import Tensor
 
 from normkit import check
-
-
-def shape_of(owner: object, shape: Sequence[int], least: int = 1) -> tuple[int, ...]:
-    """Return the shape of a weight with at least ``least`` axes."""
-    if isinstance(shape, int) or not isinstance(shape, Sequence):
-        raise TypeError(f"{type(owner).__name__}: shape must be a sequence of sizes such as (8, 5), not {shape!r}")
-    sizes = tuple(check.size(owner, "shape", size) for size in shape)
-    if len(sizes) < least:
-        axes = "one axis" if least == 1 else f"{least} axes"
-        raise ValueError(f"{type(owner).__name__}: shape must have at least {axes}, not {sizes}")
-    check.size(owner, "shape", math.prod(sizes))
-    return sizes
 
 
 def axis_of(owner: object, dim: int, shape: tuple[int, ...]) -> int:

@@ -12,7 +12,6 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
 from normkit.statistics import accurate
-from normkit.weight._shapes import shape_of
 
 RANGE = (0.15, 20.0)  # of the exponents that a fit looks at
 
@@ -53,7 +52,7 @@ class GeneralizedGaussianInit(Method):
 
     def __init__(self, shape: Sequence[int], *, shape_parameter: float = 1.0, std: float | None = None):
         super().__init__()
-        self.shape = shape_of(self, shape)
+        self.shape = check.sizes(self, "shape", shape)
         self.shape_parameter = nu = check.number(self, "shape_parameter", shape_parameter, 0.05, 1e3)
         self.std = None if std is None else check.number(self, "std", std, 0.0)
         deviation = 1 / math.sqrt(math.prod(self.shape[1:])) if std is None else std

@@ -11,7 +11,7 @@ from normkit import check, ops
 from normkit.catalog import method
 from normkit.kinds import Parametrization
 from normkit.statistics import accurate
-from normkit.weight._shapes import axis_of, no_direction, shape_of
+from normkit.weight._shapes import axis_of, no_direction
 
 LENGTH = ops.Row(eps=0.0, eps_place="floor")
 NONE = "a vector of zeros has no direction"
@@ -53,7 +53,7 @@ class NGPTWeights(Parametrization):
 
     def __init__(self, shape: Sequence[int], *, dim: int = 1):
         super().__init__()
-        self.shape = shape_of(self, shape)
+        self.shape = check.sizes(self, "shape", shape)
         self.dim = axis_of(self, dim, self.shape)
 
     def forward(self, raw: Tensor) -> Tensor:

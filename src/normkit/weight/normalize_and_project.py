@@ -13,7 +13,7 @@ from normkit.catalog import method
 from normkit.kinds import Parametrization
 from normkit.ops.sharded import whole
 from normkit.statistics import accurate
-from normkit.weight._shapes import no_direction, shape_of
+from normkit.weight._shapes import no_direction
 
 NONE = "a weight of zeros has no direction"
 
@@ -59,7 +59,7 @@ class NormalizeAndProject(Parametrization):
 
     def __init__(self, shape: Sequence[int]):
         super().__init__()
-        self.shape = shape_of(self, shape)
+        self.shape = check.sizes(self, "shape", shape)
         self.register_buffer("norm", torch.ones(1))
 
     def forward(self, raw: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from normkit import check, ops
 from normkit.catalog import method
 from normkit.kinds import Parametrization
 from normkit.statistics import accurate
-from normkit.weight._shapes import rows, shape_of
+from normkit.weight._shapes import rows
 
 nf_gamma = {
     "identity": 1.0,
@@ -81,7 +81,7 @@ class ScaledWeightStandardization(Parametrization):
         gain_init: float = 1.0,
     ):
         super().__init__()
-        self.shape = shape_of(self, shape, least=2)
+        self.shape = check.sizes(self, "shape", shape, least=2)
         self.gamma, self.eps = check.number(self, "gamma", gamma), check.eps(self, eps)
         self.eps_mode = check.choice(self, "eps_mode", eps_mode, ("clamp", "add"))
         self.gain = nn.Parameter(torch.full((self.shape[0],), check.number(self, "gain_init", gain_init)))

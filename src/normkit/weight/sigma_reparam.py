@@ -14,7 +14,7 @@ from normkit.kinds import Parametrization
 from normkit.running import moving, once, snapshot
 from normkit.statistics import accurate
 from normkit.weight._power import EPS, Triplet, iterate, unit
-from normkit.weight._shapes import matrix, no_direction, shape_of
+from normkit.weight._shapes import matrix, no_direction
 
 CONSTANT = "the singular vectors, which depend on the weight too, carry no gradient"
 NONE = "a weight of zeros has no largest direction"
@@ -64,7 +64,7 @@ class SigmaReparam(Parametrization):
 
     def __init__(self, shape: Sequence[int], *, gamma_init: float | None = None):
         super().__init__()
-        self.shape = shape_of(self, shape, least=2)
+        self.shape = check.sizes(self, "shape", shape, least=2)
         self.gamma_init = None if gamma_init is None else check.number(self, "gamma_init", gamma_init)
         self.gamma = nn.Parameter(torch.ones(1) if self.gamma_init is None else torch.full((1,), self.gamma_init))
         self.register_buffer("u", unit(torch.randn(math.prod(self.shape[1:]))))

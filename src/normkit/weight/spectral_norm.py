@@ -16,7 +16,7 @@ from normkit.kinds import Parametrization
 from normkit.running import moving, once, snapshot
 from normkit.statistics import accurate
 from normkit.weight._power import Triplet, iterate, unit, value
-from normkit.weight._shapes import axis_of, matrix, no_direction, shape_of
+from normkit.weight._shapes import axis_of, matrix, no_direction
 
 FIRST = 15  # iterations with which torch begins
 CONSTANT = "the singular vectors, which depend on the weight too, carry no gradient"
@@ -86,7 +86,7 @@ class SpectralNorm(Parametrization):
         factor: float | None = None,
     ):
         super().__init__()
-        self.shape = shape_of(self, shape)
+        self.shape = check.sizes(self, "shape", shape)
         self.n_power_iterations = check.size(self, "n_power_iterations", n_power_iterations, most=1000)
         self.dim = axis_of(self, dim, self.shape)
         self.eps = check.eps(self, eps)

@@ -15,7 +15,7 @@ from normkit.running import moving, once, snapshot
 from normkit.statistics import accurate
 from normkit.weight._penalty import Penalty
 from normkit.weight._power import Triplet, iterate, unit
-from normkit.weight._shapes import matrix, shape_of
+from normkit.weight._shapes import matrix
 
 CONSTANT = "the singular vectors, which depend on the weight too, carry no gradient"
 
@@ -57,7 +57,7 @@ class SpectralRegularizer(Penalty):
 
     def __init__(self, shape: Sequence[int], *, k: int = 2, n_power_iterations: int = 1, eps: float = 1e-12):
         super().__init__()
-        self.shape = shape_of(self, shape, least=2)
+        self.shape = check.sizes(self, "shape", shape, least=2)
         self.k = check.size(self, "k", k, most=100)
         self.n_power_iterations = check.size(self, "n_power_iterations", n_power_iterations, least=0, most=1000)
         self.eps = check.eps(self, eps)

@@ -11,7 +11,6 @@ from normkit import check
 from normkit.catalog import method
 from normkit.statistics import accurate
 from normkit.weight._penalty import Penalty
-from normkit.weight._shapes import shape_of
 
 
 @method(
@@ -48,7 +47,7 @@ class WassersteinInitRegularizer(Penalty):
 
     def __init__(self, shape: Sequence[int], *, reduction: str = "sum"):
         super().__init__()
-        self.shape = shape_of(self, shape)
+        self.shape = check.sizes(self, "shape", shape)
         self.reduction = check.choice(self, "reduction", reduction, ("sum", "mean"))
         self.register_buffer("initial", torch.zeros(self.shape))
 

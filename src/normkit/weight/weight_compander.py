@@ -12,7 +12,6 @@ from normkit import check, ops
 from normkit.catalog import method
 from normkit.kinds import Parametrization
 from normkit.statistics import accurate
-from normkit.weight._shapes import shape_of
 
 
 @method(
@@ -52,7 +51,7 @@ class WeightCompander(Parametrization):
 
     def __init__(self, shape: Sequence[int], *, a: float = 1.0, b: float = 1.0, learnable: bool = True):
         super().__init__()
-        self.shape = shape_of(self, shape)
+        self.shape = check.sizes(self, "shape", shape)
         self.learnable = bool(learnable)
         for name, start in (("a", a), ("b", b)):
             start = check.number(self, name, start, 0.0, open_low=True)

@@ -11,7 +11,6 @@ from normkit import check, ops
 from normkit.catalog import method
 from normkit.kinds import Parametrization
 from normkit.statistics import accurate
-from normkit.weight._shapes import shape_of
 
 AXES = {"row": (1,), "column": (0,), "row_column": (1, 0)}
 
@@ -52,7 +51,7 @@ class WeightConditioning(Parametrization):
 
     def __init__(self, shape: Sequence[int], *, mode: str = "row", eps: float = 1e-12):
         super().__init__()
-        self.shape = shape_of(self, shape, least=2)
+        self.shape = check.sizes(self, "shape", shape, least=2)
         self.mode = check.choice(self, "mode", mode, tuple(AXES))
         self.eps = check.eps(self, eps)
         self.rule = ops.Row(eps=self.eps, eps_place="floor")

@@ -11,7 +11,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Parametrization
 from normkit.statistics import accurate
-from normkit.weight._shapes import no_direction, shape_of
+from normkit.weight._shapes import no_direction
 
 
 @method(
@@ -51,7 +51,7 @@ class WeightNorm(Parametrization):
 
     def __init__(self, shape: Sequence[int], *, dim: int | None = 0):
         super().__init__()
-        self.shape = shape_of(self, shape)
+        self.shape = check.sizes(self, "shape", shape)
         if dim is not None and check.size(self, "dim", dim, least=0) >= len(self.shape):
             raise ValueError(f"{type(self).__name__}: dim must be None or below {len(self.shape)}, not {dim}")
         self.dim = dim

@@ -10,7 +10,6 @@ from torch import Tensor
 from normkit import check, ops
 from normkit.catalog import method
 from normkit.kinds import Parametrization
-from normkit.weight._shapes import shape_of
 
 
 @method(
@@ -52,7 +51,7 @@ class WeightStandardization(Parametrization):
 
     def __init__(self, shape: Sequence[int], *, eps: float = 1e-5, unbiased: bool = True, eps_inside: bool = False):
         super().__init__()
-        self.shape = shape_of(self, shape, least=2)
+        self.shape = check.sizes(self, "shape", shape, least=2)
         self.eps, self.unbiased, self.eps_inside = check.eps(self, eps), bool(unbiased), bool(eps_inside)
         entries = math.prod(self.shape[1:])
         if unbiased and entries == 1:
