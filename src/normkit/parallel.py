@@ -328,8 +328,8 @@ def _cut(module: nn.Module, columns: Sequence[nn.Linear], row: nn.Linear | None,
                 replaced[id(row)] = _Taking(len(part(torch.empty(row.in_features, 0))))
             for linear, matrix in zip(columns, matrices, strict=True):
                 replaced[id(linear)] = _small(part(matrix))
-            found = copy.deepcopy(module, replaced).eval()(x)
-            return [found] if isinstance(found, Tensor) else list(found)
+            result = copy.deepcopy(module, replaced).eval()(x)
+            return [result] if isinstance(result, Tensor) else list(result)
 
         for cut, part in PARTS.items():
             try:

@@ -168,7 +168,7 @@ def test_a_view_that_is_not_aligned_is_compiled_for_and_right():
 
 def test_what_was_not_tried_before_a_cuda_graph_is_not_captured(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    monkeypatch.setattr(trial, "_found", {})
+    monkeypatch.setattr(trial, "_verdicts", {})
     x = torch.ones(2, 4).as_subclass(on(0))
     assert "run it once beforehand" in trial.verdict("row_norm", (ops.Row(),), (x,))
-    assert not trial._found
+    assert not trial._verdicts

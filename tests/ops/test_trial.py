@@ -17,7 +17,7 @@ X = torch.linspace(-1, 2, 40).view(5, 8)
 def tried(monkeypatch, tmp_path):
     monkeypatch.setenv("NORMKIT_TRIAL", "always")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(trial, "_found", {})
+    monkeypatch.setattr(trial, "_verdicts", {})
     with paths.interpreted():
         yield
 
@@ -51,7 +51,7 @@ def test_a_kernel_that_is_right_is_tried_once_for_each_variant():
         ops.rms_norm(X * 2, (8,))
         ops.rms_norm(X.bfloat16(), (8,))
     assert [path.why for path in taken] == [None] * 3, "whoever watches is not told of trials"
-    assert len(trial._found) == 2
+    assert len(trial._verdicts) == 2
 
 
 def test_a_kernel_that_is_wrong_is_warned_of_once_and_never_used(wrong):
@@ -86,7 +86,7 @@ def test_a_gradient_that_cancels_is_held_to_what_the_formula_rounds(rule, wrong)
         warnings.simplefilter("error")
         ops.row_norm(x, rule=rule)
     assert [path.why for path in taken] == [None]
-    trial._found.clear()
+    trial._verdicts.clear()
     wrong("row_forward")
     with pytest.warns(RuntimeWarning, match="output 0 is off by 0.1"):
         ops.row_norm(x, rule=rule)
@@ -117,7 +117,7 @@ def test_trials_can_be_left_out(monkeypatch, wrong):
     called = wrong("row_forward")
     ops.rms_norm(X, (8,))
     assert len(called) == 1
-    assert not trial._found
+    assert not trial._verdicts
 
 
 def test_a_trial_leaves_the_random_numbers_and_the_mode_as_they_are():
@@ -176,7 +176,7 @@ def test_every_op_that_has_a_kernel_can_be_tried():
         ops.norm_rotate(q.requires_grad_(), None, None, angles, rule=ops.Row(), pairing="pairs")
         ops.rms_norm(torch.ones(8), (8,))
     assert [str(path) for path in taken] == ["Triton kernel, interpreted"] * 8
-    assert len(trial._found) == 8
+    assert len(trial._verdicts) == 8
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
@@ -207,7 +207,7 @@ def test_every_op_of_channels_can_be_tried():
         ops.normalize_with(x.detach(), *moving)
         ops.online_norm(x.detach(), None, None, moving, still, ops.Control(1e-5, 0.9, 0.9), limit=2.0)
     assert {str(path) for path in taken} == {"Triton kernel, interpreted"}
-    assert len(trial._found) == 9
+    assert len(trial._verdicts) == 9
     assert len(taken) == 10, "no trial moves what is running, or is told of"
 
 
@@ -220,7 +220,7 @@ def test_a_trial_of_channels_has_few_positions_of_the_same_kind():
 def test_images_of_like_sizes_are_tried_once():
     for height, width in [(9, 11), (11, 9), (7, 13), (8, 14)]:
         ops.instance_norm(torch.randn(2, 3, height, width))
-    assert len(trial._found) == 2, "that of the last is a multiple of 16"
+    assert len(trial._verdicts) == 2, "that of the last is a multiple of 16"
 
 
 @pytest.mark.parametrize("off, wrong", [(4e-5, False), (1.0, True)])

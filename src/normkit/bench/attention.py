@@ -31,7 +31,7 @@ SECONDS, BYTES = 10.0, 2**31  # a call that would need more is not made
 SHORTEST = 16  # tokens: no shorter race is held
 YARDSTICK = "softmax"
 
-FOUND = ("seconds", "low", "high", "rounds", "growth", "peak_bytes", "peak_growth", "softmax", "overtakes", "stopped")
+RESULTS = ("seconds", "low", "high", "rounds", "growth", "peak_bytes", "peak_growth", "softmax", "overtakes", "stopped")
 Rows = list[dict[str, Any]]
 
 COLUMNS: report.Columns = {
@@ -71,7 +71,7 @@ class Course:
     def row(self, form: str, which: str) -> dict[str, Any]:
         """What is known before the race; what it finds is added."""
         known = {"method": self.card.name, "form": form, "linear": False, "size": str(self), "tokens": self.tokens}
-        return {**known, "dtype": self.dtype, "pass": which, **dict.fromkeys(FOUND), "absent": {}}
+        return {**known, "dtype": self.dtype, "pass": which, **dict.fromkeys(RESULTS), "absent": {}}
 
     @property
     def is_core(self) -> bool:

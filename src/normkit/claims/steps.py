@@ -96,8 +96,8 @@ def best(run: Run, seed: int) -> Path:
 def steps_to(seed: int, run: Run, over: Run = ADAMW) -> float:
     """The steps to another one's last loss, as a share of its steps; 2 where it is not reached."""
     goal = best(over, seed).losses[-1]
-    there = [at for at, value in enumerate(best(run, seed).losses, 1) if value <= goal]
-    return there[0] * EACH / STEPS if there else 2.0
+    reached = [at for at, value in enumerate(best(run, seed).losses, 1) if value <= goal]
+    return reached[0] * EACH / STEPS if reached else 2.0
 
 
 def risen(seed: int, name: str) -> float:

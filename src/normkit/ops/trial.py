@@ -43,7 +43,7 @@ class Call(NamedTuple):
 
 
 _calls: dict[str, Call] = {}
-_found: dict[tuple, str | None] = {}
+_verdicts: dict[tuple, str | None] = {}
 _under_way: ContextVar[bool] = ContextVar("normkit.ops.trial", default=False)
 
 
@@ -74,13 +74,13 @@ def verdict(op: str, kind: tuple, tensors: tuple[Tensor | None, ...]) -> str | N
     if _under_way.get():
         return None
     variant = _variant(op, kind, x, tensors)
-    if _found.get(variant, "not tried") is None or not _applies(x):  # it is asked at each call
+    if _verdicts.get(variant, "not tried") is None or not _applies(x):  # it is asked at each call
         return None
-    if variant not in _found:
+    if variant not in _verdicts:
         if x.is_cuda and torch.cuda.is_current_stream_capturing():
             return "it was not tried out before this CUDA graph: run it once beforehand"
-        _found[variant] = _examine(variant, tensors)
-    return _found[variant]
+        _verdicts[variant] = _examine(variant, tensors)
+    return _verdicts[variant]
 
 
 def _variant(op: str, kind: tuple, x: Tensor, tensors: tuple[Tensor | None, ...]) -> tuple:

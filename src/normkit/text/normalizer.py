@@ -173,23 +173,23 @@ class Normalizer:
     def proposed(self, texts: Sequence[str]) -> list[Proposed]:
         """Return the candidates of each text, with all that is known of them before it is decided."""
         plain = ["" if self.is_empty(text, own) else own for text, own in zip(texts, self._plain(texts), strict=True)]
-        asked = [text for text in dict.fromkeys(plain) if text]
-        lists = [self._ask(at, asked) for at in range(len(self.candidates))]
-        proposals = dict(zip(asked, zip(*lists, strict=True), strict=True))
+        filled = [text for text in dict.fromkeys(plain) if text]
+        lists = [self._ask(at, filled) for at in range(len(self.candidates))]
+        proposals = dict(zip(filled, zip(*lists, strict=True), strict=True))
         return [self._propose(text, proposals.get(text, ())) for text in plain]
 
     def is_empty(self, text: str, plain: str | None = None) -> bool:
         """Whether a text is empty, or says that there is nothing and is no name."""
         return vocabulary.says_nothing(text) and (self._plain([text])[0] if plain is None else plain) not in self._known
 
-    def _ask(self, at: int, asked: Sequence[str]) -> Sequence[Sequence[tuple[str, float]]]:
-        lists = self.candidates[at](asked)
-        if len(lists) != len(asked):
-            raise ValueError(f"candidates[{at}], {self._called[at]}, gave {len(lists)} lists for {len(asked)} texts")
+    def _ask(self, at: int, texts: Sequence[str]) -> Sequence[Sequence[tuple[str, float]]]:
+        lists = self.candidates[at](texts)
+        if len(lists) != len(texts):
+            raise ValueError(f"candidates[{at}], {self._called[at]}, gave {len(lists)} lists for {len(texts)} texts")
         return lists
 
-    def _propose(self, text: str, said: Sequence[Sequence[tuple[str, float]]]) -> Proposed:
-        lists = dict(zip(self._called, said, strict=False))
+    def _propose(self, text: str, answers: Sequence[Sequence[tuple[str, float]]]) -> Proposed:
+        lists = dict(zip(self._called, answers, strict=False))
         joined = self.fuse({name: [(id, float(score)) for id, score in own] for name, own in lists.items()})
         unknown = next((one for one in joined if one[0] not in self._place), None)
         if unknown:

@@ -22,7 +22,7 @@ LEAST_ANGLE = 1e-3  # radians between the two stains, for an estimate to mean an
 class _Stains(NamedTuple):
     matrix: Tensor
     high: Tensor
-    found: Tensor
+    valid: Tensor
 
 
 @method(
@@ -96,7 +96,7 @@ class StainNorm(Norm):
             raise ValueError(f"StainNorm: to fit, image must have shape (3, H, W), not {tuple(image.shape)}")
         if self.method == "macenko":
             stains = _stains(_density(pixels))
-            if not stains.found:
+            if not stains.valid:
                 raise ValueError("StainNorm: image has too little tissue, or too little colour, to fit two stains")
             self.stain_matrix.copy_(stains.matrix)
             self.max_concentration.copy_(stains.high)
@@ -123,11 +123,11 @@ class StainNorm(Norm):
     def _macenko(self, pixels: Tensor) -> Tensor:
         density = _density(pixels)
         own = _stains(density)
-        change = self.max_concentration.to(pixels.dtype) / torch.where(own.found.unsqueeze(-1), own.high, 1)
+        change = self.max_concentration.to(pixels.dtype) / torch.where(own.valid.unsqueeze(-1), own.high, 1)
         amounts = torch.linalg.pinv(own.matrix) @ density * change.unsqueeze(-1)
         light = -self.stain_matrix.to(pixels.dtype) @ amounts
         y = IO * light.clamp(max=math.log(255 / IO)).exp()
-        return torch.where(own.found[..., None, None], y, pixels)
+        return torch.where(own.valid[..., None, None], y, pixels)
 
     def _reinhard(self, pixels: Tensor) -> Tensor:
         self._require_fit()

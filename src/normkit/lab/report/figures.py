@@ -24,7 +24,7 @@ from normkit.safe import safe
 
 Curve = list[tuple[float, float]]
 Curves = Sequence[tuple[Record, Sequence[tuple[float, float]]]]
-Found = Mapping[str, Curves]
+Series = Mapping[str, Curves]
 Merged = list[tuple[float, tuple[float, float, float]]]
 Range = tuple[float, float] | None
 
@@ -36,7 +36,7 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "pentagon", "h
 MOST_POINTS, FEW_POINTS, MOST_TICKS = 150, 12, 12
 SPAN = "Mean over seeds, and a band that spans them; a seed that diverged is a thin line to a cross."
 ZERO_LINE = {"zeroline": True, "zerolinecolor": "var(--ink)", "zerolinewidth": 1.5}  # of an axis of differences
-SETTLED = 0.1  # the share of a run after which its loss sets the range of the axis
+STEADY = 0.1  # the share of a run after which its loss sets the range of the axis
 
 
 def pictures(comparison: Comparison) -> list[dict[str, Any]]:
@@ -236,7 +236,7 @@ def depths(comparison: Comparison, what: str, index: int) -> Figure:
     return figure(_below_first(comparison, data), "depth (block)", f"{what} norm", whole, _norms_axis(data))
 
 
-def limits(series: Found) -> Range:
+def limits(series: Series) -> Range:
     """Return an axis range that a huge first loss, or one variant far off, does not squash.
 
     From the lowest point to the highest one after the first tenth of a run; but no higher than four times as far
@@ -252,7 +252,7 @@ def limits(series: Found) -> Range:
     return _around(low, low + _common([max(curve) - low for curve in endings]))
 
 
-def _symmetric(series: Found) -> Range:
+def _symmetric(series: Series) -> Range:
     endings = [_end_of(curve) for curves in series.values() for _, curve in curves if curve]
     reach = _common([max(map(abs, curve)) for curve in endings]) if endings else 0.0
     return _around(-reach, reach)
@@ -270,7 +270,7 @@ def _around(low: float, high: float) -> Range:
 
 
 def _end_of(curve: Sequence[tuple[float, float]]) -> list[float]:
-    begin = curve[0][0] + SETTLED * (curve[-1][0] - curve[0][0])
+    begin = curve[0][0] + STEADY * (curve[-1][0] - curve[0][0])
     return [value for at, value in curve if at >= begin]
 
 
@@ -302,7 +302,7 @@ def _interpolate(curve: Curve, grid: Sequence[float]) -> Curve:
     return list(zip(inside, np.interp(inside, list(places), list(values)).tolist(), strict=True))
 
 
-def _lines(comparison: Comparison, series: Found, x: str, y: str, reach: Range) -> Figure:
+def _lines(comparison: Comparison, series: Series, x: str, y: str, reach: Range) -> Figure:
     """Draw every variant's curves; what diverged ends at a cross no higher than the axis."""
     top = reach[1] if reach else math.inf
     data = [trace for name, curves in series.items() for trace in _bundle(comparison, name, curves, top)]

@@ -40,7 +40,7 @@ def find_constants(probe: Probe, candidate: Candidate, carried: Mapping[str, str
 
 def _units(candidate: Candidate, probe: Probe) -> tuple[float, ...]:
     """What a person may have written a constant in: a least length also as a least root mean square."""
-    entries = math.prod(probe.there[0].extent)
+    entries = math.prod(probe.shapes[0].extent)
     return (1.0, math.sqrt(entries)) if candidate.arguments.get("eps_floor") else (1.0,)
 
 
@@ -86,14 +86,14 @@ def choose_rounding(
     ways = [{**arguments, "cast": cast} for cast in casts] or [arguments]
     tried = []
     for way in ways:
-        halves = _halves(probe, Candidate(candidate.card, way), carried, probe.there[0], HALVES)
+        halves = _halves(probe, Candidate(candidate.card, way), carried, probe.shapes[0], HALVES)
         tried.append((sum(h.other for h in halves), way, halves))
     _, way, halves = min(tried, key=lambda one: one[0])
     best = Candidate(candidate.card, way)
     for h in halves:
         if h.other > OTHER_BITS and not h.rounded:
             raise Differs(f"in {str(h.dtype)[6:]} it is {h.units:.3g} units off what it is in float64")
-        in_half(probe.module, best.build(), carried, probe.there[0], probe.further, h)
+        in_half(probe.module, best.build(), carried, probe.shapes[0], probe.further, h)
     _check_other_shape(probe, best, carried, halves)
     return way, halves
 
@@ -109,8 +109,8 @@ def _halves(
 
 def _check_other_shape(probe: Probe, candidate: Candidate, carried: Mapping[str, str], halves: Sequence[Half]) -> None:
     """Refuse a candidate whose bits are theirs at the first shape, and at the one with most axes not."""
-    other = max(probe.there, key=lambda shape: len(shape.sizes))
-    exact = [h for h in halves if h.other <= OTHER_BITS and other is not probe.there[0]]
+    other = max(probe.shapes, key=lambda shape: len(shape.sizes))
+    exact = [h for h in halves if h.other <= OTHER_BITS and other is not probe.shapes[0]]
     for h in exact:  # one that rounds at every step loses as much as its numbers make it lose
         for again in _halves(probe, candidate, carried, other, [h.dtype]):
             if again.other > h.other + OTHER_BITS:

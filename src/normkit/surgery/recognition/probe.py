@@ -52,16 +52,16 @@ class Probe:
     def __init__(
         self,
         module: nn.Module,
-        there: Sequence[Shape],
+        shapes: Sequence[Shape],
         further: int,
         whole: nn.Module,
         behind: Sequence[str] = (),
         open_: bool = False,
     ):
-        self.module, self.there, self.further = module, there, further
+        self.module, self.shapes, self.further = module, shapes, further
         self.whole, self.behind, self.open = whole, behind, open_
         self.exact = (
-            torch.float64 if takes(module, there[0], further, torch.float64, module.training) else torch.float32
+            torch.float64 if takes(module, shapes[0], further, torch.float64, module.training) else torch.float32
         )
         self.theirs, self.large = Specimen(module, self.exact, seed=1), self._large()
         self.answers = {mode: self._answers(mode) for mode in (False, True)}
@@ -92,7 +92,7 @@ class Probe:
         answers: dict[str, tuple[list[Tensor], Tensor]] = {}
         for numbers in ("large", *SMALL):
             theirs = (self._large() if numbers == "large" else Specimen(self.module, self.exact, seed=1)).train(mode)
-            for shape in self.there:
+            for shape in self.shapes:
                 inputs = [
                     draw(shape, "normal" if numbers == "large" else numbers, seed=i) for i in range(1 + self.further)
                 ]
@@ -157,7 +157,7 @@ class Probe:
                         got = ours(*inputs)
                 except (ValueError, TypeError, RuntimeError, IndexError):
                     return math.inf
-                worst = max(worst, _far(got, want, self.there[0].axes))
+                worst = max(worst, _far(got, want, self.shapes[0].axes))
         return worst
 
 

@@ -221,8 +221,8 @@ def _try_all(probe: Probe) -> Match | Nearest:
 def _screen(probe: Probe) -> Iterator[tuple[Candidate, float, dict[str, str]]]:
     """The candidates that a few inputs do not refute, how far off they are, and which tensors they take."""
     numbers = [v for v in vars(probe.module).values() if type(v) is int]
-    shape = probe.there[0]
-    matrices = all(len(shape.sizes) == 2 for shape in probe.there)
+    shape = probe.shapes[0]
+    matrices = all(len(shape.sizes) == 2 for shape in probe.shapes)
     fitting = candidates.candidates(shape, probe.further, numbers, matrices)
     for candidate in sorted(fitting, key=lambda candidate: _needs_space(candidate, probe)):
         if _takes_other_ranks(candidate, probe):
@@ -256,7 +256,7 @@ def _verify(probe: Probe, candidate: Candidate, carried: dict[str, str], argumen
     unit = UNIT[torch.float64]
     if benign > 1e-11:
         unit = CONSTANT if _follows(probe, Candidate(candidate.card, arguments), carried) else UNIT[torch.float32]
-    valid_shapes = _of_several(candidate, probe.there)
+    valid_shapes = _of_several(candidate, probe.shapes)
     explained, names = probe.explanation(Candidate(candidate.card, arguments), carried)
     spread = _spread(probe, arguments, carried)
     verdict = verify(probe.whole, explained, names, valid_shapes, probe.further, unit, spread=spread)
@@ -302,7 +302,7 @@ def _follows(probe: Probe, candidate: Candidate, carried: Mapping[str, str]) -> 
     carry(ours.tensors, theirs.tensors, carried)
     with torch.no_grad():
         went, should = theirs(*moved) - before, ours(*moved) - ours(*inputs)
-    axes = probe.there[0].axes
+    axes = probe.shapes[0].axes
     apart = (went - should).abs().amax(axes) / should.abs().amax(axes).clamp(min=1e-300)
     return float(apart.median()) < 0.01
 
@@ -324,7 +324,7 @@ def _other_widths(
         valid_shapes = [
             shape
             for shape in accepted_shapes(probe.whole, shapes(extent), probe.further)
-            if shape.last == probe.there[0].last
+            if shape.last == probe.shapes[0].last
         ]
         try:
             norm, names = probe.explanation(Candidate(candidate.card, {**arguments, width.name: extent[0]}), carried)
@@ -350,7 +350,7 @@ def _takes_other_ranks(candidate: Candidate, probe: Probe) -> bool:
     space, alone = candidate.arguments.get("space"), getattr(probe.whole, "_get_no_batch_dim", None)
     if alone is not None and "space" in candidate.arguments:
         return space != alone() - 1
-    return space is not None and any(len(shape.sizes) - space not in (1, 2) for shape in probe.there)
+    return space is not None and any(len(shape.sizes) - space not in (1, 2) for shape in probe.shapes)
 
 
 def _needs_space(candidate: Candidate, probe: Probe) -> bool:
@@ -358,7 +358,7 @@ def _needs_space(candidate: Candidate, probe: Probe) -> bool:
 
     So are torch's groups of one channel, which an instance norm computes where there is space.
     """
-    return "+" in candidate.card.shape.axes and any(s.axes == (1,) and len(s.sizes) == 2 for s in probe.there)
+    return "+" in candidate.card.shape.axes and any(s.axes == (1,) and len(s.sizes) == 2 for s in probe.shapes)
 
 
 def _of_several(candidate: Candidate, shapes: Sequence[Shape]) -> Sequence[Shape]:

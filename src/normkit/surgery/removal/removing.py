@@ -37,7 +37,7 @@ __all__ = ["remove"]
 
 MEASURED = 8  # batches of ``data`` that losses before and after are measured on, where there are none held out
 SAVED = "removal.pt"
-TOLD_EVERY = 10
+REPORT_EVERY = 10
 
 
 @dataclass(frozen=True)
@@ -211,10 +211,10 @@ def example_of(batch: Any) -> Any:
 def _layer_norms(model: nn.Module, example: Any, where: Where) -> dict[str, Match]:
     sites = sized_table(model, inputs_of(model, example))
     matches = sites.found
-    asked = {name: match for name, match in matches.items() if selects(where, name, model.get_submodule(name))}
-    norms = {name: match for name, match in asked.items() if _is_removable(match)}
+    selected = {name: match for name, match in matches.items() if selects(where, name, model.get_submodule(name))}
+    norms = {name: match for name, match in selected.items() if _is_removable(match)}
     if not norms:
-        names = sorted({str(match.name) for match in asked.values()})
+        names = sorted({str(match.name) for match in selected.values()})
         raise ValueError(
             f"remove: the model has no layer norm to remove; it has "
             f"{', '.join(names) or 'no norm'}{name_others(sites.rest)}"
@@ -280,5 +280,5 @@ def _put(model: nn.Module, changed: Mapping[str, nn.Module]) -> nn.Module:
 
 
 def _tell(progress: Progress) -> None:
-    if progress.step % TOLD_EVERY == 0 or progress.step == progress.steps:
+    if progress.step % REPORT_EVERY == 0 or progress.step == progress.steps:
         say(progress, file=sys.stderr)

@@ -9,7 +9,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Text
 
-Found = tuple[str | None, float, str]
+Answer = tuple[str | None, float, str]
 
 
 @method(
@@ -59,11 +59,11 @@ class AliasNormalization(Text):
             for known in (name, *aliases):
                 self._all.setdefault(fold(known), name)
 
-    def __call__(self, texts: Sequence[str]) -> list[Found]:
+    def __call__(self, texts: Sequence[str]) -> list[Answer]:
         """Return what was found for each text."""
         return [self._find(fold(text)) for text in texts]
 
-    def _find(self, text: str) -> Found:
+    def _find(self, text: str) -> Answer:
         if text and text in self._canonical:
             return self._canonical[text], 1.0, "exact"
         if text and text in self._aliases:

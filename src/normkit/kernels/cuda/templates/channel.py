@@ -79,16 +79,16 @@ def spread(v, LAST: tl.constexpr):
 
 
 @jit
-def tile(n, c, there, begin, channels, space, LAST: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def tile(n, c, mask, begin, channels, space, LAST: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Where the entries of a tile lie, which begins at a position, and which of them are there."""
     if LAST:
         row = begin + tl.arange(0, ROWS)
         where = (n * space + row)[:, None] * channels + c[None, :]
-        return where, (row < space)[:, None] & there[None, :]
+        return where, (row < space)[:, None] & mask[None, :]
     else:
         at = begin + tl.arange(0, BLOCK)
         line = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-        return line[:, None] * space + at[None, :], there[:, None] & (at < space)[None, :]
+        return line[:, None] * space + at[None, :], mask[:, None] & (at < space)[None, :]
 
 
 @jit
@@ -101,10 +101,10 @@ def unit_of(n, c, groups, group, OVER: tl.constexpr):
 
 
 @jit
-def moments_of(moments, unit, units, there, eps, learned, STATISTIC: tl.constexpr):
+def moments_of(moments, unit, units, mask, eps, learned, STATISTIC: tl.constexpr):
     """The mean in two parts, r, and the share of a length (SHARE)."""
-    at = tl.load(moments + unit, mask=there, other=0.0)
-    var = tl.load(moments + units + unit, mask=there, other=1.0)
+    at = tl.load(moments + unit, mask=mask, other=0.0)
+    var = tl.load(moments + units + unit, mask=mask, other=1.0)
     if STATISTIC == SHARE:
         r = tl.where(var == 0, 0.0, 1.0 / tl.where(var == 0, 1.0, var)).to(tl.float32)
         return 0.0 * r, 0.0 * r, r, (var / at).to(tl.float32)
@@ -118,27 +118,27 @@ def moments_of(moments, unit, units, there, eps, learned, STATISTIC: tl.constexp
 
 
 @jit
-def spread_moments(moments, unit, units, there, eps, learned, STATISTIC: tl.constexpr, LAST: tl.constexpr):
+def spread_moments(moments, unit, units, mask, eps, learned, STATISTIC: tl.constexpr, LAST: tl.constexpr):
     """The same, as they broadcast with a tile."""
-    mean, left, r, share = moments_of(moments, unit, units, there, eps, learned, STATISTIC)
+    mean, left, r, share = moments_of(moments, unit, units, mask, eps, learned, STATISTIC)
     return spread(mean, LAST), spread(left, LAST), spread(r, LAST), spread(share, LAST)
 
 
 @jit
-def parameter(numbers, c, there, otherwise):
+def parameter(numbers, c, mask, otherwise):
     """A gain, a shift or an extra of channels."""
     if numbers is None:
-        return tl.where(there, otherwise, 0.0)
+        return tl.where(mask, otherwise, 0.0)
     else:
-        return tl.load(numbers + c, mask=there, other=0.0).to(tl.float32)
+        return tl.load(numbers + c, mask=mask, other=0.0).to(tl.float32)
 
 
 @jit
-def affine_of(weight, bias, extra, c, there, LAST: tl.constexpr):
+def affine_of(weight, bias, extra, c, mask, LAST: tl.constexpr):
     """Gains, shifts and extras of channels, as they broadcast with a tile."""
-    w = parameter(weight, c, there, 1.0)
-    b = parameter(bias, c, there, 0.0)
-    return spread(w, LAST), spread(b, LAST), spread(parameter(extra, c, there, 1.0), LAST)
+    w = parameter(weight, c, mask, 1.0)
+    b = parameter(bias, c, mask, 0.0)
+    return spread(w, LAST), spread(b, LAST), spread(parameter(extra, c, mask, 1.0), LAST)
 
 
 @jit
@@ -243,8 +243,8 @@ def move(running, u, mask, value, rate):
 
 @jit(do_not_specialize=["units", "outer", "pieces", "steps"])
 def join(
-    found, moments, means, variances, rate, bessel, units, groups, outer, pieces, sample_step, group_step, outer_step,
-    piece_step, space, steps, cells,
+    found, moments, means, variances, rate, bessel, units, groups, outer, pieces, sample_step, group_step,
+    outer_step, piece_step, space, steps, cells,
     CENTER: tl.constexpr, LENGTH: tl.constexpr, STEP: tl.constexpr, UNITS: tl.constexpr, MEMBERS: tl.constexpr,
 ):  # fmt: skip
     """Mean and variance of units, or with LENGTH the root of their squares; running means and variances move."""
@@ -371,10 +371,10 @@ def reduce(
 
 
 @jit
-def put(to, at, there, value):
+def put(to, at, mask, value):
     """A gradient in the type of its parameter, where it is wanted."""
     if to is not None:
-        tl.store(to + at, value.to(tl.float32).to(to.dtype.element_ty), mask=there)
+        tl.store(to + at, value.to(tl.float32).to(to.dtype.element_ty), mask=mask)
 
 
 @jit

@@ -22,24 +22,24 @@ def vectors(channels, space, blocks, BLOCK: tl.constexpr):
 
 
 @jit
-def load(x, first, there, c, channels, space):
+def load(x, first, mask, c, channels, space):
     """Entries of the channels `c` in float32, and where they are."""
     where = first[None, :] + c.to(tl.int64)[:, None] * space
-    inside = (c < channels)[:, None] & there[None, :]
+    inside = (c < channels)[:, None] & mask[None, :]
     return tl.load(x + where, mask=inside, other=0.0).to(tl.float32), where, inside
 
 
 @jit
-def measure(x, first, there, channels, space, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def measure(x, first, mask, channels, space, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """The mean of each vector in two parts, and r."""
     lane = tl.arange(0, ROWS)
-    v, _, inside = load(x, first, there, lane, channels, space)
+    v, _, inside = load(x, first, mask, lane, channels, space)
     pivot = add_up(v * over(1.0, tl.minimum(channels, ROWS) * 1.0), 0)
     mean = tl.where(inside, v - pivot[None, :], 0.0)
     square = tl.full([ROWS, BLOCK], 0.0, tl.float32)
     taken = 1.0
     for begin in range(ROWS, channels, ROWS):
-        v, _, inside = load(x, first, there, begin + lane, channels, space)
+        v, _, inside = load(x, first, mask, begin + lane, channels, space)
         taken += 1.0
         v -= pivot[None, :]
         off = tl.where(inside, v - mean, 0.0)
