@@ -17,9 +17,9 @@ from normkit.density._flow import Flow as Flow
 from normkit.density._flow import Law as Law
 from normkit.density._named import FLOWS as FLOWS
 from normkit.density._named import flow as flow
-from normkit.density._parts import Given as Given
+from normkit.density._parts import FlowCondition as FlowCondition
 from normkit.density._parts import Part as Part
-from normkit.density._recipe import Asked as Asked
+from normkit.density._recipe import FlowSizes as FlowSizes
 from normkit.density._recipe import Recipe as Recipe
 from normkit.density._sampler import Sampler as Sampler
 from normkit.density._saved import load as load

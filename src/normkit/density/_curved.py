@@ -10,18 +10,18 @@ from torch import nn
 
 from normkit import check
 from normkit.density._parts import ACTIVATIONS, AffineCurve, SplineCurve
-from normkit.density._recipe import Asked, refuse_others
+from normkit.density._recipe import FlowSizes, refuse_others
 
 
 def curved(kind: type, curve: Callable[..., nn.Module], least: int = 1) -> Callable[..., list[nn.Module]]:
     """Build maps of a kind, each with a curve."""
 
-    def build(asked: Asked, activation: str = "silu", **options: Any) -> list[nn.Module]:
-        check.size("flow", "event", asked.dim, least=least)
+    def build(sizes: FlowSizes, activation: str = "silu", **options: Any) -> list[nn.Module]:
+        check.size("flow", "event", sizes.dim, least=least)
         check.choice("flow", "activation", activation, tuple(ACTIVATIONS))
         refuse_others(options, ["activation", *inspect.signature(curve).parameters])
-        sizes = {"context": asked.numbers, "hidden": asked.hidden, "activation": activation}
-        return [kind(asked.dim, curve(**options), flipped=bool(n % 2), **sizes) for n in range(asked.depth)]
+        networks = {"context": sizes.numbers, "hidden": sizes.hidden, "activation": activation}
+        return [kind(sizes.dim, curve(**options), flipped=bool(n % 2), **networks) for n in range(sizes.depth)]
 
     return build
 

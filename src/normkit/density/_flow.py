@@ -13,7 +13,7 @@ from torch.distributions import Distribution, constraints
 
 from normkit import check
 from normkit.density._inputs import bind
-from normkit.density._parts import Given, Part, Plain
+from normkit.density._parts import FlowCondition, Part, Plain
 from normkit.kinds.module import TRANSFORM
 from normkit.ops.derivatives import once_differentiable
 from normkit.statistics import accurate
@@ -135,7 +135,7 @@ class Flow(nn.Module):
             wide = part(wide, condition)[0]
         return self
 
-    def _through(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor]:
+    def _through(self, x: Tensor, condition: FlowCondition) -> tuple[Tensor, Tensor]:
         log_det: Tensor | None = None
         for part in self.parts:
             x, change = part(x, condition)
@@ -147,18 +147,18 @@ class Flow(nn.Module):
         check.shape("Flow", name, x, (None, *self.event))
         return accurate(x)
 
-    def _conditions(self, context: Tensor | None, n: int) -> Given:
+    def _conditions(self, context: Tensor | None, n: int) -> FlowCondition:
         """What the parts see, a row for each of ``n`` samples."""
         if (context is None) is bool(self.context or self.classes):
             form = f"numbers (..., {self.context})" if self.context else f"labels below {self.classes}"
             raise ValueError(f"Flow: {f'context must be {form}' if context is None else 'it depends on no context'}")
         if context is None:
-            return Given()
+            return FlowCondition()
         if self.context:
             check.values("Flow", "context", context, (n, self.context), context)
-            return Given(accurate(context))
+            return FlowCondition(accurate(context))
         check.index("Flow", "context", context, (n,), self.classes, context)
-        return Given(nn.functional.one_hot(context, self.classes).to(self._like().dtype), context)
+        return FlowCondition(nn.functional.one_hot(context, self.classes).to(self._like().dtype), context)
 
     def _refuse_unknown(self, options: Iterable[str]) -> None:
         """Refuse options that the way back of no part takes."""
@@ -259,7 +259,7 @@ class _Recomputed(torch.autograd.Function):
     @staticmethod
     def forward(ctx, flow: Flow, labels: Tensor | None, x: Tensor, numbers: Tensor | None, *learned: Tensor):
         """Return latents and log-determinants."""
-        z, log_det = flow._through(x, Given(numbers, labels))
+        z, log_det = flow._through(x, FlowCondition(numbers, labels))
         ctx.labels, ctx.parts, places = labels, [], {value: place for place, value in enumerate(learned)}
         for part in flow.parts:
             own = {name: places[value] for name, value in part.named_parameters(remove_duplicate=False)}
@@ -277,7 +277,7 @@ class _Recomputed(torch.autograd.Function):
         totals: dict[Tensor, Tensor] = {}
         for part, own, buffers in reversed(ctx.parts):
             state = {name: leaves[place] for name, place in own.items()}
-            x, image, log_det = _again(part, state | buffers, z, Given(context, ctx.labels))
+            x, image, log_det = _again(part, state | buffers, z, FlowCondition(context, ctx.labels))
             sources = [x, *dict.fromkeys(value for value in state.values() if value.requires_grad)]
             sources += [] if context is None else [context]
             pairs = [(o, g) for o, g in ((image, sent), (log_det, sent_log_det)) if o.requires_grad]
@@ -290,7 +290,9 @@ class _Recomputed(torch.autograd.Function):
         return None, None, sent, last, *(totals.get(value) for value in leaves)
 
 
-def _again(part: nn.Module, state: dict[str, Tensor], z: Tensor, condition: Given) -> tuple[Tensor, Tensor, Tensor]:
+def _again(
+    part: nn.Module, state: dict[str, Tensor], z: Tensor, condition: FlowCondition
+) -> tuple[Tensor, Tensor, Tensor]:
     """Work out a part's input from its image, and go through it again, with the parameters and buffers of the first."""
     return bind(_Again(part), {f"part.{name}": value for name, value in state.items()})(z, condition)
 
@@ -300,7 +302,7 @@ class _Again(nn.Module):
         super().__init__()
         self.part = part
 
-    def forward(self, z: Tensor, condition: Given) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, z: Tensor, condition: FlowCondition) -> tuple[Tensor, Tensor, Tensor]:
         x = self.part.inverse(z, condition).detach().requires_grad_()  # type: ignore[operator]
         with torch.enable_grad():
             return x, *self.part(x, condition)

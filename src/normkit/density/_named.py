@@ -11,7 +11,7 @@ from torch.distributions import Distribution
 from normkit import check
 from normkit.density._flow import Flow, shape_of
 from normkit.density._parts import Standard
-from normkit.density._recipe import Asked, options_of, refuse_others
+from normkit.density._recipe import FlowSizes, options_of, refuse_others
 from normkit.density.flows.ferumal import Reversed as _Turned  # noqa: F401  pickled flows have it here
 from normkit.density.flows.jet import Flipped as _Flipped  # noqa: F401
 from normkit.families import Family
@@ -66,12 +66,12 @@ def flow(
     known = options_of(recipe.build)
     if known is not None:
         refuse_others(options, known)
-    asked = Asked(
+    sizes = FlowSizes(
         shape,
         check.size("flow", "context", context, least=0) + check.size("flow", "classes", classes, least=0),
         classes,
         check.size("flow", "depth", recipe.depth if depth is None else depth),
         check.size("flow", "hidden", hidden),
     )
-    parts = [Standard(shape[0], len(shape)), *recipe.build(asked, **options)]
+    parts = [Standard(shape[0], len(shape)), *recipe.build(sizes, **options)]
     return Flow(parts, shape, context=context, classes=classes, base=base, memory=memory)

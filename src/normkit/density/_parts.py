@@ -19,7 +19,7 @@ from normkit import catalog
 from normkit.density._inputs import linear
 
 
-class Given(NamedTuple):
+class FlowCondition(NamedTuple):
     """What a law depends on: numbers (N, context), labels (N,), either or neither."""
 
     numbers: Tensor | None = None
@@ -33,8 +33,8 @@ class Given(NamedTuple):
 class Part(nn.Module):
     """A part of a flow that sees what the law depends on; the base of a part of your own.
 
-    ``forward(x, given)`` returns the image and a log-determinant for each sample, ``inverse(z, given)`` the samples;
-    ``given`` is a :class:`Given`. A transform without that argument needs no base.
+    ``forward(x, condition)`` returns the image and a log-determinant for each sample, ``inverse(z, condition)`` the
+    samples; ``condition`` is a :class:`FlowCondition`. A transform without that argument needs no base.
     """
 
 
@@ -144,7 +144,7 @@ class Coupling(Part):
         out = (dim - self.known) * cast(int, curve.size)
         self.network = Network(self.known + context, out, hidden, activation)
 
-    def _halves(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor, Tensor]:
+    def _halves(self, x: Tensor, condition: FlowCondition) -> tuple[Tensor, Tensor, Tensor]:
         turned = x.flip(-1) if self.flipped else x
         known, other = turned.split([self.known, turned.shape[-1] - self.known], -1)
         raw = self.network(condition.beside(known))
@@ -154,13 +154,13 @@ class Coupling(Part):
         joined = torch.cat([known, other], -1)
         return joined.flip(-1) if self.flipped else joined
 
-    def forward(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, condition: FlowCondition) -> tuple[Tensor, Tensor]:
         """Return the image of ``x`` (N, D), and its log-determinants."""
         known, other, raw = self._halves(x, condition)
         other, log_slope = self.curve(other, raw)
         return self._join(known, other), log_slope.sum(-1)
 
-    def inverse(self, z: Tensor, condition: Given) -> Tensor:
+    def inverse(self, z: Tensor, condition: FlowCondition) -> Tensor:
         """Return what ``z`` is the image of."""
         known, other, raw = self._halves(z, condition)
         return self._join(known, self.curve.inverse(other, raw))  # type: ignore[operator]
@@ -177,15 +177,15 @@ class Autoregressive(Part):
         self.order = [*reversed(range(dim))] if flipped else [*range(dim)]
         self.network = MaskedNetwork(torch.tensor(self.order), context, cast(int, curve.size), hidden, activation)
 
-    def _raw(self, x: Tensor, condition: Given) -> Tensor:
+    def _raw(self, x: Tensor, condition: FlowCondition) -> Tensor:
         return self.network(condition.beside(x)).reshape(*x.shape, cast(int, self.curve.size))
 
-    def forward(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, condition: FlowCondition) -> tuple[Tensor, Tensor]:
         """Return the image of ``x`` (N, D), and its log-determinants."""
         z, log_slope = self.curve(x, self._raw(x, condition))
         return z, log_slope.sum(-1)
 
-    def inverse(self, z: Tensor, condition: Given) -> Tensor:
+    def inverse(self, z: Tensor, condition: FlowCondition) -> Tensor:
         """Return what ``z`` is the image of."""
         x = torch.zeros_like(z)
         for place in self.order:  # which is its own inverse
@@ -225,14 +225,14 @@ class Standard(Part):
         self.shift.zero_(), self.log_scale.zero_()
         self.initialized.fill_(True)
 
-    def forward(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, condition: FlowCondition) -> tuple[Tensor, Tensor]:
         """Return the image, and its log-determinants."""
         mean, deviation, log_scale, shift = self._numbers(x)
         places = x[0].numel() // log_scale.numel() if len(x) else 1
         log_det = places * (log_scale - deviation.log()).sum()
         return ((x - mean) / deviation + shift) * log_scale.exp(), log_det.expand(len(x))
 
-    def inverse(self, z: Tensor, condition: Given) -> Tensor:
+    def inverse(self, z: Tensor, condition: FlowCondition) -> Tensor:
         """Return what ``z`` is the image of."""
         mean, deviation, log_scale, shift = self._numbers(z)
         return (z * (-log_scale).exp() - shift) * deviation + mean
@@ -263,7 +263,7 @@ class Plain(Part):
         super().__init__()
         self.transform = transform
 
-    def forward(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, condition: FlowCondition) -> tuple[Tensor, Tensor]:
         """Return the image, and its log-determinants."""
         image = self.transform(x)
         if not (isinstance(image, tuple | list) and len(image) == 2):
@@ -272,7 +272,7 @@ class Plain(Part):
         z, log_det = image
         return z, log_det.flatten(1).sum(1) if log_det.dim() > 1 else log_det
 
-    def inverse(self, z: Tensor, condition: Given) -> Tensor:
+    def inverse(self, z: Tensor, condition: FlowCondition) -> Tensor:
         """Return what ``z`` is the image of."""
         preimage = self.transform.inverse(z)  # type: ignore[operator]
         return preimage[0] if isinstance(preimage, tuple) else preimage
@@ -285,15 +285,15 @@ class Tokens(Part):
         super().__init__()
         self.transform, self.patch, self.mean, self.labels = transform, patch, mean, labels
 
-    def _others(self, condition: Given) -> list[Tensor]:
+    def _others(self, condition: FlowCondition) -> list[Tensor]:
         return [condition.labels] if self.labels and condition.labels is not None else []
 
-    def forward(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, condition: FlowCondition) -> tuple[Tensor, Tensor]:
         """Return the image, and its log-determinants."""
         z, log_det = self.transform(tokens(x, self.patch), *self._others(condition))
         return whole(z, x.shape[1:], self.patch), log_det * x[0].numel() if self.mean and len(x) else log_det
 
-    def inverse(self, z: Tensor, condition: Given, **options: Any) -> Tensor:
+    def inverse(self, z: Tensor, condition: FlowCondition, **options: Any) -> Tensor:
         """Return what ``z`` is the image of; ``options`` are those of the transform's own inverse."""
         preimage = self.transform.inverse(tokens(z, self.patch), *self._others(condition), **options)  # type: ignore[operator]
         return whole(preimage, z.shape[1:], self.patch)

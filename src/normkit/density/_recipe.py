@@ -11,8 +11,8 @@ from torch import nn
 from normkit import catalog, check
 
 
-class Asked(NamedTuple):
-    """What a flow is to be.
+class FlowSizes(NamedTuple):
+    """The sizes of a flow that is to be built.
 
     ``event`` is the shape of a sample, ``numbers`` how many numbers its parts see, ``classes`` how many labels,
     ``depth`` how many parts there are, ``hidden`` how wide their networks.
@@ -33,7 +33,7 @@ class Asked(NamedTuple):
 class Recipe(NamedTuple):
     """A whole flow: how its parts are built, how deep it is by default, and of what.
 
-    ``build`` takes what is :class:`Asked`, and the flow's own options. ``depth`` is the default.
+    ``build`` takes :class:`FlowSizes` and the flow's own options. ``depth`` is the default.
     ``axes``: of how many axes an event may be.
     ``context``, ``labels``: whether its parts see numbers, or labels, that are given. ``small``: options of a smallest
     instance, on which it is tested.
@@ -59,11 +59,11 @@ def options_of(build: Callable[..., object]) -> list[str] | None:
     return None if any(p.kind is p.VAR_KEYWORD for p in parameters) else [p.name for p in parameters]
 
 
-def patches(asked: Asked, patch: int | None) -> tuple[int, int, int | None]:
+def patches(sizes: FlowSizes, patch: int | None) -> tuple[int, int, int | None]:
     """How many tokens there are, how many numbers are in one, and the side of a patch; None of vectors."""
-    if len(asked.event) == 1:
-        return asked.dim, 1, None
-    channels, height, width = asked.event
+    if len(sizes.event) == 1:
+        return sizes.dim, 1, None
+    channels, height, width = sizes.event
     patch = check.size("flow", "patch", 2 if patch is None else patch)
     for name, size in (("height", height), ("width", width)):
         check.divides("flow", "patch", patch, name, size)
@@ -73,7 +73,7 @@ def patches(asked: Asked, patch: int | None) -> tuple[int, int, int | None]:
 def field(name: str) -> Callable[..., list[nn.Module]]:
     """Build a velocity field of the catalogue."""
 
-    def build(asked: Asked, **options: object) -> list[nn.Module]:
-        return [catalog.create(name, asked.dim, hidden=asked.hidden, **options) for _ in range(asked.depth)]
+    def build(sizes: FlowSizes, **options: object) -> list[nn.Module]:
+        return [catalog.create(name, sizes.dim, hidden=sizes.hidden, **options) for _ in range(sizes.depth)]
 
     return build

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normkit.density._parts import AffineCurve, Given, Part
+from normkit.density._parts import AffineCurve, FlowCondition, Part
 
 
 class Scaled(Part):
@@ -33,13 +33,13 @@ class Scaled(Part):
         if setting is not None:
             setting(self._cut(x)[1])
 
-    def forward(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, condition: FlowCondition) -> tuple[Tensor, Tensor]:
         """Return the image, and its log-determinants."""
         done, other = self._cut(x)
         z, log_det = self.part(other, condition)
         return torch.cat([done, z.flatten(1)], 1).view_as(x), log_det
 
-    def inverse(self, z: Tensor, condition: Given) -> Tensor:
+    def inverse(self, z: Tensor, condition: FlowCondition) -> Tensor:
         """Return what ``z`` is the image of."""
         done, other = self._cut(z)
         x = self.part.inverse(other, condition)  # type: ignore[operator]
@@ -49,11 +49,11 @@ class Scaled(Part):
 class Squeeze(nn.Module):
     """Two by two pixels as channels; the number of numbers stays, and the flattened image is in another order."""
 
-    def forward(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, condition: FlowCondition) -> tuple[Tensor, Tensor]:
         """Return the image, and log-determinants of 0."""
         return F.pixel_unshuffle(x, 2), x.new_zeros(len(x))
 
-    def inverse(self, z: Tensor, condition: Given) -> Tensor:
+    def inverse(self, z: Tensor, condition: FlowCondition) -> Tensor:
         """Return what ``z`` is the image of."""
         n, channels, height, width = z.shape
         return F.pixel_shuffle(z.reshape(n, 4 * channels, height // 2, width // 2), 2)
@@ -78,12 +78,12 @@ class ChannelMix(nn.Module):
         lower, upper = self.lower.to(like.dtype).tril(-1) + eye, self.upper.to(like.dtype).triu(1)
         return self.order.to(like.dtype) @ lower @ (upper + torch.diag(diagonal))
 
-    def forward(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, condition: FlowCondition) -> tuple[Tensor, Tensor]:
         """Return the image, and its log-determinants."""
         z = torch.einsum("ij,njhw->nihw", self._matrix(x), x)
         return z, (x.shape[2] * x.shape[3] * self.log_scale.to(x.dtype).sum()).expand(len(x))
 
-    def inverse(self, z: Tensor, condition: Given) -> Tensor:
+    def inverse(self, z: Tensor, condition: FlowCondition) -> Tensor:
         """Return what ``z`` is the image of."""
         return torch.linalg.solve(self._matrix(z), z.flatten(2)).view_as(z)
 
@@ -108,13 +108,13 @@ class ImageCoupling(nn.Module):
             raw = F.conv2d(raw, weight.to(x.dtype), bias.to(x.dtype), padding=weight.shape[-1] // 2)
         return known, other, raw.unflatten(1, (other.shape[1], 2)).movedim(2, -1)
 
-    def forward(self, x: Tensor, condition: Given) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, condition: FlowCondition) -> tuple[Tensor, Tensor]:
         """Return the image, and its log-determinants."""
         known, other, raw = self._halves(x)
         other, log_slope = self.curve(other, raw)
         return torch.cat([known, other], 1), log_slope.flatten(1).sum(1)
 
-    def inverse(self, z: Tensor, condition: Given) -> Tensor:
+    def inverse(self, z: Tensor, condition: FlowCondition) -> Tensor:
         """Return what ``z`` is the image of."""
         known, other, raw = self._halves(z)
         return torch.cat([known, self.curve.inverse(other, raw)], 1)

@@ -7,7 +7,7 @@ mix coordinates, this one does not.
 import torch
 from torch import Tensor, nn
 
-from normkit.density import Asked, Given, Part, Recipe
+from normkit.density import FlowCondition, FlowSizes, Part, Recipe
 
 
 class SinhArcsinh(Part):
@@ -17,20 +17,20 @@ class SinhArcsinh(Part):
         super().__init__()
         self.skew, self.log_tail = nn.Parameter(torch.zeros(dim)), nn.Parameter(torch.zeros(dim))
 
-    def forward(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, condition: FlowCondition) -> tuple[Tensor, Tensor]:
         """Return the image, and its log-determinants."""
         bent = self.log_tail.exp() * x.asinh() + self.skew
         log_slope = self.log_tail + bent.cosh().log() - (1 + x.square()).log() / 2
         return bent.sinh(), log_slope.sum(-1)
 
-    def inverse(self, z: Tensor, given: Given) -> Tensor:
+    def inverse(self, z: Tensor, condition: FlowCondition) -> Tensor:
         """Return what ``z`` is the image of."""
         return ((z.asinh() - self.skew) * (-self.log_tail).exp()).sinh()
 
 
-def build(asked: Asked) -> list[nn.Module]:
+def build(sizes: FlowSizes) -> list[nn.Module]:
     """Build the parts."""
-    return [SinhArcsinh(asked.dim) for _ in range(asked.depth)]
+    return [SinhArcsinh(sizes.dim) for _ in range(sizes.depth)]
 
 
 FLOW = Recipe(build, depth=1)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from torch import nn
 
 from normkit import catalog
-from normkit.density._recipe import Asked, Recipe
+from normkit.density._recipe import FlowSizes, Recipe
 
 
-def build(asked: Asked, num_points: int = 32, kernel: str = "squared-exponential") -> list[nn.Module]:
+def build(sizes: FlowSizes, num_points: int = 32, kernel: str = "squared-exponential") -> list[nn.Module]:
     """Build the parts."""
     parts: list[nn.Module] = []
-    for _ in range(asked.depth):
-        parts += [catalog.create("ferumal-coupling", asked.dim, num_points=num_points, kernel=kernel), Reversed()]
+    for _ in range(sizes.depth):
+        parts += [catalog.create("ferumal-coupling", sizes.dim, num_points=num_points, kernel=kernel), Reversed()]
     return parts
 
 

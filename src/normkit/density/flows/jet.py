@@ -9,25 +9,25 @@ from torch import nn
 
 from normkit import catalog, check
 from normkit.density._parts import Tokens
-from normkit.density._recipe import Asked, Recipe, patches
+from normkit.density._recipe import FlowSizes, Recipe, patches
 
 
-def build(asked: Asked, patch: int | None = None, layers: int = 2) -> list[nn.Module]:
+def build(sizes: FlowSizes, patch: int | None = None, layers: int = 2) -> list[nn.Module]:
     """Build the parts."""
-    number, size, patch = patches(asked, patch)
+    number, size, patch = patches(sizes, patch)
     check.divides("flow", "halves of a patch", 2, "numbers", size)
     options = {
         "num_tokens": number,
-        "emb_dim": asked.hidden,
-        "num_heads": max(1, asked.hidden // 16),
+        "emb_dim": sizes.hidden,
+        "num_heads": max(1, sizes.hidden // 16),
         "depth": layers,
     }
-    blocks = (Flipped(catalog.create("jet-coupling", size, **options), bool(n % 2)) for n in range(asked.depth))
+    blocks = (Flipped(catalog.create("jet-coupling", size, **options), bool(n % 2)) for n in range(sizes.depth))
     return [Tokens(one, patch, mean=False, labels=False) for one in blocks]
 
 
 class Flipped(nn.Module):
-    """A transform that sees the numbers of tokens in reverse, where asked to."""
+    """A transform that sees the numbers of tokens in reverse, where sizes to."""
 
     def __init__(self, transform: nn.Module, flipped: bool):
         super().__init__()

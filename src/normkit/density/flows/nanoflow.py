@@ -11,14 +11,14 @@ from torch import nn
 
 from normkit import catalog
 from normkit.density._parts import Plain
-from normkit.density._recipe import Asked, Recipe
+from normkit.density._recipe import FlowSizes, Recipe
 
 
-def build(asked: Asked, **options: Any) -> list[nn.Module]:
+def build(sizes: FlowSizes, **options: Any) -> list[nn.Module]:
     """Build the parts."""
-    channels, height, width = asked.event
-    sizes = {"hidden": asked.hidden, "num_flows": asked.depth, "height": height, "width": width}
-    return [Plain(catalog.create("nanoflow", channels, **{"embedding_channels": 4, "layers": 3, **sizes, **options}))]
+    channels, height, width = sizes.event
+    networks = {"hidden": sizes.hidden, "num_flows": sizes.depth, "height": height, "width": width}
+    return [Plain(catalog.create("nanoflow", channels, **{"embedding_channels": 4, "layers": 3, **networks, **options}))]
 
 
 FLOW = Recipe(build, depth=4, axes=(3,), small={"layers": 2})
