@@ -17,8 +17,8 @@ from normkit.density._recipe import FlowSizes, Recipe
 def build(sizes: FlowSizes, **options: Any) -> list[nn.Module]:
     """Build the parts."""
     channels, height, width = sizes.event
-    networks = {"hidden": sizes.hidden, "num_flows": sizes.depth, "height": height, "width": width}
-    return [Plain(catalog.create("nanoflow", channels, **{"embedding_channels": 4, "layers": 3, **networks, **options}))]
+    every = {"hidden": sizes.hidden, "num_flows": sizes.depth, "height": height, "width": width}
+    return [Plain(catalog.create("nanoflow", channels, **{"embedding_channels": 4, "layers": 3, **every, **options}))]
 
 
 FLOW = Recipe(build, depth=4, axes=(3,), small={"layers": 2})
