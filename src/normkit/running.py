@@ -199,7 +199,7 @@ def _track(running: Tensor, value: Tensor, rate: float | Tensor) -> None:
         whole = not hasattr(running, "placements")
         value = value.full_tensor() if whole else value.redistribute(placements=running.placements)  # type: ignore[attr-defined]
     old = accurate(running)
-    if _averaged is not None and torch.as_tensor(rate).any():
+    if _averaged is not None and (rate.any() if isinstance(rate, Tensor) else rate):
         own = running.to_local() if hasattr(running, "to_local") else running
         at = (own.data_ptr(), tuple(running.shape))
         count, old = _averaged.get(at, (0, old))

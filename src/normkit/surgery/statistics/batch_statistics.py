@@ -18,6 +18,7 @@ from normkit.statistics import accurate
 from normkit.surgery import proof
 from normkit.surgery.edits.changes import Change, Report
 from normkit.surgery.edits.layers import takes_batch_statistics
+from normkit.threads import processor_by_default
 
 __all__ = ["recalibrate"]
 
@@ -184,7 +185,8 @@ def _start_afresh(layer: nn.Module, old: Mapping[str, Tensor]) -> None:
     if isinstance(layer, _BatchNorm):
         layer.reset_running_stats()
         return
-    new = dict(type(layer)(**layer.arguments).named_buffers())  # type: ignore[arg-type]
+    with processor_by_default():
+        new = dict(type(layer)(**layer.arguments).named_buffers())  # type: ignore[arg-type]
     for name, buffer in layer.named_buffers():
         if not torch.equal(buffer, old[name]):
             buffer.copy_(new[name])

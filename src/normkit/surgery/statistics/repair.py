@@ -103,7 +103,9 @@ class _Probe(nn.Module):
 
 def _repair_for(layer: nn.Module, **options: Any) -> Repair:
     channels = layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
-    return Repair(channels, **options).to(layer.weight)  # type: ignore[arg-type]
+    weight: Any = layer.weight
+    with weight.device:
+        return Repair(channels, **options).to(weight)  # type: ignore[arg-type]
 
 
 def average(
