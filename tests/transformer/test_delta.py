@@ -101,7 +101,8 @@ def test_a_text_without_tokens_passes_and_leaves_a_cache_as_it_is(mixer):
     cache, parts = model.empty_cache(), []
     for part in TOKENS.split([0, 2, 0, 19], 1):
         parts.append(model(part, None, cache))
-    torch.testing.assert_close(torch.cat(parts, 1), model(TOKENS), rtol=0, atol=1e-5)
+    want = model(TOKENS)
+    torch.testing.assert_close(torch.cat(parts, 1), want, rtol=0, atol=2e-5 * want.abs().max().item())
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
