@@ -24,6 +24,13 @@ def test_a_decoder_of_the_meta_device_has_numbers_when_each_part_is_started(plac
         if hasattr(part, "reset_parameters"):
             part.reset_parameters()
     assert model(torch.zeros(1, 3, dtype=torch.int64)).isfinite().all()
+    new = nk.Decoder(vocab=9, dim=8, depth=2, heads=2, placement=placement)
+    for name, value in model.named_parameters():
+        first, part = new.get_parameter(name), new.get_submodule(name.rpartition(".")[0])
+        if (
+            first.numel() >= 16 and first.std() > 0 and not isinstance(part, nn.Linear | nn.Embedding)
+        ):  # torch's own law
+            assert 0.4 < value.std() / first.std() < 2.5, name
 
 
 def test_numbers_of_chance_are_drawn_anew_and_the_others_are_the_first_ones_in_any_type():
