@@ -213,6 +213,9 @@ def test_what_inductor_writes_stands_there_too_and_reads_no_less():
     assert ours["needed"] == theirs["needed"] == 4
     assert ours["loaded"] <= theirs["loaded"]
     assert theirs["instructions"] > 50
+    [pointwise] = inductor.generate(torch.tanh, [((64, 64), torch.bfloat16)], learning=False)
+    [written] = inductor.variants(pointwise, "Inductor's", "bf16", 64)
+    assert written.entries == written.constants["XBLOCK"]
 
 
 def test_rows_of_our_own_come_from_a_torch_whose_insides_are_others(monkeypatch):

@@ -325,6 +325,14 @@ def test_the_steps_of_a_run_are_those_of_the_settings_where_none_are_given():
     assert request.settings_from(request.with_defaults(options, {}), 1).steps == Settings().steps == 160
 
 
+def test_a_training_of_ones_own_has_no_model_and_no_data_of_the_settings(tmp_path, monkeypatch):
+    (tmp_path / "a_loop_of_mine.py").write_text("def train(build, seed, log): pass")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    options = cli.parser().parse_args(["compare", "--train", "a_loop_of_mine:train"])
+    settings = request.settings_from(request.with_defaults(options, {}), 1)
+    assert (settings.model, settings.data, settings.batch) == ("", "", None)
+
+
 def test_the_command_line_loads_no_part_of_the_lab_before_it_is_asked():
     code = "from normkit import cli; cli.parser(); import sys; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()

@@ -20,6 +20,7 @@ import normkit as nk
 from normkit.optional import at_hand
 from normkit.surgery import saving
 from normkit.surgery.edits import RECORD, Edit, comparison, edit, edits_between, edits_in, replay
+from normkit.surgery.edits.changes import Change, Report
 from normkit.surgery.exact import fusing
 from normkit.surgery.exact.folding import make_plain
 from normkit.surgery.exact.racing import Outcome
@@ -464,3 +465,11 @@ def test_edits_of_what_an_edit_has_put_in_are_made_at_their_own_places():
     assert isinstance(model.again, nk.RMSNorm)
     replay(model, [Edit("two", "norm", words), Edit("two", "norm", words | {"norm": "dyt"})])
     assert isinstance(model.two, nk.DyT)
+
+
+def test_a_time_is_written_where_both_were_measured():
+    both, one = Change("1", "a", "b", before=1e-3, after=2e-6), Change("2", "a", "b", before=1e-3)
+    assert [line.split()[3:] for line in str(Report(nn.ReLU(), [both, one])).splitlines()[1:3]] == [
+        ["1000", "to", "2", "µs"],
+        [],
+    ]

@@ -70,6 +70,12 @@ def test_twice_the_mentions_take_twice_the_work():
     assert method(*names(6))["canonical"] == ["Ann W0", "Ann W0", "Ann W0", "Ann W1", "Ann W1", "Ann W0"]
 
 
+def test_a_mention_without_words_is_a_part_of_none():
+    method = nk.create("coreference-normalization")
+    made = method("Bank of Japan, Bank", [(0, 13, "ORG"), (13, 14, "ORG"), (15, 19, "ORG")])
+    assert made["canonical"] == ["Bank of Japan", ",", "Bank of Japan"]
+
+
 @pytest.mark.parametrize("strategy", ["max_gap", "min_gap"])
 def test_the_subset_of_the_largest_or_smallest_gap_is_that_of_its_ends(strategy):
     method = nk.create("calibration-set")
