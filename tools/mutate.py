@@ -68,6 +68,7 @@ SIGNATURES = "tests/house/test_api_page.py::test_names_arguments_and_defaults_ar
 OWNERS = "tests/house/test_checks.py::test_an_error_begins_with_whose_argument_it_is_and_then_names_the_argument"
 NAMED_FIRST = ("self,", "owner,", "NAME,", "'", "type(self)")  # whose argument is checked, which that test looks for
 UNSEEN, ABSENT = "NOT SEEN", "cannot be made"  # ABSENT is what nothing that is loaded has, or what runs once, at import
+LINES, FEW = 4, 60  # that end with a mistake's, and tests that may have a word of these for it to be rare
 CALLERS = 6  # methods whose contract is run for a helper's mistake
 UNFORKED = {"ray", "wandb", "pyarrow", "datasets", "duckdb"}  # start threads, which a fork would not have
 NOWHERE = 3  # how a process ends in which a mistake cannot be made
@@ -658,8 +659,8 @@ class Hunt:
         """The tests that reach a mutant: near and cheap ones first, and of each function two before two more.
 
         A test whose own text has the file's name, or one of what is called on the way to the mistake, is nearer than
-        its file; nearer still is one that was seen to run the function, and one that has its method or its file as
-        a case; one of which no case does is far.
+        its file, and so is one that has a rare word of the lines around it. Nearer still is one that was seen to run
+        the function, and most of all one that has its method or its file as a case; one of which no case does is far.
         Before all come the two that know the defaults of methods and of public functions, where a default is mistaken,
         and the one that reads all calls of checks, where one of those is.
         """
@@ -669,6 +670,8 @@ class Hunt:
         place = f"{mutant.path.relative_to(ROOT)}:{mutant.scope}"
         seen = any(place in ran for ran in self.traced.values())
         cases = Counter(function_of(item) for item, _ in self.files)
+        around = "\n".join(mutant.original.splitlines()[max(mutant.line - LINES, 0) : mutant.line])
+        rare = {word for word in re.findall(r"\w{4,}", around) if self.rarely(word)}
 
         @functools.cache
         def away(named: frozenset[Path], test: Path) -> int | None:
@@ -683,9 +686,9 @@ class Hunt:
             if first or (mutant.of_owner and function == OWNERS):
                 ranked.append((0.0, item))
             elif nearest is not None or runs:
-                near = (nearest or 0) - 2 * bool(called & _words(item))
+                near = (nearest or 0) - 2 * bool(called & _words(item)) - 2 * bool(rare & _words(item))
                 of_it = of_it or any(name in _id(item) for name in names)
-                near -= 4 * (runs + of_it)
+                near -= 4 * runs + 6 * of_it
                 if not (runs or of_it) and ran is not None and seen and self.cases[function] >= cases[function]:
                     near += 4
                 turns[function, near] += 1
@@ -693,6 +696,16 @@ class Hunt:
                 cost = self.costs.get(item.nodeid, self.costs.get(function, LATE if takes_long(item) else 0.1))
                 ranked.append((max(cost, 0.05) * 3**near * turn, item))
         return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
+
+    def rarely(self, word: str) -> bool:
+        """Whether few tests have a word, so that it tells which of those that run a function run a line of it."""
+        return 0 < self.tests_with[word] <= FEW
+
+    @functools.cached_property
+    def tests_with(self) -> Counter[str]:
+        """How many tests have each word in their text."""
+        tests = {function_of(item): item for item, _ in self.files}
+        return Counter(word for item in tests.values() for word in _words(item))
 
     def witness(self, mutant: Mutant, items: list[pytest.Item]) -> str | None:
         """The test that finds a mutant, if one does; one that fails without a mutant too is given up."""
