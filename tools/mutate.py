@@ -688,7 +688,7 @@ class Hunt:
             elif nearest is not None or runs:
                 near = (nearest or 0) - 2 * bool(called & _words(item)) - 2 * bool(rare & _words(item))
                 of_it = of_it or any(name in _id(item) for name in names)
-                near -= 4 * runs + 6 * of_it
+                near -= 4 * runs + (6 if goes_over_methods(item) else 10) * of_it
                 if not (runs or of_it) and ran is not None and seen and self.cases[function] >= cases[function]:
                     near += 4
                 turns[function, near] += 1
@@ -773,7 +773,7 @@ class Hunt:
             if before - start > seconds:
                 return 0
             signal.setitimer(signal.ITIMER_PROF, self.seconds / 2)  # kills what never ends
-            signal.alarm(int(10 * self.seconds))  # and what waits for ever, on a busy machine too
+            signal.alarm(int(4 * self.seconds))  # and what waits for ever, on a busy machine too
             if any(report.failed for report in runtestprotocol(item, nextitem=following, log=False)):
                 return 1
             new, known = [name for name in list(sys.modules) if name not in known], set(sys.modules)
