@@ -148,6 +148,17 @@ def test_learned_rounding_keeps_what_a_layer_puts_out_at_two_bits(model, data, h
     assert off(model, learned, name, held) < 0.85 * off(model, nearest, name, held)
 
 
+def test_rounding_is_learned_of_a_model_in_half_precision():
+    torch.manual_seed(0)
+    layer, x = nn.Sequential(nn.Linear(8, 16)).bfloat16(), (torch.randn(64, 2) @ torch.randn(2, 8)).bfloat16()
+    nearest, learned = (
+        nk.quantize(layer, [x], method=method, bits=2, steps=150, lr=0.05).model
+        for method in ("nearest", "learned-rounding")
+    )
+    nearest, learned = ((model(x).float() - layer(x).float()).square().mean() for model in (nearest, learned))
+    assert learned < 0.9 * nearest
+
+
 def test_rounding_is_learned_within_inference_mode_as_outside_of_it():
     layer, x = nn.Linear(6, 4), torch.randn(8, 6)
     with torch.inference_mode():

@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import math
 import random
 
 import near_misses_formula
@@ -26,6 +27,7 @@ from normkit.surgery.exact.racing import Outcome
 from normkit.surgery.recognition import inputs, search, specimen
 from normkit.surgery.recognition.match import Match
 from normkit.surgery.recognition.recognize import examine
+from normkit.surgery.recognition.solve import smallest
 from normkit.surgery.statistics.batch_statistics import feed
 
 LISTS = (
@@ -560,3 +562,9 @@ class NodesOfOneGraph(nn.Module):
 def test_a_graph_norm_is_recognized_whatever_its_large_share_of_the_mean_rounds_off(width):
     match = nk.recognize(NodesOfOneGraph(width), prove=True)
     assert (match.name, match.kwargs["num_features"]) == ("graph-norm", width)
+
+
+def test_a_constant_is_solved_wherever_it_lies_between_two_tries():
+    for power in range(-60, 12):
+        want = 10 ** (power / 7)
+        assert smallest(lambda value, bound: abs(math.log(value / want)) if value else 99) == pytest.approx(want, 1e-6)  # noqa: B023

@@ -190,7 +190,7 @@ def _plainly(case: _Case) -> nn.Module:
 
 def _torchs(layer: Linear) -> nn.Linear:
     """The library's linear map as torch's."""
-    new = nn.utils.skip_init(nn.Linear, layer.in_features, layer.out_features, bias=layer.bias is not None)
+    new = nn.utils.skip_init(nn.Linear, layer.in_features, layer.out_features)
     new.weight, new.bias = layer.weight, layer.bias
     return new.eval()
 
