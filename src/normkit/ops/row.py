@@ -109,7 +109,7 @@ class Row:
         if self.statistic == "absolute":
             return 1 / (self.constant * z.abs().mean(axes, keepdim=True) + self.eps)
         if self.statistic == "maximum":
-            most = z.abs().amax(axes, keepdim=True) if dim else z.abs().sum(axes, keepdim=True)  # none has no maximum
+            most = z.abs().amax(axes, keepdim=True) if dim else z.sum(axes, keepdim=True)  # none has no maximum
             return 1 / (most + self.eps)
         if self.statistic == "zero-sum":
             return self.factor(z.square().sum(axes, keepdim=True) + z.sum(axes, keepdim=True).square(), dim)

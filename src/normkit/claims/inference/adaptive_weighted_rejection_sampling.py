@@ -37,7 +37,7 @@ def growth(seed, rare=False):
         for _ in range(15):
             allowed = torch.randperm(size) < (1 if rare else size // 2)
             counts.append(sample(torch.log_softmax(law, 0), allowed.tolist().__getitem__)[2])
-        calls.append(math.log(sum(counts) / len(counts)))
+        calls.append(math.log(sum(counts)))
     return slope([math.log(size) for size in SIZES], calls)
 
 

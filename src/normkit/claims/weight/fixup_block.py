@@ -34,7 +34,7 @@ def change(depth, task, scaled, scalars):
         for parameter in blocks.parameters():
             rate = RATE if parameter.dim() == 4 else RATE / 10 if scalars else 0.0
             parameter.sub_(rate * parameter.grad)
-        return (logits() - before).norm() / RATE
+        return (logits() - before).norm()
 
 
 def depth_slope(seed, scaled=True, scalars=False):
