@@ -327,6 +327,23 @@ def test_a_number_in_half_precision_steps_beside_matrices():
     assert optimizer.state[params[1]]["exp_avg"].dtype is torch.bfloat16
 
 
+def test_steps_are_counted_in_float32_as_torchs_are_and_as_a_saved_whole_number():
+    p = nn.Parameter(torch.ones(2))
+    p.grad = torch.ones(2)
+    optimizer = nk.AdamP([p])
+    torch.set_default_dtype(torch.float64)
+    try:
+        optimizer.step()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    saved = optimizer.state_dict()
+    assert saved["state"][0]["step"].dtype is torch.float32
+    saved["state"][0]["step"] = 4
+    optimizer.load_state_dict(saved)
+    step = optimizer.state[p]["step"]
+    assert (step.item(), step.dtype, step.device.type) == (4, torch.float32, "cpu")
+
+
 def test_examples_of_an_optimizer_are_the_same_numbers_whatever_the_default_device():
     want = OPTIMIZER.subject(nk.card("lion"))
     with torch.device("meta"):

@@ -63,8 +63,9 @@ def test_adapters_are_written_with_a_warning_and_what_is_around_them_as_a_change
     model = WithAdapters(gpt2())
     nk.swap(model, "dyt")
     model = pickle.loads(pickle.dumps(model))
-    with pytest.warns(UserWarning, match="save_pretrained writes adapters alone, without the norms"):
+    with pytest.warns(UserWarning, match="save_pretrained writes adapters alone, without the norms") as warned:
         model.save_pretrained(tmp_path / "adapter")
+    assert warned[0].filename == __file__
     assert [path.name for path in (tmp_path / "adapter").iterdir()] == ["adapter_config.json"]
     with pytest.raises(ValueError, match="save: WithAdapters is a model with adapters around it"):
         nk.save(model, tmp_path / "whole")
