@@ -311,3 +311,10 @@ def test_what_code_itself_writes_to_is_no_part_of_it():
     assert before == prints.print_of(count) != ""
     CONFIG["w"] = 2
     assert prints.print_of(count) != before
+
+
+def test_what_has_no_file_is_a_users_where_it_was_typed():
+    assert prints._is_users("__main__", "")
+    assert not prints._is_users("builtins", "")
+    assert not prints._is_users("json", json.__file__)
+    assert prints._is_users("test_prints", __file__)

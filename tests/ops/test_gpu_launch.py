@@ -84,3 +84,12 @@ def test_channels_are_launched_one_kernel_after_another(device, monkeypatch):
     both = torch.zeros(kept, dtype=torch.float64)
     Engine(False).channel_forward(plan, samples, x, w, None, None, both, None, torch.empty_like(x))
     assert [launched[0] for launched in device.launched] == ["measure", "join", "write"]
+
+
+def test_memory_that_is_not_aligned_has_a_kernel_of_its_own():
+    from normkit.kernels.cuda import launch
+
+    whole = torch.zeros(9)
+    start = -whole.data_ptr() % 16 // 4  # the first number that is aligned
+    assert launch._kind(whole[start:]) == (torch.float32, True)
+    assert launch._kind(whole[start + 1 :]) == (torch.float32, False)

@@ -1,6 +1,7 @@
 """`nk.fuse` takes a residual addition into the norm behind it, and a rotary turn into the norms before it."""
 
 import copy
+import functools
 import importlib
 import io
 import re
@@ -350,3 +351,23 @@ def test_queries_and_keys_are_turned_in_one_pass_by_two_angles_and_by_the_models
     torch.testing.assert_close(turning.turned(turn, *norms, q, k, cos, sin, "third"), want)
     torch.testing.assert_close(turning.turned(turn, *norms, q, k, cos, sin, scale=2.0), want)
     assert calls == [(("third",), 1.0), ((), 2.0)]
+
+
+def doubled(forward):
+    @functools.wraps(forward)
+    def twice(*args):
+        return 2 * forward(*args)
+
+    return twice
+
+
+class Decorated(nn.Module):
+    @doubled
+    def forward(self, x):
+        return x + 1
+
+
+def test_a_forward_that_is_written_anew_keeps_its_decorators():
+    function = Source(Decorated).function()
+    assert function(Decorated(), 3) == Decorated()(3) == 8
+    assert function.__wrapped__.__code__.co_filename == __file__

@@ -194,7 +194,7 @@ def _untie(model: nn.Module, but: Collection[str]) -> None:
     for name, module in model.named_modules():
         for key, parameter in list(module._parameters.items()):
             if parameter is not None and (f"{name}.{key}" if name else key) not in but:
-                setattr(module, key, nn.Parameter(parameter.detach().clone(), parameter.requires_grad))
+                setattr(module, key, nn.Parameter(parameter.clone(), parameter.requires_grad))
 
 
 def _kept(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
