@@ -489,3 +489,15 @@ def test_a_group_without_a_limit_is_not_cut_by_that_of_another():
         both.step(), alone.step()
     assert torch.equal(ps[1], ps[2])
     assert not torch.allclose(ps[0], ps[1], rtol=1e-3)
+
+
+def test_a_cautious_step_is_enlarged_a_thousand_times_at_most():
+    p = nn.Parameter(torch.zeros(2000, dtype=torch.float64))
+    optimizer = nk.Cautious([p], base="sgd", lr=1.0, momentum=0.9)
+    p.grad = torch.ones_like(p)
+    optimizer.step()
+    before = p.detach().clone()
+    p.grad = torch.full_like(p, -0.1)
+    p.grad[0] = 1.0  # alone agrees with its momentum of 1.9
+    optimizer.step()
+    torch.testing.assert_close((before - p)[:2].detach(), torch.tensor([1900.0, 0.0], dtype=torch.float64))
