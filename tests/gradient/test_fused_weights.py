@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import normkit as nk
+from normkit.gradient._matrices import in_blocks
 from normkit.gradient._parts import Parts
 from normkit.optional import let_torchvision_load
 
@@ -288,3 +289,9 @@ def test_a_module_is_a_pattern_as_it_is_for_roles():
 def test_wrong_blocks_are_named(options, name):
     with pytest.raises(TypeError, match=f"param_groups: {name} must be"):
         nk.param_groups(Named(), "muon", **options)
+
+
+def test_blocks_of_a_stack_are_those_of_each_of_its_matrices():
+    stack = torch.randn(3, 10, 4, dtype=torch.float64)
+    done = in_blocks(stack, [2, 3], False, lambda x: x.cumsum(-2))
+    assert torch.equal(done, torch.stack([in_blocks(one, [2, 3], False, lambda x: x.cumsum(-2)) for one in stack]))

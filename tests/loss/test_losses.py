@@ -45,6 +45,11 @@ def test_a_mask_equals_leaving_out(mode):
     torch.testing.assert_close(method(loss.masked_fill(mask == 0, math.nan), mask), short)
 
 
+def test_dapo_divides_by_all_tokens_and_its_authors_epsilon():
+    weights = nk.DeltaL("dapo").weights(torch.ones(1, 3, dtype=torch.float64))
+    torch.testing.assert_close(weights, torch.tensor([1 / (3 + 1e-8)], dtype=torch.float64), rtol=1e-14, atol=0)
+
+
 def test_conr_takes_labels_without_an_axis_and_rows_without_positives():
     x, y, p = numbers(6, 3), torch.tensor([0.0, 0.1, 5.0, 5.1, 9.0, 20.0]).double(), numbers(6)
     loss = nk.ConR()

@@ -49,5 +49,9 @@ def in_groups(x: Tensor, group: int = 64, bits: int = 4) -> Tensor:
 
 
 def error(y: Tensor, x: Tensor) -> float:
-    """Return the mean squared error over the mean square."""
+    """Return the mean squared error over the mean square.
+
+    >>> round(error(torch.tensor([1.1, 2.2]), torch.tensor([1.0, 2.0])), 6)
+    0.01
+    """
     return float((y - x).square().mean() / x.square().mean())

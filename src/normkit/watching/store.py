@@ -30,6 +30,8 @@ class Sign(NamedTuple):
 
         >>> Sign("dead", 0.3).shows(0.5), Sign("update", 1e-7, above=False).shows(0.5)
         (True, False)
+        >>> Sign("dead", 0.5).shows(0.5), Sign("update", 0.5, above=False).shows(0.5)
+        (False, False)
         """
         return value > self.bound if self.above else value < self.bound
 
