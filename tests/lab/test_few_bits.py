@@ -10,6 +10,7 @@ from torch import nn
 import normkit as nk
 from normkit import cli
 from normkit.attention.core import AttentionCore
+from normkit.lab.plan import bits as few_bits
 from normkit.lab.plan import tasks
 from normkit.lab.plan.findings import Interval
 from normkit.lab.plan.settings import Settings
@@ -169,3 +170,11 @@ REFUSED = [
 def test_what_cannot_be_put_into_few_bits_is_refused_before_anything_is_trained(typed, message, tmp_path, capsys):
     assert cli.main(["compare", "--out", str(tmp_path / "out"), *typed]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("method, needed", [("kivi", []), ("activations", []), ("nearest", ["torchao"])])
+def test_weights_in_few_bits_alone_need_torchao(monkeypatch, method, needed):
+    asked = []
+    monkeypatch.setattr(few_bits, "require_package", asked.append)
+    few_bits.require(Settings(quant=(method,)))
+    assert asked == needed

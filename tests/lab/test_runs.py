@@ -328,3 +328,16 @@ def test_decays_are_trained_with_and_reported(tmp_path, monkeypatch):
         assert final.decay == rows[name].decay in (0.02, 0.5)
         assert comparison.search_runs(name) == [], "trials of decays are none of a rate"
     assert exports.records([*rows.values()])[0]["weight_decay"] in (0.02, 0.5)
+
+
+def test_a_share_of_the_data_is_in_a_recipe_where_it_is_not_all():
+    run = runs.final(plan(), Variant("a"), 0.01, 1)
+    assert "share" not in run.recipe(Settings())["settings"]
+    assert run.recipe(Settings(share=0.5))["settings"]["share"] == 0.5
+
+
+def test_models_of_each_rung_are_built_before_a_ladder_but_longer_runs_are_of_the_same(monkeypatch):
+    monkeypatch.setattr(runs.tasks, "check_variant", lambda variant, settings: 7)
+    shapes = {of: Plan(Settings(ladder=(1, 2), ladder_of=of), (Variant("a"),), "a") for of in ("steps", "depth")}
+    assert runs.check(shapes["steps"]) == {("a", 1): 7}
+    assert runs.check(shapes["depth"]) == {("a", 1): 7, ("a", 2): 7}

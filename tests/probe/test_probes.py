@@ -10,7 +10,7 @@ from torch.func import functional_call
 import normkit as nk
 from normkit.probe.hessian_spectrum import product
 from normkit.probe.loss_plane import plane
-from normkit.probe.plasticity_probe import plasticity
+from normkit.probe.plasticity_probe import _targets, plasticity
 
 close = torch.testing.assert_close
 
@@ -124,6 +124,18 @@ def test_plasticity_is_without_dropout_and_draws_other_random_numbers_apart():
     for one, other in ((model, still), (nn.Sequential(still, Noise()), nn.Sequential(model, Noise()))):
         close(plasticity(one, inputs, steps=2), plasticity(other, inputs, steps=2), rtol=0, atol=0)
     close(torch.get_rng_state(), state, rtol=0, atol=0)
+
+
+def test_a_task_is_to_move_to_another_network_from_the_mean_that_a_network_has():
+    model, fresh, x = nn.Linear(2, 1), nn.Linear(2, 1), torch.randn(5, 2, dtype=torch.float64)
+    want = torch.sin(3 * copy.deepcopy(fresh).double()(x)) + copy.deepcopy(model).double()(x).mean(0)
+    close(_targets(model, fresh, x, 3.0), want)
+    fixed = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    with torch.no_grad():
+        for parameter in fixed.parameters():
+            parameter.copy_(torch.linspace(-1, 4, parameter.numel()).view_as(parameter))
+    spread = plasticity(fixed, torch.linspace(-1, 1, 12).view(6, 2), steps=3)
+    assert spread.mean.item() == pytest.approx(-7.706952, rel=1e-3)
 
 
 def test_plasticity_names_what_cannot_be_drawn_anew():
