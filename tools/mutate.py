@@ -69,6 +69,7 @@ OWNERS = "tests/house/test_checks.py::test_an_error_begins_with_whose_argument_i
 NAMED_FIRST = ("self,", "owner,", "NAME,", "'", "type(self)")  # whose argument is checked, which that test looks for
 UNSEEN, ABSENT = "NOT SEEN", "cannot be made"  # ABSENT is what nothing that is loaded has, or what runs once, at import
 LINES, FEW = 4, 60  # that end with a mistake's, and tests that may have a word of these for it to be rare
+OWN = 8  # tests with a case of a file's name: of more, as of `rmsnorm`, most are of something else
 CALLERS = 6  # methods whose contract is run for a helper's mistake
 UNFORKED = {"ray", "wandb", "pyarrow", "datasets", "duckdb"}  # start threads, which a fork would not have
 NOWHERE = 3  # how a process ends in which a mistake cannot be made
@@ -660,7 +661,8 @@ class Hunt:
 
         A test whose own text has the file's name, or one of what is called on the way to the mistake, is nearer than
         its file, and so is one that has a rare word of the lines around it. Nearer still is one that was seen to run
-        the function, and most of all one that has its method or its file as a case; one of which no case does is far.
+        the function, and one that has its method or its file as a case, most of all where few have; one of which no
+        case does is far.
         Before all come the two that know the defaults of methods and of public functions, where a default is mistaken,
         and the one that reads all calls of checks, where one of those is.
         """
@@ -672,6 +674,8 @@ class Hunt:
         cases = Counter(function_of(item) for item, _ in self.files)
         around = "\n".join(mutant.original.splitlines()[max(mutant.line - LINES, 0) : mutant.line])
         rare = {word for word in re.findall(r"\w{4,}", around) if self.rarely(word)}
+        own = [item for item, _ in self.files if any(name in _id(item) for name in names)]
+        few = len({function_of(item) for item in own if not goes_over_methods(item)}) <= OWN
 
         @functools.cache
         def away(named: frozenset[Path], test: Path) -> int | None:
@@ -688,7 +692,7 @@ class Hunt:
             elif nearest is not None or runs:
                 near = (nearest or 0) - 2 * bool(called & _words(item)) - 2 * bool(rare & _words(item))
                 of_it = of_it or any(name in _id(item) for name in names)
-                near -= 4 * runs + (6 if goes_over_methods(item) else 10) * of_it
+                near -= 4 * runs + (10 if few and not goes_over_methods(item) else 4) * of_it
                 if not (runs or of_it) and ran is not None and seen and self.cases[function] >= cases[function]:
                     near += 4
                 turns[function, near] += 1
