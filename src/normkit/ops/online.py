@@ -284,10 +284,10 @@ def _move(running: tuple[Tensor, Tensor], state: Tensor) -> None:
         buffer.copy_(value)
 
 
-def _without_kernel(grad, x, weight, bias, extra, statistics, pulls, control: Control) -> tuple[Tensor | None, ...]:
+def _without_kernel(grad, x, weight, bias, extra, kept, pulls, control: Control) -> tuple[Tensor | None, ...]:
     """The kernel's backward pass where ``grad`` is not a tensor for it."""
     exact = statistics.accurate(x)
-    m, s, mean, var = statistics.view(4, *x.shape[:2])
+    m, s, mean, var = kept.view(4, *x.shape[:2])
     step = _normalize(mean, var, m, s, control.eps)
     if extra is not None:
         grad = torch.where(channel.affine(_h(exact, step), weight, bias).abs() <= extra[0], grad, 0)
