@@ -23,8 +23,8 @@ MEMORY = ("kept", "recomputed")
 
 def shape_of(event: int | Sequence[int]) -> tuple[int, ...]:
     """Return the shape of a sample that is given by it, or by its length."""
-    whole = isinstance(event, Sequence) and not isinstance(event, str)
-    return check.sizes("Flow", "event", event if whole else (event,))
+    several = isinstance(event, Iterable) and not isinstance(event, str)
+    return check.sizes("Flow", "event", tuple(event) if several else (event,))  # type: ignore[arg-type]
 
 
 class Flow(nn.Module):

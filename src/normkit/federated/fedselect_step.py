@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ def fedselect_step(
     FedSelect (Tamirisa et al., 2024), arXiv 2404.02478.
     """
     lr = check.number(NAME, "lr", lr, 0.0)
-    if not isinstance(own, Sequence):
+    if not isinstance(own, Collection):
         raise TypeError(f"{NAME}: own must be True or False for each step, not {own!r}")
     names = {"": entries, "mask": entries, "gradient": [f"gradient {name}" for name in entries]}
     tensors, _ = read(NAME, states, names, clients=False)

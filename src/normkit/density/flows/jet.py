@@ -27,7 +27,7 @@ def build(sizes: FlowSizes, patch: int | None = None, layers: int = 2) -> list[n
 
 
 class Flipped(nn.Module):
-    """A transform that sees the numbers of tokens in reverse, where sizes to."""
+    """A transform that sees the numbers of tokens in reverse, where asked to."""
 
     def __init__(self, transform: nn.Module, flipped: bool):
         super().__init__()

@@ -74,10 +74,10 @@ def adapt(
     if options:
         raise TypeError(f"adapt: {', '.join(options)} is of a method, and none is named: give method=")
 
-    def wanted(name: str, part: nn.Module) -> bool:
+    def adapts(name: str, part: nn.Module) -> bool:
         return takes_batch_statistics(part) and selects(where, name, part)
 
-    matches = sized_table(model, {}, wanted)
+    matches = sized_table(model, {}, adapts)
     changes, new = [], {}
     for name, match in matches.items():
         was = norm_words(match)
