@@ -310,6 +310,21 @@ def test_every_instruction_set(isa):
 
 
 @live
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_gradient_of_the_sum_has_the_bits_of_an_addition_of_its_own(isa, name, dtype):
+    """Short calls add it apart from the norm: a product that is contracted with it would be rounded once, not twice."""
+    x, grad, more = (torch.randn(9, 65, dtype=dtype) for _ in range(3))
+    x.requires_grad_()
+    weight = torch.randn(65, requires_grad=True)
+    y, total = add_row_norm(x, torch.zeros_like(x), weight, None, RULES[name])
+    together = torch.autograd.grad((y, total), (x, weight), (grad, more))
+    alone = torch.autograd.grad(row_norm(x, weight, None, RULES[name]), (x, weight), grad)
+    assert torch.equal(together[0], alone[0] + more)
+    assert torch.equal(together[1], alone[1])
+
+
+@live
 def test_half_precision_rounds_as_torch_does():
     bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
     for dtype in (torch.bfloat16, torch.float16):

@@ -316,7 +316,7 @@ INLINE void T(flow_some)(const T(RowJob) *j, const T(RowFlow) *f, int64_t at, co
     V d = center ? h - f->shift : h;
     if (pulled) d -= f->pull * T(direction)(statistic, z, v, s->r, s->sum, s->most);
     d *= s->r;
-    if (f->more) d += GET(f->more + at, n);
+    if (f->more) d = T(rounded)(d) + GET(f->more + at, n); /* as a sum of its own would be, which short calls take */
     if (n < LANES) T(save_some)(f->dx + at, d, n);
     else if (j->streaming) T(save_past)(f->dx + at, d);
     else T(save)(f->dx + at, d);

@@ -16,6 +16,17 @@ static inline V T(all)(REAL value) { return value - (V){0}; }
 static inline V T(select)(M mask, V a, V b) { return (V)(((M)a & mask) | ((M)b & ~mask)); }
 static inline V T(magnitude)(V a) { return (V)((M)a & ~(M)(T(all)((REAL)-0.0))); }
 
+/* A product that stays rounded: the compiler may not contract it with the sum that it enters. */
+static inline V T(rounded)(V product)
+{
+#if defined(__x86_64__)
+    __asm__("" : "+x"(product));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(product));
+#endif
+    return product;
+}
+
 static inline V T(load_real)(const REAL *from) { V v; memcpy(&v, from, sizeof v); return v; }
 static inline void T(save_real)(REAL *to, V v) { memcpy(to, &v, sizeof v); }
 
