@@ -1,6 +1,7 @@
 """The reference transformer: equal to `transformers` with shared weights, with a cache, in every combination."""
 
 import copy
+import functools
 import itertools
 import pickle
 
@@ -961,6 +962,40 @@ def test_presets_start_as_documented():
     assert sizes["llama"] == 6_738_415_616
     assert sizes["gemma2"] == 2_614_341_888
     assert sizes["olmo2"] == 7_298_617_344
+
+
+def spread(model):
+    return {name: (p.mean().item(), p.std().item()) for name, p in model.named_parameters()}
+
+
+MADE = {
+    **{f"placement {name}": functools.partial(nk.Decoder, **TINY, placement=name) for name in placements()},
+    "a head and a law": functools.partial(nk.Decoder, **TINY, tied=False, std=0.5, scale_outputs=True, bias=True),
+    "learned positions": functools.partial(nk.Encoder, **TINY, positions="learned", length=30),
+    "experts": functools.partial(nk.Decoder, **TINY, feedforward="moe", router="router:experts=4,top_k=2"),
+    "an input a layer": functools.partial(nk.Decoder, **TINY, layer_inputs=6, std=0.5, placement="laurel"),
+    "a layer": functools.partial(
+        nk.TransformerLayer, placement="depth-scaled-sandwich", dim=12, heads=2, hidden=40, cross="softmax"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MADE)
+def test_weights_start_anew_by_the_law_of_the_constructor(case):
+    torch.manual_seed(0)
+    with torch.device("meta"):
+        model = MADE[case]()
+    model.to_empty(device="cpu")
+    for held in [*model.parameters(), *model.buffers()]:
+        held.detach().fill_(torch.nan)
+    model.init_weights()
+    first, second, started = spread(MADE[case]()), spread(MADE[case]()), spread(model)
+    for name, (mean, deviation) in first.items():
+        if second[name] == (mean, deviation):
+            assert started[name] == (mean, deviation), name
+        elif dict(model.named_parameters())[name].numel() > 60:
+            assert started[name][1] == pytest.approx(deviation, rel=0.5), name
+    assert all(torch.isfinite(held).all() for held in [*model.parameters(), *model.buffers()])
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -127,15 +127,26 @@ class Stream(Method):
 
     def _build_norm(self, norm: NormName, start: float = 1.0) -> nn.Module:
         module = make_norm(self, norm, self.dim)
-        weight = getattr(module, "weight", None)
-        if start != 1:
-            if not isinstance(weight, Tensor):
-                raise ValueError(
-                    f"{type(self).__name__}: this placement starts the norm's gain at {start:.3g}, "
-                    f"but norm={norm!r} has no weight"
-                )
-            nn.init.constant_(weight, start - getattr(module, "offset", 0.0))
+        self._start_gain(module, start)
         return module
+
+    def _start_gain(self, norm: nn.Module, start: float) -> None:
+        if start == 1:
+            return
+        weight = getattr(norm, "weight", None)
+        if not isinstance(weight, Tensor):
+            raise ValueError(
+                f"{type(self).__name__}: this placement starts the norm's gain at {start:.3g}, "
+                f"but norm={type(norm).__name__} has no weight"
+            )
+        nn.init.constant_(weight, start - getattr(norm, "offset", 0.0))
+
+    def start_gains(self) -> None:
+        """Let the gains of its norms start as the placement wants them."""
+        for name, branch in self.branches.items():
+            for part, start in branch.parts(self.place, lambda start=1.0: start).items():
+                if isinstance(start, float):
+                    self._start_gain(self.own(name, part), start)
 
     def own(self, name: str, part: str) -> Any:
         """A part of the connection ``name``: its norm, its scale; None where it has none."""

@@ -28,7 +28,7 @@ from normkit.transformer.attention import (
     restore_cache,
 )
 from normkit.transformer.layer_input import LayerInputs
-from normkit.transformer.transformer_layer import TransformerLayer, to_sphere
+from normkit.transformer.transformer_layer import TransformerLayer, reset_parts, to_sphere
 
 COMMON = {"placement", "dim", "layer", "depth", "layer_inputs"}
 SUBLAYER_NAMES = ("attention", "cross_attention", "feedforward", "layer_input")
@@ -66,7 +66,10 @@ class Transformer(nn.Module):
         ``layer_inputs`` with ``embedding``, ``projection`` and ``norm``.
     """
 
-    frequencies: tuple[Frequencies, ...] | None = None  # pickles of before it came have none
+    # pickles of before they came have none
+    frequencies: tuple[Frequencies, ...] | None = None
+    std: float | None = None
+    scale_outputs = False
 
     def __init__(
         self,
@@ -106,7 +109,9 @@ class Transformer(nn.Module):
         self._add_positions(positions, frequencies)
         self._add_ends(functools.partial(make_norm, self, norm, dim), embedding_norm, final_norm)
         self._add_layer_inputs(layer_inputs, layer_vocab, norm)
-        self._start(std, scale_outputs)
+        self.std = None if std is None else check.number(self, "std", std, 0.0)
+        self.scale_outputs = scale_outputs
+        self._start()
 
     def _refuse_unknown(self, placement: str, layer: Mapping[str, Any]) -> None:
         """Refuse arguments of layers that neither these nor the placement have."""
@@ -213,16 +218,29 @@ class Transformer(nn.Module):
         elif vocab is not None:
             raise ValueError(f"{type(self).__name__}: layer_vocab={vocab} is of layer_inputs, which are None")
 
-    def _start(self, std: float | None, scale_outputs: bool) -> None:
+    def init_weights(self) -> None:
+        """Start every parameter anew, as the constructor does: for a model that was made on the meta device.
+
+        >>> with torch.device("meta"):
+        ...     model = Decoder(vocab=11, dim=8, depth=2, heads=2)
+        >>> model.to_empty(device="cpu").init_weights()
+
+        ``reset_parameters`` of a single part knows no ``std`` and no rule of the placement.
+        """
+        reset_parts(self)
+        for layer in self.layers:
+            cast(TransformerLayer, layer).start()
+        self._start()
+        self.normalize_weights()
+
+    def _start(self) -> None:
         """Draw the embeddings, and the matrices if asked to."""
-        if std is not None:
-            check.number(self, "std", std, 0.0)
         own = getattr(self, "layer_inputs", None)
         for table in (self.embedding, self.positions, own and own.embedding):
             if table is not None:
-                nn.init.normal_(table.weight, std=0.02 if std is None else std)
-        if std is not None:
-            self._draw_matrices(std, scale_outputs)
+                nn.init.normal_(table.weight, std=0.02 if self.std is None else self.std)
+        if self.std is not None:
+            self._draw_matrices(self.std, self.scale_outputs)
 
     def _draw_matrices(self, std: float, scale_outputs: bool) -> None:
         """Draw the matrices of the layers from one normal law."""
@@ -397,14 +415,20 @@ class Decoder(Transformer):
     ):
         super().__init__(vocab=check.size(self, "vocab", vocab), dim=dim, depth=depth, heads=heads, **arguments)
         self.head = None if tied else Linear(dim, vocab, bias=False)
-        if self.head is not None:
-            std = arguments.get("std")
-            nn.init.normal_(self.head.weight, std=0.02 if std is None else std)
         cap = logit_softcap
         self.logit_softcap = None if cap is None else check.number(self, "logit_softcap", cap, 0.0, open_low=True)
         self.base_scale = self.layer(0).base_scale
         stored = torch.full((vocab,), self.base_scale)
         self.logit_scale = nn.Parameter(stored) if self.layer(0).on_a_sphere else None
+        self._start_head()
+
+    def init_weights(self) -> None:  # noqa: D102
+        super().init_weights()
+        self._start_head()
+
+    def _start_head(self) -> None:
+        if self.head is not None:
+            nn.init.normal_(self.head.weight, std=0.02 if self.std is None else self.std)
         self.normalize_weights()
 
     def reset_parameters(self) -> None:

@@ -182,7 +182,7 @@ class TransformerLayer(Stream):
         if layer_inputs is not None:
             self._wire_layer_input(norm, LayerInput(dim, layer_inputs, activation=activation, linear=linear))
         self._wire_hidden(norm, hidden)
-        self._start()
+        self.start()
 
     def _attention_maker(
         self, norm: NormName, query_key_norm: str | None, bias: bool | str, **shared: Any
@@ -291,13 +291,19 @@ class TransformerLayer(Stream):
         sphere = self.branches["attention"].sphere
         return 1.0 if sphere is None else sphere
 
-    def _start(self) -> None:
-        """Let the matrices start as the placement wants them."""
+    def start(self) -> None:
+        """Let gains and matrices start as the placement wants them."""
+        self.start_gains()
         init = self.own_wiring.init
         if init is not None:
             for matrices in self._matrices():
                 init(matrices, self.place)
         self.normalize_weights()
+
+    def init_weights(self) -> None:
+        """Start every parameter anew, as the placement wants it: for a layer that was made on the meta device."""
+        reset_parts(self)
+        self.start()
 
     def _matrices(self) -> list[dict[str, nn.Parameter]]:
         """The matrices of each sublayer by name, in the order that data meets them."""
@@ -402,6 +408,13 @@ def _options(name: str, value: Any) -> dict[str, Any]:
     if value is not None and not isinstance(value, Mapping):
         raise TypeError(f"TransformerLayer: {name} must be a dictionary of arguments, not {value!r}")
     return dict(value or {})
+
+
+def reset_parts(module: nn.Module) -> None:
+    """Let every part start its own parameters anew; those within others first, which may have other wishes for them."""
+    for part in reversed(list(module.modules())):
+        if reset := getattr(part, "reset_parameters", None):
+            reset()
 
 
 @torch.no_grad()
