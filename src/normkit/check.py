@@ -6,7 +6,7 @@ import difflib
 import itertools
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -199,6 +199,16 @@ def sizes(owner: object, name: str, value: Any, least: int = 1) -> tuple[int, ..
         raise ValueError(f"{whose(owner)}: {name} must have at least {axes}, not {whole}")
     size(owner, name, math.prod(whole))
     return whole
+
+
+def names(owner: object, name: str, value: Any, entries: Collection[str] | None = None) -> Collection[str]:
+    """Require several names, of these ``entries`` if given: one alone is a sequence of letters to Python."""
+    if not isinstance(value, Collection) or isinstance(value, str) or not all(isinstance(each, str) for each in value):
+        raise TypeError(f"{whose(owner)}: {name} must be a sequence of names such as ['weight'], not {value!r}")
+    unknown = [] if entries is None else sorted(set(value) - set(entries))
+    if unknown:
+        raise ValueError(f"{whose(owner)}: {name} must be among the entries, but {', '.join(unknown)} is not")
+    return value
 
 
 def broadcastable(sizes: Sequence[int], wanted: Sequence[int]) -> bool:

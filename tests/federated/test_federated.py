@@ -1,6 +1,7 @@
 """What the contract does not ask of federated functions: the order of clients, one client, bad states, any model."""
 
 import math
+import re
 from functools import partial
 
 import pytest
@@ -77,6 +78,21 @@ def test_whole_numbers_are_rounded_and_local_entries_stay():
     assert torch.equal(kept, own)
     with pytest.raises(ValueError, match="local must be among the entries, but owm"):
         nk.fedbn_average(batches, own, torch.tensor([1, 2]), entries=("batches", "own"), local=("owm",))
+
+
+@pytest.mark.parametrize("entries", [1, "weight", [1]])
+@pytest.mark.parametrize("name", [n for n in nk.methods(room="federated") if "entries" in nk.card(n).example])
+def test_entries_are_names(name, entries):
+    wanted = f"{name}: entries must be a sequence of names such as ['weight'], not {entries!r}"
+    with pytest.raises(TypeError, match=re.escape(wanted)):
+        nk.card(name).entry(torch.ones(2), **{**nk.card(name).example, "entries": entries})
+
+
+def test_names_may_be_those_of_a_model_as_it_hands_them_out():
+    own, names = torch.ones(2, 3), torch.nn.Linear(3, 1, bias=False).state_dict().keys()
+    assert torch.equal(nk.fedbn_average(own, torch.ones(2), entries=names, local=names)[0], own)
+    with pytest.raises(TypeError, match=r"fedbn-average: local must be a sequence of names such as .*, not 'weight'"):
+        nk.fedbn_average(own, torch.ones(2), entries=names, local="weight")
 
 
 @pytest.mark.parametrize("count", [[0, 0], [-1, 2]])

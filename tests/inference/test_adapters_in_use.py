@@ -143,6 +143,24 @@ def test_memo_forgets_the_momentum_of_the_sample_before(optimizer):
     assert (first - second).abs().max() > 0.01
 
 
+@pytest.mark.parametrize("name, sample, steps", [("memo", 0, 3), ("cotta", slice(None), None)])
+def test_views_may_be_a_sequence_of_tensors(name, sample, steps):
+    options = {"lr": 0.1, **({"steps": 3} if steps else {"anchor_threshold": 1.0})}
+    one, other = (nk.create(name, small_network().eval(), **options) for _ in range(2))
+    views = torch.stack(stream("tent", 4, 3))
+    x = views[0, sample]
+    torch.manual_seed(0)  # of what CoTTA puts back
+    first = [one(x, views) for _ in range(2)]
+    torch.manual_seed(0)
+    torch.testing.assert_close([other(x, list(views)) for _ in range(2)], first, rtol=0, atol=0)
+    assert not torch.equal(*first) or steps  # MEMO starts anew with each sample
+    wrong = r"views\[1\] must have shape .*, but its shape is \(1,\)"
+    with pytest.raises(ValueError, match=wrong):
+        one(x, [views[0], torch.ones(1), views[2]])
+    with pytest.raises(ValueError, match=f"views must be {steps or 'one or more'} tensors, not 0"):
+        one(x, [])
+
+
 def test_tent_by_sgd_shortens_its_parameters_by_the_decay():
     plain, other = (nk.Tent(small_network().eval(), optimizer="sgd", lr=0.1, weight_decay=w) for w in (0.0, 0.5))
     start = [p.detach().clone() for p in plain.parameters_trained()]

@@ -27,6 +27,8 @@ def read(
     All must be finite; with ``clients`` they count on the first axis, and are as many everywhere. A role that has an
     entry of another's name has its shape too.
     """
+    for entries in roles.values():
+        check.names(owner, "entries", entries)
     names = [(role, entry) for role, entries in roles.items() for entry in entries]
     if len(states) != len(names) + len(rest):
         expected = [f"{role}:{entry}" if role else entry for role, entry in names] + list(rest)

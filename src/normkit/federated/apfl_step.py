@@ -78,7 +78,7 @@ def apfl_step(
 
     Adaptive Personalized Federated Learning (Deng et al., 2020), arXiv 2003.13461.
     """
-    if len(entries) != 4:
+    if len(check.names(NAME, "entries", entries)) != 4:
         raise ValueError(f"{NAME}: entries must name w1, b1, w2, b2, not {list(entries)}; train takes any model")
     tensors, [x, y] = read(NAME, states, {"shared": entries, "personal": entries}, ("x", "y"), clients=False)
     shared, personal = (

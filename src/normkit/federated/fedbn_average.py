@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from normkit import check
 from normkit.catalog import method
 from normkit.federated._states import counts, join, read
 
@@ -42,9 +43,7 @@ def fedbn_average(*states: Tensor, entries: Sequence[str], local: Sequence[str] 
     Differs from the authors' code in: whole numbers are averaged and rounded, not those of the first client.
     """
     tensors, [count] = read(NAME, states, {"": entries}, ("count",))
-    unknown = sorted(set(local) - set(entries))
-    if unknown:
-        raise ValueError(f"{NAME}: local must be among the entries, but {', '.join(unknown)} is not")
+    check.names(NAME, "local", local, entries)
     weights = counts(NAME, "count", count, len(states[0]))
     return tuple(
         value if name in local else join(value, weights).expand(value.shape).clone()

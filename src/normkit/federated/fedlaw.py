@@ -66,7 +66,7 @@ def fedlaw(
 
     Revisiting Weighted Aggregation in Federated Learning with Neural Networks (Li et al., 2023), arXiv 2302.10911.
     """
-    if len(entries) != 2:
+    if len(check.names(NAME, "entries", entries)) != 2:
         raise ValueError(f"{NAME}: entries must name a weight and a bias, not {list(entries)}; learn takes any model")
     if len(states) != 5:
         raise ValueError(f"{NAME}: states must be weight, bias, count, x, y, but there are {len(states)} tensors")

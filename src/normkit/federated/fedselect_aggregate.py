@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from normkit import check
 from normkit.catalog import method
 from normkit.federated._masks import PAPER, masks
 from normkit.federated._states import read, total
@@ -44,9 +45,7 @@ def fedselect_aggregate(*states: Tensor, entries: Sequence[str], masked: Sequenc
 
     FedSelect (Tamirisa et al., 2024), arXiv 2404.02478.
     """
-    unknown = sorted(set(masked) - set(entries))
-    if unknown:
-        raise ValueError(f"{NAME}: masked must be among the entries, but {', '.join(unknown)} is not")
+    check.names(NAME, "masked", masked, check.names(NAME, "entries", entries))
     tensors, _ = read(NAME, states, {"": entries, "mask": masked})
     stacked = dict(zip(entries, tensors[""], strict=True))
     shared = {}

@@ -49,6 +49,7 @@ def fedselect_step(
     lr = check.number(NAME, "lr", lr, 0.0)
     if not isinstance(own, Collection):
         raise TypeError(f"{NAME}: own must be True or False for each step, not {own!r}")
+    entries = tuple(check.names(NAME, "entries", entries))
     names = {"": entries, "mask": entries, "gradient": [f"gradient {name}" for name in entries]}
     tensors, _ = read(NAME, states, names, clients=False)
     return tuple(

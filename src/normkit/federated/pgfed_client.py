@@ -74,7 +74,7 @@ def pgfed_client(
 
     PGFed (Luo et al., 2023), arXiv 2212.01448.
     """
-    if len(entries) != 2:
+    if len(check.names(NAME, "entries", entries)) != 2:
         raise ValueError(f"{NAME}: entries must name a weight and a bias, not {list(entries)}; train takes any model")
     roles = ("", "auxiliary", "mean_gradient")
     tensors, [risks, alpha, x, y] = read(

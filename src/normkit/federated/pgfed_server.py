@@ -48,7 +48,7 @@ def pgfed_server(*states: Tensor, entries: Sequence[str], mu: float, momentum: f
     """
     mu = check.number(NAME, "mu", mu, 0.0)
     momentum = check.number(NAME, "momentum", momentum, 0.0, 1.0)
-    size, rest = 2 * len(entries), ("risk", "alpha", "count")
+    size, rest = 2 * len(check.names(NAME, "entries", entries)), ("risk", "alpha", "count")
     # the previous auxiliaries come last: put in front of what is not by entry they can be read alike
     last = states[size + len(rest) :] if momentum else ()
     roles = ("", "gradient", "previous") if momentum else ("", "gradient")

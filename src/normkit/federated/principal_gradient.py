@@ -46,7 +46,7 @@ def principal_gradient(*updates: Tensor, entries: Sequence[str], share: float = 
     Differs from the paper in: one direction is kept where floor(K share) is 0, as in a round of one client.
     """
     share = check.number("principal-gradient", "share", share, 0.0, 1.0)
-    if len(updates) != len(entries):
+    if len(updates) != len(check.names("principal-gradient", "entries", entries)):
         raise ValueError(
             f"principal-gradient: there are {len(updates)} updates for the {len(entries)} entries {entries}"
         )

@@ -1,9 +1,15 @@
-"""A random view of a batch, for adapters whose user brings none."""
+"""Views of a batch: those that an adapter's user brings, and a random one where there are none."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+
+from normkit import check
+
+Views = Tensor | Sequence[Tensor]  # one tensor, or its parts along the first axis
 
 NOISE = 0.05  # of the batch's deviation
 SHIFT = 8  # the share of a side, as a divisor
@@ -26,3 +32,14 @@ def view(x: Tensor) -> Tensor:
         shifts = [int(torch.randint(-m, m + 1, (), device="cpu")) for m in most]
         x = x.roll(shifts, (-2, -1))
     return x + NOISE * x.std() * torch.randn_like(x) if x.numel() > 1 else x
+
+
+def check_views(owner: object, views: Views, sizes: Sequence[int | None], x: Tensor) -> None:
+    """Require views of these ``sizes``, the first of them how many there are, or None for one or more."""
+    if isinstance(views, list | tuple):
+        for at, part in enumerate(views):
+            check.shape(owner, f"views[{at}]", part, sizes[1:], x)
+    else:
+        check.shape(owner, "views", views, sizes, x)
+    if not len(views) or sizes[0] not in (None, len(views)):
+        raise ValueError(f"{check.whose(owner)}: views must be {sizes[0] or 'one or more'} tensors, not {len(views)}")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.inference._norms import follow, norms_of, use_batch_statistics
-from normkit.inference._views import view
+from normkit.inference._views import Views, check_views, view
 from normkit.kinds import Adapter
 from normkit.kinds.adapter import optimizer_builder
 from normkit.parameters import copy_model
@@ -44,9 +44,9 @@ class CoTTA(Adapter):
         anchor_threshold: the sureness of the source model from which no views are taken.
         guard: "off"; or, where the adaptation collapses, "stop" or "reset", as :class:`normkit.kinds.Guard` tells.
 
-    A call returns the teacher's logits t. ``views`` (V, N, ...), by default 32 of its own where they are needed, and
-    ``draws``, a uniform number for each number of the parameters, in order, may be given. State: ``model``,
-    ``average`` (the teacher), ``anchor`` (the source).
+    A call returns the teacher's logits t. It may be given ``views`` (V, N, ...), a tensor or its parts, by default 32
+    of its own where they are needed; and ``draws``, a uniform number for each number of the parameters, in order.
+    State: ``model``, ``average`` (the teacher), ``anchor`` (the source).
 
     Continual Test-Time Domain Adaptation (Wang et al., 2022), arXiv 2203.13591: for CIFAR-10 as the defaults, for
     CIFAR-100 a threshold of 0.72, for ImageNet 0.999, 0.001, 0.1.
@@ -84,13 +84,13 @@ class CoTTA(Adapter):
         self.anchor.load_state_dict(self.model.state_dict())
         self.wide = {}
 
-    def observe(self, x: Tensor, views: Tensor | None = None, draws: Tensor | None = None) -> Tensor:
+    def observe(self, x: Tensor, views: Views | None = None, draws: Tensor | None = None) -> Tensor:
         """Predict ``x`` by the teacher, then train the student towards it."""
         count = sum(p.numel() for p in self.model.parameters())
         if draws is not None:
             check.shape(self, "draws", draws, (count,), x)
         if views is not None:
-            check.shape(self, "views", views, (None, *x.shape), x)
+            check_views(self, views, (None, *x.shape), x)
         target = self._target(x, views)
         logs = torch.log_softmax(accurate(self.logits(self.model, x)), 1)
         moved = self.step(self.gradients(-(torch.softmax(accurate(target), 1) * logs).sum(1).mean()))
@@ -100,7 +100,7 @@ class CoTTA(Adapter):
         return target
 
     @torch.no_grad()
-    def _target(self, x: Tensor, views: Tensor | None) -> Tensor:
+    def _target(self, x: Tensor, views: Views | None) -> Tensor:
         sureness = torch.softmax(accurate(self.logits(self.anchor, x)), 1).amax(1).mean()
         if not bool(sureness < self.anchor_threshold):
             return self.logits(self.average, x)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.inference._norms import is_batch_norm, norms_of, replace_batch_norms
-from normkit.inference._views import view
+from normkit.inference._views import Views, check_views, view
 from normkit.kinds import Adapter
 from normkit.kinds.adapter import optimizer_builder
 from normkit.ops import channel
@@ -77,8 +77,8 @@ class MEMO(Adapter):
         batched: take a batch (N, ...), each sample of which is adapted on alone, and return logits (N, K).
         guard: "off"; or, where the adaptation collapses, "stop" or "reset", as :class:`normkit.kinds.Guard` tells.
 
-    A call takes one sample without a batch axis, and ``views`` (steps, V, ...), by default 32 of its own a step; it
-    returns logits (K,).
+    A call takes one sample without a batch axis, and ``views`` (steps, V, ...), a tensor or its parts, by default 32 of
+    its own a step; it returns logits (K,).
 
     MEMO (Zhang et al., 2022), arXiv 2110.09506. CIFAR: lr 0.005, 32 views; ImageNet: prior_strength 16, 64 views.
 
@@ -111,17 +111,17 @@ class MEMO(Adapter):
             replace_batch_norms(self, model, own, lambda norm: PriorBatchNorm(norm, strength))
         self.train_only(name for name, _ in model.named_parameters())
 
-    def observe(self, x: Tensor, views: Tensor | None = None) -> Tensor:
+    def observe(self, x: Tensor, views: Views | None = None) -> Tensor:
         """Adapt on one sample ``x`` from the first numbers, and predict it; on each of a batch where it takes those."""
         if not self.batched:
             if views is not None:
-                check.shape(self, "views", views, (self.steps, None, *x.shape), x)
+                check_views(self, views, (self.steps, None, *x.shape), x)
             return self._alone(x, views)
         if views is not None:
             raise ValueError(f"{type(self).__name__}: views are of one sample, which batched=True does not take")
         return torch.stack([self._alone(sample, None) for sample in x])
 
-    def _alone(self, x: Tensor, views: Tensor | None) -> Tensor:
+    def _alone(self, x: Tensor, views: Views | None) -> Tensor:
         self.forget()
         with mode(self.model, False):
             for step in range(self.steps):
