@@ -1,5 +1,9 @@
 """Keys and values in two bits a number, in a real ``generate``."""
 
+import pickle
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -65,6 +69,26 @@ def test_tokens_may_come_in_any_pieces():
         assert a.shape == (1, 2, 71, 16)
         assert torch.equal(a, b)
     assert whole.bytes() == pieces.bytes()
+
+
+READ = """
+import pickle, sys, torch
+cache = pickle.load(open(sys.argv[1], "rb"))
+new = torch.ones(1, 2, 1, 16)
+torch.save(cache.update(new, new, 0), sys.argv[1])
+"""
+
+
+def test_a_prompt_in_a_file_goes_on_in_another_process(tmp_path):
+    cache, new = nk.nsnquant_cache(chunk=16), torch.ones(1, 2, 1, 16)
+    cache.update(*torch.randn(2, 1, 2, 70, 16, generator=torch.Generator().manual_seed(1)), 0)
+    file = tmp_path / "prompt"
+    file.write_bytes(pickle.dumps(cache))
+    subprocess.run([sys.executable, "-c", READ, file], check=True)
+    for got, want in zip(torch.load(file), cache.update(new, new, 0), strict=True):
+        assert torch.equal(got, want)
+    with pytest.raises(AttributeError, match="caching' has no attribute 'Cache'"):
+        _ = caching.Cache
 
 
 def test_two_bits_and_the_scales_are_what_is_held():

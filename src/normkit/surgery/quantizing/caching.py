@@ -222,5 +222,14 @@ def _classes() -> tuple[Any, Any]:
 
     if not hasattr(cache_utils, "DynamicLayer"):
         raise ValueError(f"transformers {version} has no caches made of layers, which a cache of few bits is: 4.57 has")
-    layer = type("Layer", (_Coded, cache_utils.DynamicLayer), {"__doc__": _Coded.__doc__})
-    return layer, type("NSNQuantCache", (_Counted, cache_utils.Cache), {"__doc__": _Counted.__doc__})
+    layer = type("Layer", (_Coded, cache_utils.DynamicLayer), {"__doc__": _Coded.__doc__, "__module__": __name__})
+    names = {"__doc__": _Counted.__doc__, "__module__": __name__}
+    return layer, type("NSNQuantCache", (_Counted, cache_utils.Cache), names)
+
+
+def __getattr__(name: str) -> Any:
+    """Where a file that holds a cache finds its classes."""
+    classes = ("Layer", "NSNQuantCache")
+    if name not in classes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _classes()[classes.index(name)]
