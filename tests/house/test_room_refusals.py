@@ -20,6 +20,7 @@ from normkit.inference.score_normalization import augment
 from normkit.manifold.chart_step import descend
 from normkit.probe.plasticity_probe import plasticity
 from normkit.residual.streams import collapse, expand
+from normkit.text.vocabulary import read_vocabulary
 
 ONE, TWO, X = torch.ones(1), torch.ones(2), torch.ones(2, 3)
 NONE = torch.zeros(0)
@@ -33,6 +34,7 @@ NAN = math.nan
 MEAN = {"entries": ("w",)}
 LINEAR = {"entries": ("weight", "bias")}
 SCALING = {"width": 4, "base_width": 2, "lr": 0.1, "weight_decay": 0.1}
+SMALL = {"vocab": 5, "dim": 4, "depth": 1, "heads": 1}
 BLOCK = {"channels": 4, "num_patches": 2, "head_dim": 4}
 
 
@@ -47,6 +49,11 @@ def optimizer(name, x=X, **options):
 def adapted(name, norm=None, **options):
     model = nn.Sequential(nn.Conv2d(1, 2, 1), norm or nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3))
     return getattr(nk, name)(model, **options)
+
+
+def normalized(model):
+    nk.weight.apply(model, "weight-norm")
+    return model
 
 
 def walk(name="metropolis", start=X, **options):
@@ -96,7 +103,28 @@ def ranged(*batches):
 
 
 CASES = {
+    # activation
+    "GraphSAINTNorm: coefficient must hold real numbers, not torch.bool": lambda: made(
+        "graphsaint-norm", 2
+    ).weighted_loss(TWO, TWO > 0),
+    "StainNorm: method='reinhard' has no reference yet; call fit": lambda: made("stain-norm", method="reinhard")(
+        torch.ones(1, 3, 2, 2)
+    ),
+    # text
+    r"vocabulary: pairs \(id, name\) are wanted, not 'ab'": lambda: read_vocabulary([("a", "b"), "ab"]),
+    "vocabulary: the name 'b' has no id": lambda: read_vocabulary([("", "b")]),
+    # weight
+    "apply: '0' has weight-norm already; bake the model": lambda: normalized(
+        normalized(nn.Sequential(nn.Linear(3, 2)))
+    ),
+    "global-magnitude-pruning: minimum=2 leaves at most 2 of 6 weights to go, but sparsity=0.5 wants 3": lambda: (
+        nk.global_magnitude_pruning(TWO, torch.ones(4), sparsity=0.5, minimum=2)
+    ),
+    "GroupOrthogonality: weight is an empty list": lambda: made("group-orthogonality", 2)([]),
     # density
+    "stochastic-flow-langevin: with kind='underdamped' the call takes x, v and noise": lambda: made(
+        "stochastic-flow-langevin", energy="double-well", kind="underdamped"
+    )(X[:, :2], X[:, :2]),
     "Diffusion: dim must be at least 1": lambda: nk.density.Diffusion(0),
     "Diffusion: steps must be at least 1": lambda: nk.density.Diffusion(2, steps=0),
     r"Diffusion: sigma must lie in \(0": lambda: nk.density.Diffusion(2, sigma=0.0),
@@ -148,6 +176,9 @@ CASES = {
     ),
     r"TOFlow: anchor must lie in \[-inf, inf": lambda: made("to-flow", 2, anchor=NAN),
     # gradient
+    "polar-factor: method='svd' takes no coefficients, safety or eps": lambda: nk.polar_factor(
+        X, method="svd", eps=1e-3
+    ),
     r"Muon: ns_coefficients must lie in \[-inf, inf": lambda: optimizer("Muon", ns_coefficients=(1.0, NAN, 1.0)),
     "Muon: ns_coefficients must be three numbers": lambda: optimizer("Muon", ns_coefficients=1.0),
     r"polar-factor: coefficients must lie in \[-inf, inf": lambda: nk.polar_factor(X, coefficients=(1.0, NAN, 1.0)),
@@ -201,6 +232,11 @@ CASES = {
         FIRST, rate=-0.1
     ),
     # residual
+    "Placement: 'ngpt' reaches inside its sublayers": lambda: block("ngpt"),
+    "Encoder: positions='learned' need a length": lambda: nk.Encoder(**SMALL, positions="learned"),
+    "Encoder: inputs end at position 3, but length=2": lambda: nk.Encoder(**SMALL, positions="learned", length=2)(
+        WHOLE
+    ),
     r"deepnorm: alpha must lie in \[-inf, inf": lambda: block("deepnorm", alpha=NAN),
     r"keel: alpha must lie in \[-inf, inf": lambda: block("keel", alpha=NAN),
     r"ngpt: base_scale must lie in \(0": lambda: nk.TransformerLayer(
@@ -256,6 +292,7 @@ CASES = {
     r"SAR: entropy_margin must lie in \[-inf, inf": lambda: adapted("SAR", entropy_margin=NAN),
     r"score-normalization: factor must lie in \[-inf, inf": lambda: augment(X, X, TWO, factor=NAN),
     # federated
+    "principal-gradient: there are 2 updates for the 1 entries": lambda: nk.principal_gradient(X, X, **MEAN),
     "classwise-average: states w must be a dense": lambda: nk.classwise_average(SPARSE, TWO, X, **MEAN),
     "classwise-average: states w must be of real": lambda: nk.classwise_average(COMPLEX, TWO, X, **MEAN),
     r"classwise-average: states count must have shape \(2\)": lambda: nk.classwise_average(X, ONE, X, **MEAN),
@@ -298,6 +335,12 @@ CASES = {
     "StormFeatures: target must lie in 0 .. 1": lambda: storm(target=4),
     "storm-loss: normalize must be one of": lambda: nk.storm_loss(TWO, TWO, normalize="all"),
     # manifold
+    "PoincareConv2d: x has a side of 2, below kernel_size=3": lambda: made("poincare-conv2d", 2, 2, 3)(
+        torch.zeros(1, 2, 2, 4)
+    ),
+    "PoincareMidpointBatchNorm: sync=True wants use_midpoint": lambda: made(
+        "poincare-midpoint-batchnorm", 2, use_midpoint=False, sync=True
+    ),
     "mean: weights must be boolean or of real": lambda: nk.manifold.mean(
         torch.eye(3).expand(3, 3, 3), weights=torch.ones(3, dtype=torch.complex64)
     ),
@@ -345,5 +388,5 @@ CASES = {
 
 @pytest.mark.parametrize("message", CASES)
 def test_what_does_not_fit_is_refused_in_words(message):
-    with pytest.raises((ValueError, TypeError), match="^" + message):
+    with pytest.raises((ValueError, TypeError, RuntimeError), match="^" + message):
         CASES[message]()
