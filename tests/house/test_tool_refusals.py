@@ -12,7 +12,7 @@ from torch import nn
 
 import normkit as nk
 from normkit import catalog, cli, kinds
-from normkit.bench import cases
+from normkit.bench import attention, cases
 from normkit.choice import parsed
 from normkit.kinds import adapter
 from normkit.ops import channel
@@ -269,6 +269,12 @@ CASES = {
     ),
     "--data, --loss and --rate are of a training: name its MODEL": lambda: word("doctor", "--rate", "0.1"),
     "--build goes without a MODEL": lambda: word("doctor", "torch.nn:Identity", "--build"),
+    "--out goes with --run; --page and --kind go with --all": lambda: word("claim", "rmsnorm", "--out", "own"),
+    "--page: absent.md is no file": lambda: word("claim", "--all", "--page", "absent.md"),
+    "--sizes: attention is measured at a number of tokens from 16, such as 1024, not 2x3": lambda: attention.tokens(
+        (2, 3)
+    ),
+    "adapt: --method goes over --data, and takes no -o": lambda: word("adapt", "torch.nn:Identity", "--method", "tent"),
     "a model is looked at on the batches of its training": lambda: word("doctor", "torch.nn:Identity"),
     "none of the methods that 'lamb' names fits 'vit'": lambda: word("list", "lamb", "--fits", "vit"),
     "--fits: 'torch.nn:Identity' has no norm": lambda: word("list", "lamb", "--fits", "torch.nn:Identity"),
