@@ -320,6 +320,11 @@ def processes(group: Groups = None) -> int:
     return torch.distributed.get_world_size(group)
 
 
+def are_own(sync: bool, group: Groups = None) -> bool:
+    """Whether statistics are those of this process alone: not joined with others', or there are no others."""
+    return not sync or processes(group) == 1
+
+
 def gather_over_processes(x: Tensor, group: ProcessGroup | None = None) -> Tensor:
     """Stack the processes' ``x``, of one shape on all, in the order of their ranks: (processes, ...)."""
     if processes(group) == 1:

@@ -257,3 +257,17 @@ def averaged():
 def test_averages_of_dtensors_are_kept_apart(four):
     for off in four.ask("averaged"):
         assert max(off) < 1e-12
+
+
+def of_one_value(name):
+    rank = torch.distributed.get_rank()
+    module = nk.create(name, 4, sync=True, dtype=torch.float64)
+    return module(torch.full((1, 4, 1, 1), 2.0 * rank - 1, dtype=torch.float64)).flatten().tolist()
+
+
+@pytest.mark.parametrize("name", ["batchnorm", "repair", "ibn", "pcnorm"])
+def test_one_value_is_enough_where_other_processes_have_more(processes, name):
+    lower, upper = processes.ask("of_one_value", name)
+    of_batch = slice(2, 4) if name == "ibn" else slice(0, 4)  # the first half has statistics of an instance
+    assert all(-1 <= value < -0.9 for value in lower[of_batch]), lower
+    assert all(0.9 < value <= 1 for value in upper[of_batch]), upper

@@ -157,12 +157,6 @@ def test_one_value_has_no_spread_to_train_on(name, shape):
     assert torch.isfinite(module.eval()(rand(*shape))).all()
 
 
-@pytest.mark.parametrize("name", ["ibn", "pcnorm"])
-def test_one_value_is_taken_where_other_processes_may_have_more(name):
-    module = nk.create(name, 4, sync=True, dtype=torch.float64)
-    assert torch.isfinite(module(rand(1, 4, 1, 1))).all()
-
-
 def test_the_learned_eps_of_frn_starts_at_1e_4():
     x = rand(2, 3, 5) * 1e-3
     module = nk.create("frn", 3, learnable_eps=True, apply_act=False, dtype=torch.float64)

@@ -96,7 +96,7 @@ class TPE2D(AttentionCore):
     def _route(self, hidden: Tensor) -> Tensor:
         """The share of either order: (N, heads, T, 2)."""
         u = accurate(hidden).unflatten(-1, (self.heads, self.head_dim)).transpose(1, 2)
-        return torch.softmax(self.down(F.silu(self.gate(u)) * self.up(u)), -1)
+        return torch.softmax(accurate(self.down(F.silu(self.gate(u)) * self.up(u))), -1)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, order: Tensor) -> Tensor:
         """Softmax attention with the positions and the causality of an order."""

@@ -256,8 +256,8 @@ def needs_grad(*tensors: Tensor | None) -> bool:
 
 
 def dense(x: Tensor, like: Tensor) -> Tensor:
-    """`x` laid out exactly as `like`, copied only if it is not."""
-    if x.stride() == like.stride():
+    """`x` laid out exactly as `like`, copied only if it is not, or its numbers are to be negated as they are read."""
+    if x.stride() == like.stride() and not x.is_neg():
         return x
     return torch.empty_like(like, dtype=x.dtype).copy_(x)
 

@@ -250,6 +250,7 @@ def _rows(x: Tensor) -> Tensor:
 
 def _angle_rows(x: Tensor, cos: Tensor, sin: Tensor) -> Turns:
     """The angles as they broadcast to the rows of x, both with the same strides."""
+    cos, sin = cos.resolve_neg(), sin.resolve_neg()
     if cos.shape != sin.shape:
         cos, sin = torch.broadcast_tensors(cos, sin)
     if x.ndim > 4:

@@ -40,7 +40,7 @@ class Channelwise(Running, Norm):
 
     def _alone(self) -> bool:
         """Whether the statistics are those of this process only."""
-        return not self.sync or statistics.processes(self.process_group) == 1
+        return statistics.are_own(self.sync, self.process_group)
 
     def _require_spread(self, x: Tensor) -> None:
         """Require more than one value a channel, since a single one has no variance."""

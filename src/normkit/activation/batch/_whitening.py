@@ -80,6 +80,6 @@ class Whitening(Channelwise):
         with statistics.full_precision(x):
             y = matrix @ self._grouped(centered)
         y = y.flatten(0, 1).reshape(x.shape[1], x.shape[0], *x.shape[2:]).movedim(0, 1)
-        if self.weight is not None and self.bias is not None:
-            y = y * along(self.weight, y) + along(self.bias, y)
+        y = y if self.weight is None else y * along(self.weight, y)
+        y = y if self.bias is None else y + along(self.bias, y)
         return in_layout_of(x, y.to(x.dtype))

@@ -145,6 +145,10 @@ class AdaB2N(Channelwise):
 
     def _moments_of_tasks(self, x: Tensor, task_ids: Tensor | None) -> statistics.Moments:
         """Moments of each task's samples, (tasks, C), and their number, joined in one message; without ids of all."""
+        with statistics.full_precision(x):
+            return self._sums_of_tasks(x, task_ids)
+
+    def _sums_of_tasks(self, x: Tensor, task_ids: Tensor | None) -> statistics.Moments:
         tasks = torch.arange(self.num_tasks, device=x.device)
         member = x.new_ones(x.shape[0], 1) if task_ids is None else (task_ids.unsqueeze(1) == tasks).to(x.dtype)
         count = member.sum(0).unsqueeze(1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from normkit import check, ops
+from normkit import check, ops, statistics
 from normkit.catalog import method
 from normkit.norm import Norm
 from normkit.ops.channel import batch_norm_in_one_call, batch_norm_with_step
@@ -118,7 +118,7 @@ class BatchNorm(Running, Norm, _BatchNorm):
             given = self.running_mean, self.running_var
             y = batch_norm_in_one_call(x, self.weight, self.bias, *given, self.eps, None)
             return ops.normalize_with(x, *given, self.weight, self.bias, eps=self.eps) if y is None else y
-        if self.training and not self.sync and x.numel() == self.num_features:
+        if self.training and x.numel() == self.num_features and statistics.are_own(self.sync, self.process_group):
             raise ValueError(f"BatchNorm: x of shape {tuple(x.shape)} has one value a channel; training needs more")
         known = self.training and type(x) is Tensor and not self.sync and not torch.compiler.is_compiling()
         count = x.numel() // self.num_features if known else None

@@ -93,7 +93,7 @@ class BatchNormLinearBounded(Norm):
         return activate(self.gain * self._normalize(wide)).to(x.dtype)
 
     def _normalize(self, x: Tensor) -> Tensor:
-        alone = not self.sync or statistics.processes(self.process_group) == 1
+        alone = statistics.are_own(self.sync, self.process_group)
         wide, square, count = self._of_batch(x) if alone else self._of_processes(x)
         y = wide * square.rsqrt()
         return (y if self.force_factor is None else y * (self.force_factor / count.sqrt())).to(x.dtype)

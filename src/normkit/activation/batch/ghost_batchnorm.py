@@ -107,7 +107,7 @@ class GhostBatchNorm(Channelwise):
         length = -(-total // max(1, total // self.ghost_size))
         length = max(1, length)
         ghosts = -(-total // length)
-        if (total - (ghosts - 1) * length) * math.prod(x.shape[2:]) == 1:
+        if total and (total - (ghosts - 1) * length) * math.prod(x.shape[2:]) == 1:
             raise ValueError(
                 f"GhostBatchNorm: {total} samples are cut into ghosts of {length}, of which the last has one value a "
                 "channel, which has no variance"

@@ -68,7 +68,7 @@ class Repair(Running, Norm):
         check.channels_first(self, x, self.num_features)
         if not self.training and self.running_mean is not None and self.running_var is not None:
             return self._apply_moments(x, self.running_mean, self.running_var)
-        if not self.sync and x.numel() == self.num_features:
+        if x.numel() == self.num_features and statistics.are_own(self.sync, self.process_group):
             raise ValueError(f"Repair: x of shape {tuple(x.shape)} has one value a channel; training needs more")
         moments = statistics.moments(x, [0, *range(2, x.dim())], sync=self.sync, group=self.process_group)
         self.follow(statistics.Moments(*(value.detach() for value in moments)))

@@ -50,7 +50,7 @@ class FreeNorm(Running, Norm):
             return ops.instance_norm(x, eps=self.eps)
         if not self.training:
             return ops.normalize_with(x, self.running_mean, self.running_var, eps=self.eps)
-        if not self.sync and x.numel() == self.num_features:
+        if x.numel() == self.num_features and statistics.are_own(self.sync, self.process_group):
             name = type(self).__name__
             raise ValueError(f"{name}: x of shape {tuple(x.shape)} has one value a channel; training needs more")
         y, moments = ops.batch_norm(x, eps=self.eps, sync=self.sync, group=self.process_group)

@@ -118,7 +118,8 @@ class GDWCT(Norm):
         """Means of the channels, and the covariance of each group's, with eps on the diagonal."""
         mean, count = statistics.mean_and_count(x, (0, 2, 3))
         values = (x - mean.view(-1, 1, 1)).movedim(1, 0).unflatten(0, (self.num_groups, self.width)).flatten(2)
-        product = values @ values.mT
+        with statistics.full_precision(x):
+            product = values @ values.mT
         if self.sync and statistics.processes(self.process_group) > 1:
             mean, product, count = statistics.join_products(mean, values, product, count, self.process_group)
         identity = torch.eye(self.width, dtype=product.dtype, device=product.device)

@@ -49,7 +49,7 @@ class MixStyleLayerNorm(Norm):
 
     def __init__(self, dim: int, *, p: float = 0.5, alpha: float = 0.1, eps: float = 1e-6):
         super().__init__()
-        self.dim = check.size(self, "dim", dim)
+        self.dim = check.size(self, "dim", dim, least=2)
         self.p = check.number(self, "p", p, 0, 1)
         self.alpha = check.number(self, "alpha", alpha, 0, open_low=True)
         self.rule = ops.Row(center=True, eps=check.eps(self, eps), eps_place="outside").unbiased(dim)

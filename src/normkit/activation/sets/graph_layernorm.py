@@ -59,6 +59,6 @@ class GraphLayerNorm(PerGraph):
         v = exact - mean_by(exact.mean(1, keepdim=True), index, count)[index]
         var = mean_by(v.square().mean(1, keepdim=True), index, count)
         y = v * inverse_root(var + self.eps)[index]
-        if self.weight is not None and self.bias is not None:
-            y = y * self.weight + self.bias
+        y = y if self.weight is None else y * self.weight
+        y = y if self.bias is None else y + self.bias
         return y.to(x.dtype)

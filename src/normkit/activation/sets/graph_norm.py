@@ -66,6 +66,6 @@ class GraphNorm(PerGraph):
         mean = mean_by(exact, index, count)[index]
         v = exact - (mean if self.mean_scale is None else mean * self.mean_scale)
         y = v * inverse_root(mean_by(v.square(), index, count) + self.eps)[index]
-        if self.weight is not None and self.bias is not None:
-            y = y * self.weight + self.bias
+        y = y if self.weight is None else y * self.weight
+        y = y if self.bias is None else y + self.bias
         return y.to(x.dtype)

@@ -28,7 +28,7 @@ class BatchMoments(Running, Norm):
         """Mean and biased variance to normalize with, flat; in training the batch's, which move the running ones."""
         if not self.training:
             return statistics.accurate(self.running_mean), statistics.accurate(self.running_var)
-        if not self.sync and all(x.shape[axis] == 1 for axis in axes):
+        if all(x.shape[axis] == 1 for axis in axes) and statistics.are_own(self.sync, self.process_group):
             raise ValueError(
                 f"{type(self).__name__}: x has one value behind each statistic, over axes {tuple(axes)} of shape "
                 f"{tuple(x.shape)}; training needs more"

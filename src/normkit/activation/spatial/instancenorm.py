@@ -109,6 +109,8 @@ class InstanceNorm(Running, Norm):
         return x.dim() > 1 and (x.dim() == 2 or x.shape[1] != self.num_features) and x.shape[0] == self.num_features
 
     def _average(self, mean: Tensor, var: Tensor, moments: statistics.Moments) -> None:
+        if not len(moments.mean) and statistics.are_own(self.sync, self.process_group):
+            return
         joined = {"group": self.process_group, "sync": self.sync}
         rate = self.momentum or 0.0
         track(mean, statistics.mean_over(moments.mean, (0,), **joined), rate)

@@ -91,6 +91,10 @@ class StainNorm(Norm):
     @torch.no_grad()
     def fit(self, image: Tensor) -> StainNorm:
         """Take ``image`` (3, H, W) as the reference; return the module."""
+        with statistics.full_precision(image):
+            return self._fit(image)
+
+    def _fit(self, image: Tensor) -> StainNorm:
         pixels = self._pixels(image)
         if image.dim() != 3:
             raise ValueError(f"StainNorm: to fit, image must have shape (3, H, W), not {tuple(image.shape)}")

@@ -88,8 +88,8 @@ class RevIN(Norm):
         exact = accurate(x)
         scale = self._measure(exact.detach())
         y = (exact - scale.center) / scale.deviation
-        if self.weight is not None and self.bias is not None:
-            y = y * self.weight + self.bias
+        y = y if self.weight is None else y * self.weight
+        y = y if self.bias is None else y + self.bias
         return y.to(x.dtype), scale
 
     def denormalize(self, y: Tensor, scale: Scale) -> Tensor:
@@ -101,8 +101,8 @@ class RevIN(Norm):
         for name, value in zip(Scale._fields, scale, strict=True):
             check.broadcasts(self, f"scale.{name}", value, y, "y")
         z = accurate(y)
-        if self.weight is not None and self.bias is not None:
-            z = (z - self.bias) / (self.weight + self.eps**2)
+        z = z if self.bias is None else z - self.bias
+        z = z if self.weight is None else z / (self.weight + self.eps**2)
         return (z * scale.deviation + scale.center).to(y.dtype)
 
     def _measure(self, x: Tensor) -> Scale:
