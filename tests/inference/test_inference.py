@@ -285,6 +285,33 @@ def test_retrieval_takes_tables_of_unlike_precision(method):
     assert torch.equal(found.scores, want.scores)
 
 
+def unit_vectors(n, seed, dtype=torch.float16):
+    return torch.nn.functional.normalize(numbers(n, 16, seed=seed), dim=1).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("method", [None, *RETRIEVAL])
+def test_retrieval_in_half_precision_is_that_of_the_whole_matrix(method, dtype):
+    options, several = RETRIEVAL.get(method, [{}, 0])
+    queries, gallery, *banks = (unit_vectors(n, n, dtype) for n in (30, 500, 200, 201)[: 2 + several])
+    found = nk.retrieve(queries, gallery, *banks, method=method, count=7, **options)
+    others = [(queries, bank) if method == "score-normalization" else (bank, gallery) for bank in banks]
+    whole, *others = ((own @ items.T).float() for own, items in [(queries, gallery), *others])
+    normalized = whole if method is None else nk.create(method, **options)(whole, *others)
+    best = normalized.topk(7).values
+    torch.testing.assert_close(found.scores, best.to(dtype), rtol=2 * torch.finfo(dtype).eps, atol=0)
+    torch.testing.assert_close(normalized.gather(1, found.index), best, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("method", ["inverted-softmax", "dual-inverted-softmax"])
+def test_a_bank_of_more_rows_than_half_precision_counts_leaves_the_order_of_its_items(method):
+    tables = [unit_vectors(n, n) for n in (3, 50, 70_000, 70_001)[: 2 + RETRIEVAL[method][1]]]
+    sharpness = {"beta_query": 0.01, "beta_gallery": 0.01} if "dual" in method else {"beta": 0.01}
+    found = nk.retrieve(*tables, method=method, count=3, **sharpness)
+    whole = [(rows @ tables[1].T).float() for rows in (tables[0], *tables[2:])]
+    assert torch.equal(found.index, nk.create(method, **sharpness)(*whole).topk(3).indices)
+
+
 @pytest.mark.parametrize("name, place", [("queries", 0), ("gallery", 1), ("banks", 2)])
 def test_infinite_vectors_are_refused_by_name(name, place):
     tables = [numbers(20, 8, seed=s) for s in range(3)]

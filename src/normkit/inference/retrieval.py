@@ -14,6 +14,7 @@ from normkit import catalog, check
 from normkit.columns import number_of
 from normkit.inference._scores import above_least, log_sums, nearest_mean, normal_rank, scores
 from normkit.kinds.arrays import takes_arrays
+from normkit.statistics import accurate
 
 NUMBERS = 2**22  # of one block of similarities: such memory is used again, where larger is fetched anew each time
 BANKS = {
@@ -77,30 +78,40 @@ def retrieve(
     queries, gallery, banks = queries.to(dtype), gallery.to(dtype), tuple(bank.to(dtype) for bank in banks)
     count = min(check.size("retrieve", "count", count), len(gallery))
     if method is None:
-        return _search(queries, gallery, count)
+        hits = _search(queries, gallery, count)
+        return Retrieved(hits.scores.to(dtype), hits.index)
     defaults = {key: option.default for key, option in catalog.card(method).signature.parameters.items()}
     given = {**defaults, **catalog.create(method, **options).keywords}
-    if method == "score-normalization":
-        return _less_background(queries, gallery, banks[0], count, given)
-    most = max(map(len, banks))
-    if method == "csls":
-        return _search(queries, gallery, count, _less_nearest(queries, gallery, banks[0], given["k"]), most)
-    if method == "mutual-proximity":
-        hits = _search(queries, gallery, count, _normal_ranks(queries, gallery, banks[0]), most)
-        return Retrieved(hits.scores.exp(), hits.index)
-    sharpness = {key: given[key] for key in ("beta", "beta_query", "beta_gallery") if key in given}
-    betas = list(sharpness.values())
-    if "dynamic" in method:
-        hits = _search(queries, gallery, count, _near_hubs(queries, gallery, banks, betas, given["top"]), most)
-    else:
-        hits = _search(queries, gallery, count, _exponents(banks, betas), most)
-        hits = Retrieved(hits.scores.exp(), hits.index)
-    share = hits.scores.isinf().double().mean().item()
+    hits = _normalized(method, queries, gallery, banks, count, given)
+    hits = Retrieved(hits.scores.to(dtype), hits.index)
+    sharpness = _sharpness(given)
+    share = hits.scores.isinf().double().mean().item() if sharpness else 0
     if share > 0:
         words = ", ".join(f"{key}={beta}" for key, beta in sharpness.items())
-        text = f"retrieve: {words} makes {share:.1%} of the scores infinite in {hits.scores.dtype}; take a smaller one"
+        text = f"retrieve: {words} makes {share:.1%} of the scores infinite in {dtype}; take a smaller one"
         warnings.warn(text, stacklevel=4)
     return hits
+
+
+def _sharpness(given: dict) -> dict[str, float]:
+    return {key: given[key] for key in ("beta", "beta_query", "beta_gallery") if key in given}
+
+
+def _normalized(
+    method: str, queries: Tensor, gallery: Tensor, banks: tuple[Tensor, ...], count: int, given: dict
+) -> Retrieved:
+    """The best items, with scores in the accurate type."""
+    most, betas = max(map(len, banks)), list(_sharpness(given).values())
+    if method == "score-normalization":
+        return _less_background(queries, gallery, banks[0], count, given)
+    if method == "csls":
+        return _search(queries, gallery, count, _less_nearest(queries, gallery, banks[0], given["k"]), most)
+    if "dynamic" in method:
+        return _search(queries, gallery, count, _near_hubs(queries, gallery, banks, betas, given["top"]), most)
+    by_normal_laws = method == "mutual-proximity"
+    rank = _normal_ranks(queries, gallery, banks[0]) if by_normal_laws else _exponents(banks, betas)
+    hits = _search(queries, gallery, count, rank, most)
+    return Retrieved(hits.scores.exp(), hits.index)
 
 
 def _vectors(name: str, x: Tensor, queries: Tensor) -> None:
@@ -122,7 +133,7 @@ def _less_nearest(queries: Tensor, gallery: Tensor, bank: Tensor, k: int) -> Ran
     own = _search(queries, gallery, min(k, len(gallery))).scores.mean(1, keepdim=True)
 
     def rank(items: Tensor) -> Callable[[Tensor, slice], Tensor]:
-        others = nearest_mean(bank @ items.T, k, 0)
+        others = nearest_mean(_similarity(bank, items), k, 0)
         return lambda similarity, part: similarity.mul_(2).sub_(own[part]).sub_(others)
 
     return rank
@@ -137,10 +148,11 @@ def _normal_ranks(queries: Tensor, gallery: Tensor, bank: Tensor) -> Rank:
     mean, centered = wide.mean(0), wide - wide.mean(0)
     spread = centered.mT @ centered / len(wide)
     mine = queries.double()
-    own = [(mine @ mean)[:, None].to(queries.dtype), ((mine @ spread) * mine).sum(1, keepdim=True).to(queries.dtype)]
+    dtype = accurate(queries[:0]).dtype
+    own = [(mine @ mean)[:, None].to(dtype), ((mine @ spread) * mine).sum(1, keepdim=True).to(dtype)]
 
     def rank(items: Tensor) -> Callable[[Tensor, slice], Tensor]:
-        others = bank @ items.T
+        others = _similarity(bank, items)
         law = others.mean(0), others.var(0, correction=0)
         return lambda similarity, part: (
             normal_rank(similarity, *(value[part] for value in own)) + normal_rank(similarity, *law)
@@ -151,19 +163,18 @@ def _normal_ranks(queries: Tensor, gallery: Tensor, bank: Tensor) -> Rank:
 
 def _exponents(banks: tuple[Tensor, ...], betas: list[float]) -> Rank:
     """What turns similarities (Q, block) to a block of the gallery into logarithms of scores, whose order is theirs."""
-    scaled = [beta * bank for bank, beta in zip(banks, betas, strict=True)]
 
     def rank(items: Tensor) -> Callable[[Tensor, slice], Tensor]:
-        less = [_logsumexp(bank @ items.T) for bank in scaled]
+        less = [_logsumexp(_similarity(bank, items), beta) for bank, beta in zip(banks, betas, strict=True)]
         return lambda similarity, part: functools.reduce(Tensor.sub_, less, similarity.mul_(sum(betas)))
 
     return rank
 
 
-def _logsumexp(x: Tensor) -> Tensor:
-    """That of each column; ``x`` is written to."""
-    most = x.amax(0)
-    return x.sub_(most).exp_().sum(0).log_().add_(most)
+def _logsumexp(x: Tensor, beta: float) -> Tensor:
+    """That of each column of ``beta x``; ``x`` is written to."""
+    most = beta * x.amax(0)
+    return torch.add(-most, x, alpha=beta, out=x).exp_().sum(0).log_().add_(most)
 
 
 def _near_hubs(queries: Tensor, gallery: Tensor, banks: tuple[Tensor, ...], betas: list[float], top: int) -> Rank:
@@ -172,7 +183,7 @@ def _near_hubs(queries: Tensor, gallery: Tensor, banks: tuple[Tensor, ...], beta
     touched = [torch.isin(best, _search(bank, gallery, min(top, len(gallery))).index) for bank in banks]
 
     def rank(items: Tensor) -> Callable[[Tensor, slice], Tensor]:
-        less = [log_sums(bank @ items.T, beta) for bank, beta in zip(banks, betas, strict=True)]
+        less = [log_sums(_similarity(bank, items), beta) for bank, beta in zip(banks, betas, strict=True)]
 
         def normalize(similarity: Tensor, part: slice) -> Tensor:
             product = torch.ones_like(similarity)
@@ -185,17 +196,22 @@ def _near_hubs(queries: Tensor, gallery: Tensor, banks: tuple[Tensor, ...], beta
     return rank
 
 
+def _similarity(rows: Tensor, items: Tensor) -> Tensor:
+    """Inner products (rows, items) in the accurate type, which is that of the methods."""
+    return accurate(rows @ items.T)
+
+
 def _search(rows: Tensor, gallery: Tensor, top: int, rank: Rank | None = None, bank: int = 0) -> Retrieved:
     """The best items of each row, block by block; ``bank`` is how many rows each item is compared with beside these."""
     parts = [slice(at, at + ROWS) for at in range(0, max(len(rows), 1), ROWS)]
-    none = [rows[part, :0] for part in parts]
+    none = [accurate(rows[part, :0]) for part in parts]
     best = [Retrieved(own, own.long()) for own in none]
     block = max(1, min(NUMBERS // max(min(len(rows), ROWS), 1), BANK // max(bank, 1)))
     for start in range(0, len(gallery), block):
         items = gallery[start : start + block]
         normalize = None if rank is None else rank(items)
         for number, part in enumerate(parts):
-            similarity = rows[part] @ items.T
+            similarity = _similarity(rows[part], items)
             similarity = similarity if normalize is None else normalize(similarity, part)
             best[number] = _better(best[number], similarity, start, top)
     return Retrieved(torch.cat([own.scores for own in best]), torch.cat([own.index for own in best]))
