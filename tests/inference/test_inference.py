@@ -312,6 +312,22 @@ def test_a_bank_of_more_rows_than_half_precision_counts_leaves_the_order_of_its_
     assert torch.equal(found.index, nk.create(method, **sharpness)(*whole).topk(3).indices)
 
 
+@pytest.mark.parametrize(
+    "method, option",
+    [
+        ("inverted-softmax", {"beta": -1.0}),
+        ("dynamic-inverted-softmax", {"top": 0}),
+        ("csls", {"k": 0}),
+        ("score-normalization", {"rank": 2.5}),
+    ],
+)
+def test_an_option_that_the_method_refuses_is_refused_by_retrieval_in_its_words(method, option):
+    table = numbers(4, 4)
+    (name,) = option
+    with pytest.raises((TypeError, ValueError), match=f"^{method}: {name} must "):
+        nk.retrieve(table, table, table, method=method, **option)
+
+
 @pytest.mark.parametrize("name, place", [("queries", 0), ("gallery", 1), ("banks", 2)])
 def test_infinite_vectors_are_refused_by_name(name, place):
     tables = [numbers(20, 8, seed=s) for s in range(3)]

@@ -81,7 +81,9 @@ def retrieve(
         hits = _search(queries, gallery, count)
         return Retrieved(hits.scores.to(dtype), hits.index)
     defaults = {key: option.default for key, option in catalog.card(method).signature.parameters.items()}
-    given = {**defaults, **catalog.create(method, **options).keywords}
+    normalize = catalog.create(method, **options)
+    normalize(*[queries.new_zeros(1, len(banks[0]))] * (1 + len(banks)))  # refuses options before the work
+    given = {**defaults, **normalize.keywords}
     hits = _normalized(method, queries, gallery, banks, count, given)
     hits = Retrieved(hits.scores.to(dtype), hits.index)
     sharpness = _sharpness(given)
