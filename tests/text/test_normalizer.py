@@ -563,6 +563,27 @@ def test_dense_vectors_are_searched_exactly_or_by_an_index_that_tells_its_recall
         text.Normalizer([exact]).fit(names).save(tmp_path / "v")
 
 
+SHORT = {"DEU": ["germany"], "AUT": ["austria"], "A": ["plan a"]}  # with four letters a run, " a " is a shorter one
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 7])
+def test_runs_of_any_length_are_loaded_as_they_were_saved(n, tmp_path):
+    norm = text.Normalizer(candidates=[text.NGrams(n=n)]).fit(SHORT)
+    norm.save(tmp_path / "v")
+    asked = ["germany", "austrian", "plan a", "a"]
+    assert ids(norm.normalize(asked[::2])) == ["DEU", "A"]
+    assert text.Normalizer.load(tmp_path / "v").normalize(asked) == norm.normalize(asked)
+
+
+@pytest.mark.parametrize("n", [3, 4])
+@pytest.mark.parametrize("names", [SHORT, {"A": ["an", "a b"]}, {"A": ["?"]}])
+def test_runs_that_were_saved_without_their_lengths_are_searched_as_before(names, n):
+    fitted = text.NGrams(n=n).fit(names)
+    saved = {name: array for name, array in fitted.arrays().items() if name != "lengths"}
+    asked = ["germany", "an", "a b", "a"]
+    assert text.NGrams(n=n).restore(names, saved)(asked) == fitted(asked)
+
+
 def test_names_of_several_entries_have_their_best_score():
     named = NameIndex({"a": ["x", "y"], "b": ["y"]})
     assert owned(named, [1, 0], [0.9, 0.4]) == [("a", 0.9), ("b", 0.9)]

@@ -59,14 +59,19 @@ class NGrams:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What it found, to be saved."""
-        letters = np.frombuffer("".join(self._index.features()).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-        return {**self._index.arrays(), "letters": letters}
+        features = self._index.features()
+        letters = np.frombuffer("".join(features).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+        return {**self._index.arrays(), "letters": letters, "lengths": np.array(list(map(len, features)), dtype=int)}
 
     def restore(self, vocabulary: Mapping[str, Sequence[str]], arrays: dict[str, np.ndarray]) -> NGrams:
         """Take what was saved, in the place of a fit."""
-        self._named = NameIndex(vocabulary)
         letters = arrays["letters"].astype(np.uint32).tobytes().decode("utf-32-le", "surrogatepass")
-        features = [letters[at : at + self.n] for at in range(0, len(letters), self.n)]
+        lengths = arrays.get("lengths", np.full(len(arrays.get("idf", ())), self.n))
+        if lengths.sum() != len(letters):  # a word of fewer letters is a shorter run, whose length was not saved once
+            return self.fit(vocabulary)
+        self._named = NameIndex(vocabulary)
+        spans = zip(lengths.cumsum().tolist(), lengths.tolist(), strict=True)
+        features = [letters[end - length : end] for end, length in spans]
         self._index = TfIdf.restored(features, arrays, len(self._named.names), self.n)
         return self
 
