@@ -216,3 +216,13 @@ def test_dual_weights_move_to_the_steepest_point_and_the_loss_is_a_sum_over_pair
     assert weights.sum() == pytest.approx(1)
     assert weights[-1] == weights.max() == weights[-2]
     assert loss.data_weight == pytest.approx(1.1)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_two_points_at_one_place_have_no_slope_between_them(value):
+    x = torch.tensor([[0.0], [0.0], [1.0], [3.0]], dtype=F64)
+    f = torch.tensor([[0.0], [value], [0.0], [4.0]], dtype=F64)
+    loss = nk.create("manifold-lipschitz", 4, step=0.1, dtype=F64)
+    steepest = torch.tensor([4 / 3, max(value, (4 - value) / 3), 2.0, 2.0], dtype=F64)
+    weights = loss.update(f, x, torch.tensor(1.0, dtype=F64))
+    torch.testing.assert_close(weights, (0.25 + 0.1 * steepest) / (1 + 0.1 * steepest.sum()))

@@ -37,7 +37,8 @@ class ManifoldLipschitz(Loss):
 
         loss = data_weight data_loss + tr((W f)ᵀ L f)
 
-    :meth:`update`, after each step of the function, raises the weights of points by their largest difference quotient.
+    :meth:`update`, after each step of the function, raises the weights of points by their largest difference quotient,
+    which points at one place do not have.
     It raises ``data_weight``, up to 2, while the loss of the data is above ``epsilon``.
 
     Args:
@@ -82,8 +83,8 @@ class ManifoldLipschitz(Loss):
         """Move the dual variables, and return the weights (N,)."""
         values, squared, loss = self._read(f, x, data_loss)
         self.data_weight.copy_((self.data_weight + self.step * (loss - self.epsilon)).clamp(0, 2))
-        apart = squared.sqrt() + torch.eye(len(squared), dtype=squared.dtype, device=squared.device)
-        steepest = (torch.cdist(values, values, p=1) / apart).amax(1)
+        quotients = torch.cdist(values, values, p=1) / squared.sqrt()
+        steepest = torch.where(squared > 0, quotients, 0).amax(1)
         moved = (self.weights + self.step * steepest).relu()
         self.weights.copy_(moved / moved.sum())
         return self.weights.clone()
