@@ -6,7 +6,7 @@ import difflib
 import itertools
 import math
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -209,6 +209,14 @@ def names(owner: object, name: str, value: Any, entries: Collection[str] | None 
     if unknown:
         raise ValueError(f"{whose(owner)}: {name} must be among the entries, but {', '.join(unknown)} is not")
     return value
+
+
+def repeatable(owner: object, name: str, value: Any) -> None:
+    """Refuse an iterator, which would have nothing left from the second time on."""
+    if isinstance(value, Iterator):
+        raise TypeError(
+            f"{whose(owner)}: {name} must be a list or a loader, which can be gone over again, not an iterator"
+        )
 
 
 def broadcastable(sizes: Sequence[int], wanted: Sequence[int]) -> bool:

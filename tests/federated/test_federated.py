@@ -156,6 +156,8 @@ def test_a_server_learns_the_shares_of_any_model():
     found = learn([good, bad], torch.tensor([1, 1]), loss, [(x, y)])
     assert found.share[0] > 0.6
     assert all(p.grad is None for p in model.parameters())
+    with pytest.raises(TypeError, match=r"^fedlaw: batches must be a list or a loader, .* not an iterator"):
+        learn([good, bad], torch.tensor([1, 1]), loss, iter([(x, y)]))
 
 
 def test_apfl_trains_any_model_and_its_ends_are_shared_and_alone():

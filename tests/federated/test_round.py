@@ -173,6 +173,13 @@ def test_the_server_learns_to_leave_out_a_client_that_is_wrong():
         ({"method": "fedbn", "local": "w"}, TypeError, r"local must be a list of names, \['w'\]"),
         ({"lr": 0.1}, TypeError, "does not take lr"),
         ({"most": 0.5}, ValueError, "most must lie in"),
+        ({"method": "fedbn", "local": iter([])}, ValueError, "needs local entries"),
+        (
+            {"method": "fedlaw", "loss": F.mse_loss, "batches": iter([1]), "parameters": ["w"]},
+            TypeError,
+            "strategy: batches must be a list or a loader, which can be gone over again, not an iterator",
+        ),
+        ({"method": "fedadam", "parameters": iter(["w"])}, TypeError, "strategy: parameters must be a list"),
     ],
 )
 def test_a_strategy_that_cannot_be_is_refused(arguments, error, word):

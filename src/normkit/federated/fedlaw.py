@@ -111,6 +111,7 @@ def learn(
         check.floating(NAME, value, f"states {name}")
         _states.finite(NAME, f"states {name}", value)
     check.choice(NAME, "function", function, FUNCTIONS)
+    check.repeatable(NAME, "batches", batches)
     samples = torch.as_tensor(count, device=next(iter(stacked.values())).device).detach()
     start = _start(_states.counts(NAME, "count", samples, len(states)), function)
     with torch.enable_grad():

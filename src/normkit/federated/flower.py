@@ -42,12 +42,13 @@ def strategy(
     Records such as ``mask`` (``fedselect``) have the names of the state's entries. Flower is not a part of any group of
     this package, whose versions it cannot share: ``pip install flwr``.
     """
+    local = entries("strategy", "local", local)
     declaration = plan(method, local, options)
     most = check.number("strategy", "most", most, 1.0)
     load("app")
     from normkit.federated._flower_classes import Combined
 
-    return Combined(declaration, tuple(local), most, options, **(flower or {}))
+    return Combined(declaration, local, most, options, **(flower or {}))
 
 
 def keep_local(local: Collection[str] = (), records: Collection[str] = ()) -> Callable[..., Any]:

@@ -15,11 +15,12 @@ PLANS = Family("strategy", "PLAN", "federated/strategies")
 
 def plan(method: str, local: Collection[str], options: Mapping[str, Any]) -> Strategy:
     """Return what a method declares, if it is given what it needs."""
-    entries("strategy", "local", local)
     declaration = declared("strategy", "method", method, options)
     missing = [name for name in declaration.needs if name not in options]
     if missing:
         raise TypeError(f"strategy: method={method!r} needs {', '.join(missing)}")
+    for name, option in options.items():  # each round takes them anew
+        check.repeatable("strategy", name, option)
     if declaration.keeps != bool(local):
         verb = "needs" if declaration.keeps else "takes no"
         raise ValueError(f"strategy: method={method!r} {verb} local entries; it is {list(local)}")

@@ -6,7 +6,7 @@ import copy
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from normkit import check
 from normkit.columns import number_of
 from normkit.parameters import copy_model, require_whole
 from normkit.safe import say
@@ -180,8 +181,7 @@ def _batches(model: nn.Module, data: Iterable[Any], val: Iterable[Any] | None) -
 
     Of a batch of several parts the model is called on the first, or on as many as it needs.
     """
-    if isinstance(data, Iterator):
-        raise TypeError("remove: data must be a list or a loader, which can be gone over again, not an iterator")
+    check.repeatable("remove", "data", data)
     batch = next(iter(data), None)
     example = example_of(batch)
     parts = [batch[: end + 1] for end in range(len(batch))] if isinstance(batch, tuple | list) else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -157,8 +157,7 @@ def average(
     if repair is not None:
         check.choice("average", "repair", repair, VARIANTS)
     factor, eps = check.number("average", "factor", factor, 0.0, check.LARGEST), check.eps("average", eps)
-    if isinstance(data, Iterator):
-        raise TypeError("average: data must be a list or a loader, which can be gone over again, not an iterator")
+    check.repeatable("average", "data", data)
     weights = _weights(models, weights)
     for model in models:
         check_model("average", model)
