@@ -147,6 +147,29 @@ def test_a_seed_gives_the_same_chains_and_leaves_torchs_own_numbers(monkeypatch)
     assert torch.equal(before, torch.get_rng_state())
 
 
+def flow_with(name, **options):
+    torch.manual_seed(0)
+    flow = nk.density.flow(name, 2, hidden=8, depth=2, **options).double()
+    with torch.no_grad():
+        for value in flow.parameters():
+            value.add_(0.1 * torch.rand_like(value))
+    return flow
+
+
+@pytest.mark.parametrize("name", ["neutra", "flow-hmc", "mala"])
+@pytest.mark.parametrize(
+    "of, option", [("spline-coupling", {"memory": "recomputed"}), ("cnf", {"steps": 4, "adjoint": True})]
+)
+def test_a_flow_that_saves_memory_gives_the_same_chains(name, of, option):
+    draws = []
+    for options in ({key: value for key, value in option.items() if key == "steps"}, option):
+        flow = flow_with(of, **options)
+        density, more = (flow.law().log_prob, {}) if name == "mala" else (target, {"flow": flow})
+        draws.append(nk.density.walk(name, density, torch.ones(3, 2, dtype=F64), steps=4, seed=0, **more).draws)
+    close(*draws)
+    assert len(draws[0].flatten(0, 1).unique(dim=0)) > 4
+
+
 def test_arviz_takes_the_chains():
     arviz = pytest.importorskip("arviz")
     chains = nk.density.walk("mala", target, torch.ones(4, 2, dtype=F64), steps=50, seed=0)

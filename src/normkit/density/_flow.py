@@ -15,7 +15,7 @@ from normkit import check
 from normkit.density._inputs import bind
 from normkit.density._parts import FlowCondition, Part, Plain
 from normkit.kinds.module import TRANSFORM
-from normkit.ops.derivatives import once_differentiable
+from normkit.ops.derivatives import once_differentiable, transformed
 from normkit.statistics import accurate
 
 MEMORY = ("kept", "recomputed")
@@ -40,6 +40,7 @@ class Flow(nn.Module):
             None: standard normal.
         memory: ``"recomputed"``: the backward pass works out the input of each part from its output, so that memory
             does not grow with depth; it takes one more inverse of each part, and first derivatives are all there is.
+            Under a transform of ``torch.func``, as some samplers have, it is as ``"kept"``.
 
     ``forward(x, context)`` returns ``z`` and ``log_det`` (N,), and ``inverse(z, context)`` the input, as a transform
     does, so that a flow is one: for ``neutra`` or ``flow-hmc``, or in another flow. :meth:`law` is the distribution.
@@ -88,7 +89,7 @@ class Flow(nn.Module):
         """Return the latents of samples (N, ...), and the log-determinants (N,)."""
         wide = self._samples("x", x)
         condition = self._conditions(context, len(x))
-        if self.memory == "recomputed" and torch.is_grad_enabled():
+        if self.memory == "recomputed" and torch.is_grad_enabled() and not transformed():
             learned = list(dict.fromkeys(self.parameters()))
             z, log_det = _Recomputed.apply(self, condition.labels, wide, condition.numbers, *learned)
         else:

@@ -11,6 +11,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.density._field import ADAPTIVE, METHODS, Adjoint, FieldFlow, Slopes, adapt, integrate
 from normkit.density._inputs import reals
+from normkit.ops.derivatives import transformed
 
 SOLVED = "a solve by a fixed grid is exact only as the grid gets finer"
 
@@ -45,7 +46,8 @@ class CNF(FieldFlow):
         tolerance: of ``"dopri5"``, relative and absolute.
         end_time: where the flow ends.
         adjoint: whether the backward pass solves again, backward, and so needs memory for no step; the gradient is then
-            right up to the solver's error, and has no further derivatives.
+            right up to the solver's error, and has no further derivatives. Under a transform of ``torch.func`` it is
+            as without.
         field: another f: a callable (t, x) -> (velocity, divergence); a module's parameters are learned. With
             ``adjoint`` no others are.
 
@@ -93,7 +95,7 @@ class CNF(FieldFlow):
         times, how = (x.new_tensor(start), x.new_tensor(end)), (self.steps, self.method)
         if self.method == ADAPTIVE:
             return adapt(self, self._slope, (x, x.new_zeros(len(x))), *times, self.tolerance)
-        if self.adjoint:
+        if self.adjoint and not transformed():
             of = Slopes(self, self._slope)
             self._refuse_hidden(of, times[0], x.detach())
             return Adjoint.apply(of, times, how, x, *(p for p in of.parameters() if p.requires_grad))

@@ -17,13 +17,18 @@ from torch.autograd import forward_ad
 
 from normkit.ops import eager
 
-__all__ = ["are_constants", "once", "once_differentiable"]
+__all__ = ["are_constants", "once", "once_differentiable", "transformed"]
 
 
 def are_constants(*tensors: Tensor) -> bool:
     """Tell whether nobody takes a derivative by these, in either mode."""
-    forward = forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
+    forward = forward_ad._current_level >= 0 or transformed()
     return not (forward or eager.needs_grad(*tensors))
+
+
+def transformed() -> bool:
+    """Tell whether a transform of torch.func is at work, which takes no pass that writes its backward by hand."""
+    return torch._C._are_functorch_transforms_active()
 
 
 def once(x: Tensor, source: Tensor, refusal: str) -> Tensor:
