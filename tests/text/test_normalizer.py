@@ -230,6 +230,25 @@ def test_parts_are_any_objects(tmp_path):
     assert again("austria") == match
 
 
+class Longest:
+    """What rescores by the length of names, against the longest of the vocabulary."""
+
+    def fit(self, vocabulary):
+        self.most = max(len(name) for names in vocabulary.values() for name in names)
+        return self
+
+    def __call__(self, text, names):
+        return [max(map(len, own)) / self.most for own in names]
+
+
+def test_a_rescorer_that_is_handed_in_is_fitted_as_before(tmp_path):
+    norm = text.Normalizer([text.NGrams()], Longest(), text.Threshold(0.1)).fit(COUNTRIES)
+    norm.save(tmp_path / "v")
+    again = text.Normalizer.load(tmp_path / "v", rescore=[Longest()])
+    assert again("austria") == norm("austria")
+    assert again("austria").candidates == (("AUT", 10 / 27, ("ngrams",)),)
+
+
 def fused(**parts):
     return text.Normalizer([Mine(), Mine(), text.NGrams()], decide=text.Threshold(0), **parts).fit(COUNTRIES)
 

@@ -107,6 +107,7 @@ def _read_folder(
             part.restore(norm._rewritten, _arrays(path, name, settings))
         else:
             part.fit(norm._rewritten)
+    norm._fit_rescorers()  # of which a folder holds nothing but settings
     fusion = settings["fusion"]
     columns = len(norm.candidates) + len(norm.rescore)
     if fusion is not None and len(fusion["weights"]) != 2 * columns:

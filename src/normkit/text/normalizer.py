@@ -131,10 +131,13 @@ class Normalizer:
         self._take(vocabulary.read_vocabulary(source, id, name, encoding))
         for part in self.candidates:
             part.fit(self._rewritten)
+        self._fit_rescorers()
+        return self
+
+    def _fit_rescorers(self) -> None:
         for part in self.rescore:
             if callable(getattr(part, "fit", None)):
                 part.fit(self._rewritten)
-        return self
 
     def _take(self, names: Names) -> None:
         if not names:
