@@ -516,6 +516,23 @@ def test_reviewed_aliases_are_names_from_then_on(tmp_path):
     assert again.aliases([("AUT", "Germania")])("germania").id == "AUT", "the last word counts"
 
 
+def test_an_alias_may_be_a_number_and_texts_of_no_entry_stay():
+    norm = text.Normalizer().fit(COUNTRIES).aliases([], none=["zz"])
+    norm.aliases([("DEU", 49), ("AUT", 43.0), ("AUT", None)])
+    assert norm.nothing == {"zz"}
+    assert ids(norm.normalize(["49", "43", ""])) == ["DEU", "AUT", None]
+    assert norm.names == {**COUNTRIES, "DEU": [*COUNTRIES["DEU"], "49"], "AUT": [*COUNTRIES["AUT"], "43"]}
+
+
+@pytest.mark.parametrize("pairs, none", [([("DEU", b"49")], []), ([("DEU", "49")], [5])])
+def test_aliases_that_are_refused_change_nothing(pairs, none):
+    norm = text.Normalizer().fit(COUNTRIES).aliases([], none=["zz"])
+    with pytest.raises(TypeError, match=r"Normalizer: (cells|texts) must "):
+        norm.aliases(pairs, none=none)
+    assert (norm.names, norm.nothing) == (COUNTRIES, {"zz"})
+    assert norm("49").id is None
+
+
 def damage(path, name, change):
     found = json.loads((path / "normalizer.json").read_text())
     change(found)

@@ -288,16 +288,17 @@ class Normalizer:
         What was tuned stays.
         """
         names = {key: list(own) for key, own in self._fit().items()}
-        pairs = [(frames.as_text("Normalizer", id), name) for id, name in pairs]
+        pairs = [(frames.as_text("Normalizer", id), frames.as_text("Normalizer", name)) for id, name in pairs]
         for id, name in pairs:
             if id not in names:
                 raise ValueError(f"the alias {name!r} is of {id!r}, which is not in the vocabulary")
             if name not in names[id]:
                 names[id].append(name)
-        kept, nothing = (self.fusion, self.tuned), self.nothing
+        nothing = self.nothing.difference(self._plain([name for _, name in pairs])).union(self._plain(_texts(none)))
+        kept = self.fusion, self.tuned
         self.fit(names)
         self.fusion, self.tuned = kept
-        self.nothing = nothing.difference(self._plain([name for _, name in pairs])).union(self._plain(_texts(none)))
+        self.nothing = nothing
         return self
 
     def doubt(self, match: Answer, margin: float = 0.15, lead: float = 0.05) -> str:
