@@ -204,6 +204,15 @@ def test_a_first_row_of_other_numbers_is_data(tmp_path, head):
     assert (table.read(path).names, len(table.read(path).values)) == (["x0", "x1"], 31)
 
 
+def test_digits_joined_by_underscores_are_words_in_a_header_and_in_cells(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("1_0,2_0\n" + "1,10_20\n2,20_30\n3,5_10\n" * 10)
+    found = table.read(path)
+    assert (found.names, len(found.values)) == (["1_0", "2_0"], 30)
+    assert found.categories == {"2_0": ["10_20", "20_30", "5_10"]}
+    assert found.values[:3].tolist() == [[1, 0], [2, 1], [3, 2]]
+
+
 def test_columns_of_one_name_are_left_out_together(tmp_path):
     path = written(tmp_path / "t.csv", np.column_stack([rows(30), rows(30)]), ["a", "b", "a", "c"])
     assert table.read(path, table.Choice(drop=["a"])).names == ["b", "c"]

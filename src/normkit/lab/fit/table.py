@@ -278,6 +278,8 @@ def _leave_out(name: str) -> str:
 
 
 def _number(word: str, comma: bool = False) -> float | None:
+    if "_" in word:  # which Python takes between digits, as in 10_20
+        return None
     try:
         return float(word.replace(",", ".") if comma else word)
     except ValueError:
