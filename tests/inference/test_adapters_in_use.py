@@ -310,6 +310,18 @@ def test_what_a_stream_remembers_goes_where_its_model_goes():
     assert {sample.dtype for held in adapter.held for sample in held} == {torch.float64}
 
 
+def test_the_importance_of_parameters_is_measured_under_inference_mode_as_without():
+    plain, other = (made("eata", small_network().eval()) for _ in range(2))
+    plain.fisher(*stream("eata", 4))
+    with torch.inference_mode():
+        other.fisher(*stream("eata", 4))
+        other(stream("eata", 4)[0])
+    plain(stream("eata", 4)[0])
+    torch.testing.assert_close(other.importance, plain.importance, rtol=0, atol=0)
+    torch.testing.assert_close(list(other.parameters()), list(plain.parameters()), rtol=0, atol=0)
+    assert max(value.max() for value in other.importance) > 0
+
+
 def test_the_importance_of_small_gradients_is_kept_in_half_precision():
     network = small_network().eval()
     with torch.no_grad():

@@ -138,6 +138,30 @@ def test_a_task_is_to_move_to_another_network_from_the_mean_that_a_network_has()
     assert spread.mean.item() == pytest.approx(-7.706952, rel=1e-3)
 
 
+@pytest.mark.parametrize("floating", [True, False])
+def test_plasticity_is_the_same_under_inference_mode(floating):
+    model = nn.Sequential(nn.Linear(3, 4) if floating else nn.Embedding(3, 4), nn.Linear(4, 2))
+    want = plasticity(model, torch.linspace(-1, 1, 12).view(4, 3) if floating else torch.arange(3), steps=3)
+    with torch.inference_mode():
+        got = plasticity(model, torch.linspace(-1, 1, 12).view(4, 3) if floating else torch.arange(3), steps=3)
+    close(got, want, rtol=0, atol=0)
+    assert want.spread > 0
+
+
+def test_the_probe_of_two_layers_is_the_same_under_inference_mode():
+    want = nk.plasticity_probe(*nk.card("plasticity-probe").draw(), steps=3)
+    with torch.inference_mode():
+        got = nk.plasticity_probe(*nk.card("plasticity-probe").draw(), steps=3)
+    close(got, want, rtol=0, atol=0)
+    assert want.final_loss < want.initial_loss
+
+
+@pytest.mark.parametrize("model", [nn.Linear(3, 2).requires_grad_(False), nn.Tanh()])
+def test_plasticity_names_a_model_that_cannot_learn(model):
+    with pytest.raises(ValueError, match="plasticity: model must have a parameter that requires grad"):
+        plasticity(model, torch.randn(4, 3), steps=1)
+
+
 def test_plasticity_names_what_cannot_be_drawn_anew():
     class Scale(nn.Module):
         def __init__(self):

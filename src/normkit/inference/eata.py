@@ -13,7 +13,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.inference._norms import Names, entropies, gains_and_shifts, is_batch_norm, norms_of, use_batch_statistics
 from normkit.kinds import Adapter
-from normkit.kinds.adapter import optimizer_builder
+from normkit.kinds.adapter import optimizer_builder, usable
 from normkit.statistics import accurate
 
 
@@ -85,6 +85,8 @@ class EATA(Adapter):
         self.seen = None
         self.importance, self.anchor = getattr(self, "importance", None), getattr(self, "anchor", None)
 
+    @torch.inference_mode(False)
+    @torch.enable_grad()
     def fisher(self, *batches: Tensor) -> None:
         """Measure on batches of the source how much each parameter matters, before adapting."""
         if not batches:
@@ -92,11 +94,10 @@ class EATA(Adapter):
         self.start()
         parameters = self.parameters_trained()
         sums = [torch.zeros_like(accurate(p)) for p in parameters]
-        with torch.enable_grad():
-            for x in batches:
-                logits = accurate(self.logits(self.model, x))
-                for total, grad in zip(sums, self.gradients(F.cross_entropy(logits, logits.argmax(1))), strict=True):
-                    total += accurate(grad).square()
+        for x in map(usable, batches):
+            logits = accurate(self.logits(self.model, x))
+            for total, grad in zip(sums, self.gradients(F.cross_entropy(logits, logits.argmax(1))), strict=True):
+                total += accurate(grad).square()
         self.importance = [total / len(batches) for total in sums]
         self.anchor = [p.detach().clone() for p in parameters]
 

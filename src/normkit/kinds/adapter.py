@@ -128,15 +128,15 @@ class Adapter(Method):
         with torch.inference_mode(False), torch.enable_grad():
             self.start()
             if self.guard is not None and self.guard.stopped:
-                return self._of_reference(*map(_usable, inputs))
+                return self._of_reference(*map(usable, inputs))
             before = [(buffer, buffer.clone()) for buffer in self.buffers()]
             if inputs and not len(inputs[0]):  # nothing is learned, though momenta would move by gradients of 0
-                answers = self.logits(self.model, _usable(inputs[0])).detach()
+                answers = self.logits(self.model, usable(inputs[0])).detach()
                 self._restore(before)
                 return answers
             logits = None
             try:
-                logits = self.observe(*map(_usable, inputs), **named).detach()
+                logits = self.observe(*map(usable, inputs), **named).detach()
             except ValueError as error:
                 if "more than 1 value per channel" not in str(error):
                     raise
@@ -147,7 +147,7 @@ class Adapter(Method):
             finally:
                 if logits is None or not bool(logits.isfinite().all()):
                     self._restore(before)
-            return logits if self.guard is None else self._fall_back(logits, *map(_usable, inputs))
+            return logits if self.guard is None else self._fall_back(logits, *map(usable, inputs))
 
     def _fall_back(self, logits: Tensor, *inputs: Any) -> Tensor:
         """Return the logits, or the reference's where the adaptation has collapsed."""
@@ -299,7 +299,8 @@ class Adapter(Method):
         return self
 
 
-def _usable(value: Any) -> Any:
+def usable(value: Any) -> Any:
+    """Return a tensor of inference mode as one that a gradient goes through, and anything else as it is."""
     return value.clone() if isinstance(value, Tensor) and value.is_inference() else value
 
 

@@ -13,6 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
+from normkit.kinds.adapter import usable
 from normkit.kinds.start import own_parts
 from normkit.parameters import copy_model, trial
 from normkit.statistics import accurate
@@ -45,6 +46,7 @@ class Spread(NamedTuple):
     exempt={"gradcheck": "a probe, not a loss: it has no gradient"},
     provenance="No code of the authors; the steps and the rate are ours.",
 )
+@torch.inference_mode(False)
 def plasticity_probe(
     first: Tensor,
     second: Tensor,
@@ -92,6 +94,7 @@ def plasticity_probe(
     return Plasticity(*(value.to(first.dtype) for value in scores))
 
 
+@torch.inference_mode(False)
 def plasticity(
     model: nn.Module,
     inputs: Tensor,
@@ -111,6 +114,8 @@ def plasticity(
     steps, targets = check.size("plasticity", "steps", steps, 0), check.size("plasticity", "targets", targets)
     if not isinstance(model, nn.Module):
         raise TypeError(f"plasticity: model must be a torch.nn.Module, not {model!r}")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError("plasticity: model must have a parameter that requires grad, or it learns nothing")
     if not isinstance(inputs, Tensor):
         raise TypeError(f"plasticity: inputs must be a tensor, not {type(inputs).__name__}")
     if not inputs.numel():
@@ -183,7 +188,7 @@ def _learn(
 ) -> Plasticity:
     """Train the model, which is a copy, and measure it before and after."""
     kind = next(model.parameters()).dtype
-    x = inputs.to(kind) if inputs.is_floating_point() else inputs
+    x = usable(inputs.to(kind) if inputs.is_floating_point() else inputs)
     update = optimizer(model.parameters())
     losses = []
     with torch.enable_grad():
