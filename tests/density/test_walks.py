@@ -1,5 +1,7 @@
 """Chains: each sampler in one form samples its target, and what is told of them is what others tell."""
 
+import math
+
 import pytest
 import torch
 
@@ -33,6 +35,15 @@ def test_what_chains_report_is_what_arviz_reports(draws):
         one = draws[..., place].mT.numpy()
         close(_convergence.rhat(draws)[place].item(), float(arviz.rhat(one)), rtol=1e-10, atol=0.0)
         close(_convergence.ess(draws)[place].item(), float(arviz.ess(one)), rtol=1e-8, atol=0.0)
+
+
+@pytest.mark.parametrize("steps", [4, 5, 6, 7])
+def test_a_few_draws_are_worth_at_most_what_the_largest_worth_of_their_number_allows(steps):
+    draws = slow(steps=steps)
+    count = draws.shape[1] * (steps // 2 * 2)
+    close(_convergence.ess(draws), torch.full((2,), count * math.log10(count), dtype=F64))
+    chains = nk.density._walk.Chains(draws, torch.ones(steps, 4), None)
+    assert chains.summary().startswith(f"{4 * steps} draws of 4 chains, worth {count * math.log10(count):.0f} at least")
 
 
 def test_a_median_is_that_of_torch_and_has_no_largest_size():

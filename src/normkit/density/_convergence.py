@@ -34,7 +34,7 @@ def ess(draws: Tensor) -> Tensor:
     whole = own * (steps - 1) / steps + halves.mean(0).var(0)
     rho = 1 - (own - covariance.mean(1)) / whole
     rho[0] = 1
-    even, odd = rho[: (steps - 1) // 2 * 2].unflatten(0, (-1, 2)).unbind(1)
+    even, odd = rho[: max(2, (steps - 1) // 2 * 2)].unflatten(0, (-1, 2)).unbind(1)
     pairs = even + odd
     lasting = (pairs > 0).cumprod(0)
     lasting[-1] = 0  # the last pair of lags, of few numbers each, counts by half at most
