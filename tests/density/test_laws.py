@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import normkit as nk
+from normkit.density._scales import Squeeze
 
 F64 = torch.float64
 close = torch.testing.assert_close
@@ -322,11 +323,25 @@ def test_a_flow_takes_no_samples_too():
         ("affine-autoregressive", 3),
         ("jet", (1, 4, 6)),
         ("tarflow", (1, 4, 6)),
+        ("glow", (1, 4, 8)),
     ):
         flow = nk.density.flow(name, shape, depth=1)
-        none = flow.sample(0)
+        none = flow.sample(0).requires_grad_()
         assert none.shape == (0, *flow.event)
-        assert flow.log_prob(none).shape == (0,)
+        density = flow.log_prob(none)
+        assert density.shape == (0,)
+        density.sum().backward()
+        flow.law().rsample((0,)).sum().backward()
+        assert none.grad.shape == none.shape
+        assert not any(p.grad is not None and p.grad.any() for p in flow.parameters())
+
+
+def test_squares_of_pixels_become_channels_as_torch_has_them():
+    x, squeeze = torch.randn(3, 2, 4, 6), Squeeze()
+    z, log_det = squeeze(x, None)
+    assert torch.equal(z, torch.nn.functional.pixel_unshuffle(x, 2))
+    assert torch.equal(squeeze.inverse(z.view_as(x), None), x)
+    assert not log_det.any()
 
 
 def test_a_law_of_one_label_without_axes_is_that_of_a_batch_of_one():

@@ -51,12 +51,15 @@ class Squeeze(nn.Module):
 
     def forward(self, x: Tensor, condition: FlowCondition) -> tuple[Tensor, Tensor]:
         """Return the image, and log-determinants of 0."""
-        return F.pixel_unshuffle(x, 2), x.new_zeros(len(x))
+        n, channels, height, width = x.shape  # torch's pixel_unshuffle has no gradient of no sample
+        squares = x.reshape(n, channels, height // 2, 2, width // 2, 2).permute(0, 1, 3, 5, 2, 4)
+        return squares.reshape(n, 4 * channels, height // 2, width // 2), x.new_zeros(len(x))
 
     def inverse(self, z: Tensor, condition: FlowCondition) -> Tensor:
         """Return what ``z`` is the image of."""
         n, channels, height, width = z.shape
-        return F.pixel_shuffle(z.reshape(n, 4 * channels, height // 2, width // 2), 2)
+        squares = z.reshape(n, channels, 2, 2, height // 2, width // 2).permute(0, 1, 4, 2, 5, 3)
+        return squares.reshape(z.shape)
 
 
 class ChannelMix(nn.Module):
