@@ -38,6 +38,26 @@ def test_a_model_is_left_as_it_was():
     assert found.history().late("gradient")["0.0.weight"] > 0
 
 
+@pytest.mark.parametrize("register", [torch.Tensor.register_post_accumulate_grad_hook, torch.Tensor.register_hook])
+def test_an_optimizer_that_steps_in_the_backward_pass_rests_meanwhile(register):
+    model, (x, y) = classifier(), points(0)
+    steps = []
+
+    def step(p):
+        steps.append(p)
+        p.data -= 1
+
+    for p in model.parameters():
+        register(p, lambda _, p=p: step(p))
+    before = [p.detach().clone() for p in model.parameters()]
+    found = inspect(model, [(x, y)])
+    assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
+    assert not steps
+    assert found.history().late("gradient")["0.weight"] > 0
+    nn.functional.cross_entropy(model(x), y).backward()
+    assert len(steps) == 4, "in the training it steps as before"
+
+
 class Caching(nn.Module):
     """Counts its calls in a buffer that grows, and keeps what it works out once, as rotary angles are."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -102,16 +103,21 @@ def feed_to(owner: str, model: nn.Module, batch: Any, own: bool = True) -> Any:
 
 @contextmanager
 def restore_after(model: nn.Module) -> Iterator[None]:
-    """Give a model its buffers, gradients and modes back, and torch its random state."""
-    slopes = {name: p.grad for name, p in model.named_parameters()}
+    """Give a model its buffers, gradients and modes back, and torch its random state.
+
+    Hooks of parameters rest meanwhile: an optimizer may step in them.
+    """
+    before = [(p, p.grad, p._backward_hooks, p._post_accumulate_grad_hooks) for p in model.parameters()]
     try:
         with mode(model), buffers_apart(model), torch.random.fork_rng(), torch.enable_grad():
-            for p in model.parameters():
-                p.grad = None
+            for p, *_ in before:
+                p.grad, p._backward_hooks = None, None
+                p._post_accumulate_grad_hooks = OrderedDict()  # None would leave torch with those that are on
             yield
     finally:
-        for name, p in model.named_parameters():
-            p.grad = slopes[name]
+        for p, slope, hooks, later_hooks in before:
+            p.grad, p._backward_hooks = slope, hooks
+            p._post_accumulate_grad_hooks = later_hooks
 
 
 def batches_for(owner: str, batches: Iterable[Any], most: int | None = None) -> list[Any]:
