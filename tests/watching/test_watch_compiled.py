@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from trainings import points
 
 import normkit as nk
-from normkit.watching import taps
+from normkit.watching import inspect, taps
+from normkit.watching.checkup import checkup
 from normkit.watching.history import NOISE
 
 STEPS = 6
@@ -105,14 +106,16 @@ def wrapped_parts(model, backend):
     return model
 
 
-def train(model, watched=True, every=2, steps=STEPS, **options):
-    """Return the losses and the watch."""
+def train(model, watched=True, every=2, steps=STEPS, between=None, **options):
+    """Return the losses and the watch; ``between``: called with the number of each step before it."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     seen = nk.watch(model, optimizer, every=every, **options)
     if watched:
         seen.start()
     losses = []
     for step in range(steps):
+        if between is not None:
+            between(step)
         x, y = points(step)
         loss = F.cross_entropy(model(x), y)
         loss.backward()
@@ -199,3 +202,59 @@ def test_each_call_is_a_step_without_an_optimizer():
             model(points(step)[0]).sum().backward()
     assert seen.history().steps == [1, 2, 3]
     assert seen.history().names("rms")
+
+
+def test_two_watches_of_a_compiled_model_read_each_call_once_and_the_first_goes_on_alone(eager):
+    model = whole(Net(), "eager")
+    others = [nk.watch(model, every=1), nk.watch(model, every=1)]
+
+    def begin_and_end(step):
+        if step in (1, 2):
+            others[step - 1].start()
+        if step in (2, 4):
+            others[step // 2 - 1].stop()
+
+    _, seen = train(model, between=begin_and_end)
+    assert [watch.history().steps for watch in others] == [[1], [1, 2]]
+    assert [watch.notes for watch in (seen, *others)] == [[], [], []]
+    for what in ("rms", "load", "entropy"):
+        for watch, steps in ((seen, slice(None)), (others[0], [1])):
+            names = watch.history().names(what)
+            assert names == seen.history().names(what) != []
+            for name in names:
+                want = torch.tensor(eager[1][name, what])[steps]
+                torch.testing.assert_close(torch.tensor(watch.history().series(name, what)), want, rtol=2e-4, atol=1e-6)
+    assert not any(hasattr(module, taps.KEY) or module._forward_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize("way", [lambda model, backend: model, whole, in_place, in_parts])
+@pytest.mark.parametrize("look", [inspect, checkup])
+def test_a_look_from_outside_leaves_the_numbers_of_a_watch_alone(way, look):
+    def look_at(step):
+        if step == 3:
+            looks.append(look(model, [(1000 * points(0)[0], points(0)[1])], **options))
+
+    options = {"passes": 1} if look is inspect else {"seconds": 1e-9}
+    looks, histories, losses = [], [], []
+    for between in (None, look_at):
+        torch.compiler.reset()
+        model = way(Net(), "eager")
+        course, seen = train(model, every=1, between=between)
+        assert seen.notes == []
+        losses.append(course)
+        histories.append({column: seen.history().series(*column).tolist() for column in seen.history().columns})
+    assert losses[0] == losses[1]
+    assert histories[0].keys() == histories[1].keys()
+    for column, want in histories[0].items():
+        assert histories[1][column] == pytest.approx(want, nan_ok=True), column
+    history = looks[0].history() if look is inspect else looks[0].history
+    assert history.late("rms")["inputs"] > 100
+
+
+def test_calls_of_a_look_from_outside_are_no_steps_of_a_training():
+    model = Net()
+    with nk.watch(model, every=1) as seen:
+        for step in range(2):
+            inspect(model, [points(0)], passes=1)
+            model(points(step)[0]).sum().backward()
+    assert seen.history().steps == [1, 2]

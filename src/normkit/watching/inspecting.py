@@ -18,7 +18,7 @@ from normkit.parameters import buffers_apart, mode
 from normkit.surgery.models import import_object
 from normkit.surgery.proof import require_model
 from normkit.surgery.statistics.batch_statistics import feed, field_of
-from normkit.watching import health
+from normkit.watching import health, taps
 from normkit.watching.diagnosis import Diagnosis
 from normkit.watching.history import History
 from normkit.watching.seen import Seen
@@ -105,11 +105,11 @@ def feed_to(owner: str, model: nn.Module, batch: Any, own: bool = True) -> Any:
 def restore_after(model: nn.Module) -> Iterator[None]:
     """Give a model its buffers, gradients and modes back, and torch its random state.
 
-    Hooks of parameters rest meanwhile: an optimizer may step in them.
+    Hooks of parameters rest meanwhile, as an optimizer may step in them; so do other watches of the model.
     """
     before = [(p, p.grad, p._backward_hooks, p._post_accumulate_grad_hooks) for p in model.parameters()]
     try:
-        with mode(model), buffers_apart(model), torch.random.fork_rng(), torch.enable_grad():
+        with mode(model), buffers_apart(model), torch.random.fork_rng(), torch.enable_grad(), taps.rest(model):
             for p, *_ in before:
                 p.grad, p._backward_hooks = None, None
                 p._post_accumulate_grad_hooks = OrderedDict()  # None would leave torch with those that are on

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +30,8 @@ LATE = (
 Read = Callable[[list[Tensor], list[Tensor], Mapping[str, Tensor]], None]
 
 sampling = False  # whether a step is looked at now
-readers: dict[tuple[int, str], Read] = {}
+readers: dict[tuple[int, str], list[Read]] = {}
+tapped: WeakKeyDictionary[nn.Module, dict[str, tuple[int, list[Any]]]] = WeakKeyDictionary()  # how often, and the hooks
 numbers = itertools.count(1)
 
 
@@ -39,9 +42,9 @@ numbers = itertools.count(1)
 )
 def tap(key: Tensor, x: list[Tensor], y: list[Tensor], state: list[Tensor], names: str, what: str) -> None:
     """Hand tensors to whoever reads a module now; in a backward pass, where a forward is done again, nothing is."""
-    read = readers.get((int(key), what))
-    if read is not None and torch._C._current_graph_task_id() == -1:
-        read(x, y, dict(zip(names.split(), state, strict=True)))
+    if torch._C._current_graph_task_id() == -1:
+        for read in readers.get((int(key), what), ()):
+            read(x, y, dict(zip(names.split(), state, strict=True)))
 
 
 @tap.register_fake
@@ -52,21 +55,56 @@ def _(key: Tensor, x: list[Tensor], y: list[Tensor], state: list[Tensor], names:
 def begin(reads: Mapping[tuple[int, str], Read]) -> None:
     """From now on a step is looked at."""
     global sampling
-    readers.update(reads)
+    for key, read in reads.items():
+        readers.setdefault(key, []).append(read)
     sampling = bool(readers)
 
 
-def end(reads: Iterable[tuple[int, str]]) -> None:
+def end(reads: Mapping[tuple[int, str], Read]) -> None:
     """The step is over."""
     global sampling
-    for key in reads:
-        readers.pop(key, None)
+    for key, read in reads.items():
+        own = readers.get(key, [])
+        if read in own:
+            own.remove(read)
+        if not own:
+            readers.pop(key, None)
     sampling = bool(readers)
+
+
+@contextmanager
+def rest(model: nn.Module) -> Iterator[None]:
+    """Have the watches of a model see nothing, as of passes that are none of the training."""
+    keys = {key_of(module) for module in model.modules()}
+    reads = [(key, read) for key, own in readers.items() if key[0] in keys for read in own]
+    acts = [(hook, hook.act) for hook in _hooks_on(model)]
+    for key, read in reads:
+        end({key: read})
+    for hook, _ in acts:
+        hook.act = None
+    try:
+        yield
+    finally:
+        for hook, act in acts:
+            hook.act = act
+        for key, read in reads:
+            begin({key: read})
+
+
+def _hooks_on(model: nn.Module) -> Iterator[Hook]:
+    """The hooks that watches have on a model; taps, which are a part of graphs, are none of them."""
+    for module in model.modules():
+        hooks: list[Any] = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+        call = getattr(module, "_compiled_call_impl", None)
+        while isinstance(call, Around):
+            hooks += [call.before, call.after]
+            call = call.inner
+        yield from (hook for hook in hooks if isinstance(hook, Hook) and not isinstance(hook, _Tap))
 
 
 def key_of(module: nn.Module) -> int:
-    """Return the number of a module that is tapped, 0 of another."""
-    return int(getattr(module, KEY, 0))
+    """Return the number of a module that is tapped, 0 of another: a copy has that of its original in it."""
+    return int(getattr(module, KEY)) if module in tapped else 0
 
 
 def attach(modules: Iterable[nn.Module], attends: Iterable[nn.Module], mixes: Iterable[nn.Module]) -> Iterator[Any]:
@@ -74,32 +112,42 @@ def attach(modules: Iterable[nn.Module], attends: Iterable[nn.Module], mixes: It
 
     attends, mixes: whose scores are heard, of torch's functions that are looked up by ``F.`` or ``torch.``.
     """
-    for module in modules:
-        yield _number_of(module)
-        yield module.register_forward_hook(Hook(_tap_call), with_kwargs=True)
-    for module, enter, leave in (
-        *((module, _enter_attention, _leave_attention) for module in attends),
-        *((module, _enter_mixture, _leave_mixture) for module in mixes),
-    ):
-        yield _number_of(module)
-        yield module.register_forward_pre_hook(Hook(enter))
-        yield module.register_forward_hook(Hook(leave), always_call=True)
+    for what, own in ((CALL, modules), (ATTENTION, attends), (SOFTMAXES, mixes)):
+        yield from (_Tapped(module, what) for module in own)
 
 
-class _Number:
-    """The handle of a module's number."""
+class _Tap(Hook):
+    """A hook that is a part of a graph."""
 
-    def __init__(self, module: nn.Module):
-        self.module = module
+
+class _Tapped:
+    """The handle of a module's number and hooks, which watches share: the last one takes them off."""
+
+    def __init__(self, module: nn.Module, what: str):
+        self.module, self.what = module, what
+        own = tapped.setdefault(module, {})
+        if not own:
+            setattr(module, KEY, torch.tensor(next(numbers)))
+        count, hooks = own.get(what) or (0, _put_hooks(module, what))
+        own[what] = count + 1, hooks
 
     def remove(self) -> None:
-        self.module.__dict__.pop(KEY, None)
+        own = tapped[self.module]
+        count, hooks = own.pop(self.what)
+        if count > 1:
+            own[self.what] = count - 1, hooks
+        else:
+            for hook in hooks:
+                hook.remove()
+        if not own:
+            del tapped[self.module], self.module.__dict__[KEY]
 
 
-def _number_of(module: nn.Module) -> _Number:
-    if not hasattr(module, KEY):
-        setattr(module, KEY, torch.tensor(next(numbers)))
-    return _Number(module)
+def _put_hooks(module: nn.Module, what: str) -> list[Any]:
+    if what == CALL:
+        return [module.register_forward_hook(_Tap(_tap_call), with_kwargs=True)]
+    enter, leave = {ATTENTION: (_enter_attention, _leave_attention), SOFTMAXES: (_enter_mixture, _leave_mixture)}[what]
+    return [module.register_forward_pre_hook(_Tap(enter)), module.register_forward_hook(_Tap(leave), always_call=True)]
 
 
 def _looks(module: nn.Module) -> bool:
@@ -185,7 +233,7 @@ class Around:
     Hooks of such a model are a part of its graph; these are not.
     """
 
-    def __init__(self, model: nn.Module, before: Callable[..., Any] | None, after: Callable[..., Any] | None):
+    def __init__(self, model: nn.Module, before: Hook | None, after: Hook | None):
         self.model, self.inner = model, model._compiled_call_impl
         self.before, self.after = before, after
         model._compiled_call_impl = self
@@ -213,12 +261,12 @@ class Around:
 def hook_after(model: nn.Module, act: Callable[..., Any]) -> Any:
     """Have ``act(model, args, kwargs, output)`` called after a model, however it is compiled; returns the handle."""
     if getattr(model, "_compiled_call_impl", None) is not None:
-        return Around(model, None, act)
+        return Around(model, None, Hook(act))
     return model.register_forward_hook(Hook(act), with_kwargs=True)
 
 
 def hook_before(model: nn.Module, act: Callable[..., Any]) -> Any:
     """Have ``act(model, args)`` called before a model, however it is compiled; returns the handle."""
     if getattr(model, "_compiled_call_impl", None) is not None:
-        return Around(model, act, None)
+        return Around(model, Hook(act), None)
     return model.register_forward_pre_hook(Hook(act))
