@@ -75,6 +75,35 @@ def test_powers_and_verdicts():
     assert FLAT < 0.3
 
 
+def test_a_site_that_does_not_change_is_flat_and_hides_no_other():
+    def frozen(width):
+        model = mlp(width)
+        model[0].requires_grad_(False)
+        return model
+
+    found = coordinate_check(frozen, WIDTHS, lr=3e-3)
+    named = coordinate_check(mlp, WIDTHS, lr=3e-3)
+    assert found.changes["mup"]["0"].count_nonzero() == 0
+    assert found.power("mup", "0") == 0
+    assert found.flat("mup")
+    assert found.worst("standard")[0] == named.worst("standard")[0] == "4"
+
+    def from_zero(width):
+        model = mlp(width)
+        nn.init.zeros_(model[4].weight)
+        return model
+
+    first = coordinate_check(from_zero, WIDTHS, lr=3e-3, steps=1, parametrization="standard")
+    assert [first.power("standard", site) for site in ("0", "2")] == [0, 0]
+    assert first.worst("standard") == ("4", pytest.approx(1.0, abs=0.3))
+
+
+def test_a_change_at_some_widths_alone_is_not_flat():
+    found = CoordinateCheck([8, 16], "standard", "by hand", {"standard": {"a": torch.tensor([[0.0], [1.0]])}})
+    assert found.power("standard", "a") == float("inf")
+    assert not found.flat("standard")
+
+
 def test_the_command_prints_draws_and_answers(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "own_models", types.SimpleNamespace(mlp=mlp))
     words = ["inspect", "own_models:mlp", "--widths", "32,64,128", "--lr", "0.003", "--seeds", "1"]

@@ -49,11 +49,14 @@ class CoordinateCheck(Drawn):
         self.widths, self.parametrization, self.what, self.changes = list(widths), parametrization, what, changes
 
     def power(self, parametrization: str, site: str) -> float:
-        """Return the power of the width that a site's change grows with, after the last step; infinite, if it diverged.
+        """Return the power of the width that a site's change grows with, after the last step.
 
-        0: it is the same at all widths.
+        0: it is the same at all widths, as of a frozen site, which does not change. Infinite: it diverged, or is 0 at
+        some widths alone.
         """
         last = self.changes[parametrization][site][:, -1]
+        if not bool(last.any()):
+            return 0.0
         if not bool((last.isfinite() & (last > 0)).all()):
             return math.inf
         return float(np.polyfit(np.log2(self.widths), last.log2().numpy(), 1)[0])
