@@ -127,9 +127,26 @@ def test_a_heavy_tail_has_a_smaller_alpha(tmp_path):
     by_name = {row.name: row for row in found.rows}
     assert list(by_name) == ["0.weight", "1.weight", "2.weight"]
     assert by_name["1.weight"].alpha < by_name["0.weight"].alpha
-    assert "left out, too small: 3.weight" in str(found)
+    assert "left out, less than 8 rows or columns, or neither two nor four axes: 3.weight" in str(found)
     assert len(found.pictures()) == 2
     assert found.plot(tmp_path / "spectra.png").stat().st_size > 1000
+
+
+def test_norm_and_stable_rank_are_those_of_the_whole_weight():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 32), nn.Conv2d(16, 32, 3), nn.Linear(8, 300))
+    for row, layer in zip(eigenspectra(model).rows, model, strict=True):
+        matrix = layer.weight.detach().flatten(1)
+        want = float(torch.linalg.matrix_norm(matrix, 2))
+        assert row.spectral == pytest.approx(want, rel=1e-5)
+        assert row.stable_rank == pytest.approx(float(matrix.square().sum()) / want**2, rel=1e-5)
+
+
+def test_weights_that_are_not_measured_are_named():
+    model = nn.Sequential(nn.Conv1d(16, 16, 3), nn.Conv2d(16, 16, 3), nn.Conv3d(16, 16, 3), nn.LayerNorm(4))
+    found = eigenspectra(model)
+    assert [row.name for row in found.rows] == ["1.weight"]
+    assert found.left_out == ("0.weight", "2.weight")
 
 
 def test_models_are_compared_by_what_they_can_learn(tmp_path):

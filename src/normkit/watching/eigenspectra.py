@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from normkit.columns import aligned, number_of
@@ -17,7 +18,7 @@ ROWS, RATIO = 100, 2.0  # of a window, as the authors have them
 
 
 class Spectrum(NamedTuple):
-    """A weight's exponent alpha, how far its tail is from a power law, and other measures of its spectrum."""
+    """A weight's exponent alpha, how far its tail is from a power law, its spectral norm and its stable rank."""
 
     name: str
     shape: tuple[int, ...]
@@ -39,7 +40,8 @@ class Eigenspectra(Drawn):
         titles = ("weight", "shape", "alpha", "distance", "spectral norm", "stable rank")
         cells = [(r.name, "x".join(map(str, r.shape)), *map(number, r[2:])) for r in self.rows]
         lines = aligned([titles, *cells], numbers=True)
-        rest = [f"left out, too small: {', '.join(self.left_out)}"] if self.left_out else []
+        reason = f"less than {LEAST} rows or columns, or neither two nor four axes"
+        rest = [f"left out, {reason}: {', '.join(self.left_out)}"] if self.left_out else []
         return "\n".join([*lines, *rest])
 
     def heading(self) -> tuple[str, str]:
@@ -61,7 +63,10 @@ class Eigenspectra(Drawn):
 
 
 def eigenspectra(model: nn.Module) -> Eigenspectra:
-    """Measure the spectrum of every matrix and convolution of a model by ``farms``, in windows that fit it.
+    """Measure the spectrum of every matrix and two-dimensional convolution of a model.
+
+    Alpha and the distance are those of ``farms``, in windows that fit the weight; the spectral norm and the stable rank
+    are those of the whole weight, of a convolution as a matrix (out, in * kh * kw).
 
     >>> found = eigenspectra(nn.Sequential(nn.Linear(64, 32), nn.Linear(32, 4)))
     >>> [row.name for row in found.rows], found.left_out
@@ -69,13 +74,15 @@ def eigenspectra(model: nn.Module) -> Eigenspectra:
     """
     rows, left_out = [], []
     for name, p in model.named_parameters():
-        if p.dim() not in (2, 4):
+        if p.dim() < 2:
             continue
-        if min(p.shape[:2]) < LEAST:
+        if p.dim() not in (2, 4) or min(p.shape[:2]) < LEAST:
             left_out.append(name)
             continue
         window = max(1, min(ROWS, len(p), int(p.shape[1] / RATIO)))
-        alpha, distance, largest, _, stable = farms(p.detach().float(), num_row_samples=window, q_ratio=RATIO)
-        measured = float(alpha), float(distance), float(largest) ** 0.5, float(stable)
-        rows.append(Spectrum(name, tuple(p.shape), *measured))
+        wide = p.detach().float()
+        alpha, distance, *_ = map(float, farms(wide, num_row_samples=window, q_ratio=RATIO))
+        squares = torch.linalg.svdvals(wide.flatten(1)).square()
+        stable_rank = float(squares.sum() / squares[0])
+        rows.append(Spectrum(name, tuple(p.shape), alpha, distance, float(squares[0].sqrt()), stable_rank))
     return Eigenspectra(tuple(rows), tuple(left_out))
