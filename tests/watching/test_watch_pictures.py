@@ -58,6 +58,28 @@ def test_batch_statistics_are_taken_anew_and_the_model_is_left_as_it_was():
     assert not model.training
 
 
+def test_dropout_is_the_same_at_every_point_and_of_the_seed():
+    torch.manual_seed(0)
+    parts = nn.Linear(8, 8), nn.ReLU(), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 2)
+    model, state = nn.Sequential(*parts).eval(), torch.get_rng_state()
+    first, again, other = (landscape(model, [points(0)], points=5, span=1e-6, seed=seed).loss for seed in (3, 3, 4))
+    close(first, again, rtol=0, atol=0)
+    close(first, first[2].expand(5), rtol=1e-4, atol=0)
+    assert abs(float(other[2] - first[2])) > 1e-3
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_seed_is_any_integer_and_a_model_has_parameters():
+    model, batches = mlp(depth=1, width=4), [points(0)]
+    for act, options in ((landscape, {"points": 3}), (curvature, {"top": 1, "draws": 1, "steps": 2})):
+        one, other = (str(act(model, batches, seed=seed, **options)) for seed in (3, np.int64(3)))
+        assert one == other
+        with pytest.raises(TypeError, match=f"{act.__name__}: seed must be an integer, not 0.5"):
+            act(model, batches, seed=0.5, **options)
+    with pytest.raises(ValueError, match="landscape: model must have parameters, and Flatten has none"):
+        landscape(nn.Flatten(), batches)
+
+
 def test_a_plane_is_drawn_as_contours(tmp_path):
     model = mlp(width=8)
     found = landscape(model, [points(0)], axes=2, points=5)

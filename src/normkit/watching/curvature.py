@@ -21,7 +21,7 @@ from normkit.probe.hessian_density import hessian_density
 from normkit.probe.hessian_spectrum import hessian_spectrum, product
 from normkit.watching.drawn import Drawn, line, picture
 from normkit.watching.inspecting import batches_for, loss_of
-from normkit.watching.landscape import Loss
+from normkit.watching.landscape import SEEDS, Loss
 
 BINS = 400
 
@@ -96,7 +96,7 @@ def curvature(
         seed: of the starts.
     """
     top, steps = check.size("curvature", "top", top), check.size("curvature", "steps", steps)
-    draws = check.size("curvature", "draws", draws)
+    draws, seed = check.size("curvature", "draws", draws), check.size("curvature", "seed", seed, *SEEDS)
     batches = batches_for("curvature", batches)
     own, parameters = _wide_copy(model)
     size = sum(p.numel() for p in parameters.values())

@@ -17,6 +17,7 @@ from normkit.watching.inspecting import batches_for, loss_of
 from normkit.weight.filter_normalization import random_direction
 
 Loss = Callable[[Any, Any], Tensor]  # of a model's output and the batch
+SEEDS = -(2**63), 2**64 - 1  # that torch takes
 CAPTION = "Random directions, each filter of them as long as the model's own; vectors stand still. "
 
 
@@ -79,7 +80,7 @@ def landscape(
         recalibrated: take the running statistics of batch norms anew at every point; those of the middle do not
             belong to weights that were moved, and show cliffs that no training meets.
         loss: of the model's output and the batch; by default the model's own, or that of the batch's classes.
-        seed: of the directions.
+        seed: of the directions, and of dropout where running statistics are taken anew.
 
     >>> found = landscape(nn.Linear(2, 2), [(torch.eye(2), torch.tensor([0, 1]))], points=5)
     >>> found.loss.shape, found.how
@@ -89,10 +90,13 @@ def landscape(
     span = check.number("landscape", "span", span, 0.0, open_low=True)
     if axes > 2:
         raise ValueError(f"landscape: axes must be 1 or 2, not {axes}")
+    seed, first = check.size("landscape", "seed", seed, *SEEDS), next(model.parameters(), None)
+    if first is None:
+        raise ValueError(f"landscape: model must have parameters, and {type(model).__name__} has none")
     batches = batches_for("landscape", batches)
     chance, own = torch.Generator().manual_seed(seed), copy_model(model).eval()
     directions = [random_direction(own.cpu(), generator=chance) for _ in range(axes)]
-    own.to(next(model.parameters()).device)
+    own.to(first.device)
     anew = recalibrated and bool(batch_norms(own))
     start = {name: p.clone() for name, p in own.named_parameters()}
     along = torch.linspace(-span, span, points, device="cpu")
@@ -101,9 +105,11 @@ def landscape(
         for name, p in own.named_parameters():
             moves = (share * way[name].to(p) for share, way in zip(place, directions, strict=True))
             p.copy_(start[name] + sum(moves))
-        if anew:
-            estimate("landscape", own, batches)
-        return torch.stack([loss(feed(own, batch), batch).float().cpu() for batch in batches]).mean()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)  # every point has the same dropout
+            if anew:
+                estimate("landscape", own, batches)
+            return torch.stack([loss(feed(own, batch), batch).float().cpu() for batch in batches]).mean()
 
     cells = torch.cartesian_prod(*[along] * axes).view(-1, axes)
     losses = torch.stack([at(*cell.tolist()) for cell in cells]).view([points] * axes)
