@@ -139,6 +139,16 @@ def test_curvature_of_attention_and_of_what_cannot_be_measured():
             act(model, [])
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_curvature_of_a_model_in_half_precision_is_that_of_its_weights_in_float32(dtype):
+    model, (x, y) = mlp(depth=1, width=4).to(dtype), points(0)
+    x, options = x.to(dtype), {"top": 2, "draws": 2, "steps": 8}
+    want = curvature(copy.deepcopy(model).float(), [(x.float(), y)], **options)
+    found = curvature(model, [(x, y)], **options)
+    close(found.top, want.top, rtol=0, atol=0)
+    assert found.trace == want.trace
+
+
 def test_a_heavy_tail_has_a_smaller_alpha(tmp_path):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(128, 64), nn.Linear(64, 64), nn.Conv2d(16, 32, 3), nn.Linear(64, 2))

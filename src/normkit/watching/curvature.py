@@ -12,13 +12,17 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
 
 from normkit import check
 from normkit.columns import number_of
+from normkit.ops.row import HALVES
 from normkit.optional import library
 from normkit.parameters import copy_model
 from normkit.probe.hessian_density import hessian_density
 from normkit.probe.hessian_spectrum import hessian_spectrum, product
+from normkit.statistics import accurate
+from normkit.surgery.statistics.batch_statistics import arguments_in
 from normkit.watching.drawn import Drawn, line, picture
 from normkit.watching.inspecting import batches_for, loss_of
 from normkit.watching.landscape import SEEDS, Loss
@@ -69,6 +73,7 @@ class Curvature(Drawn):
         ]
 
 
+@torch.inference_mode(False)
 def curvature(
     model: nn.Module,
     batches: Iterable[Any],
@@ -132,15 +137,13 @@ class _Formula(TorchFunctionMode):
 
 
 def _forward(model: nn.Module, at: Mapping[str, Tensor], batch: Any) -> Any:
-    if isinstance(batch, Mapping):
-        return functional_call(model, dict(at), (), dict(batch))
-    return functional_call(model, dict(at), (batch[0] if isinstance(batch, tuple | list) else batch,))
+    return functional_call(model, dict(at), *tree_map_only(Tensor, accurate, arguments_in(model, batch)))
 
 
 def _wide_copy(model: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:
     """A copy in eval mode, in float32 at least, and the parameters that are trained."""
     own = copy_model(model).eval()
-    own = own.float() if any(p.dtype in (torch.float16, torch.bfloat16) for p in own.parameters()) else own
+    own = own.float() if any(p.dtype in HALVES for p in own.parameters()) else own
     return own, {name: p.detach() for name, p in own.named_parameters() if p.requires_grad}
 
 

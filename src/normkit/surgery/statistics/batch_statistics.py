@@ -30,14 +30,20 @@ def batch_norms(model: nn.Module) -> dict[str, nn.Module]:
 
 def feed(model: nn.Module, batch: Any) -> Any:
     """Call the model, where it is, on a batch: a tensor, a tuple whose first entry is the input, or named arguments."""
+    args, named = arguments_in(model, batch)
+    return model(*args, **named)
+
+
+def arguments_in(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what :func:`feed` calls a model with, where the model is."""
     places = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
     if len(places) == 1:
         (place,) = places
         named = dict(batch) if isinstance(batch, Mapping) else batch  # a tokenizer's is a class of its own
         batch = tree_map_only(Tensor, lambda tensor: tensor.to(place), named)
     if isinstance(batch, Mapping):
-        return model(**batch)
-    return model(batch[0] if isinstance(batch, tuple | list) else batch)
+        return (), dict(batch)
+    return (batch[0] if isinstance(batch, tuple | list) else batch,), {}
 
 
 def field_of(output: Any, name: str) -> Any:
