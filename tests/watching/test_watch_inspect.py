@@ -1,5 +1,6 @@
 """A look at a model from outside of a training, and the watch inside of other people's trainers."""
 
+import functools
 import json
 import re
 
@@ -10,7 +11,7 @@ from trainings import decoder, mlp, points
 
 from normkit import cli
 from normkit.optional import library
-from normkit.watching import inspect
+from normkit.watching import coordinate_check, curvature, inspect, landscape
 from normkit.watching.callbacks import trainer_callback, watch_accelerated
 from normkit.watching.checkup import checkup
 from normkit.watching.inspecting import known_loss
@@ -255,3 +256,89 @@ def test_classes_as_floats_are_refused(look, shape):
 @pytest.mark.parametrize("numbers", [[0.0, 2.0, 1.0], [0.0, 0.5, 1.0], [-1.0, 0.0, 1.0]])
 def test_numbers_that_are_no_classes_of_so_many_outputs_are_not_taken_for_such(numbers):
     assert known_loss(torch.zeros(3, 2), (torch.ones(3, 4), torch.tensor(numbers))) is None
+
+
+@pytest.mark.parametrize("look", [inspect, checkup])
+@pytest.mark.parametrize(
+    "outputs, targets, message",
+    [
+        (
+            1,
+            [0, 1],
+            "targets of shape (2,) are integers, and classes need two outputs or more, not 1: hand in numbers as "
+            "floats, target.float()",
+        ),
+        (3, [0, 3], "targets of shape (2,) must be classes from 0 to 2, or -100, not 3: the model has 3 outputs"),
+        (3, [-1, 0], "targets of shape (2,) must be classes from 0 to 2, or -100, not -1: the model has 3 outputs"),
+    ],
+    ids=["one output", "too high", "negative"],
+)
+def test_integers_that_are_no_classes_of_so_many_outputs_are_refused(look, outputs, targets, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        look(nn.Linear(4, outputs), [(torch.ones(2, 4), torch.tensor(targets))])
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.bool])
+def test_classes_are_integers_of_any_type(dtype):
+    scores, classes = torch.randn(4, 3), torch.tensor([0, 1, 1, 0])
+    want = nn.functional.cross_entropy(scores, classes)
+    assert known_loss(scores, (None, classes.to(dtype)))[1] == want
+
+
+def test_classes_that_are_left_out_are_no_part_of_the_loss():
+    scores = torch.randn(3, 2)
+    want = nn.functional.cross_entropy(scores[:2], torch.tensor([0, 1]))
+    assert known_loss(scores, (None, torch.tensor([0, 1, -100])))[1] == pytest.approx(want.item())
+
+
+@pytest.mark.parametrize("target", [torch.tensor([0, 1, 1]), torch.ones(3, 2)], ids=["classes", "numbers"])
+def test_targets_are_brought_to_where_the_outputs_are(target):
+    assert known_loss(torch.zeros(3, 2, device="meta"), (None, target))[1].is_meta
+
+
+def test_next_tokens_are_brought_to_where_the_outputs_are():
+    assert known_loss(torch.zeros(2, 3, 4, device="meta"), torch.tensor([[0, 1, 3], [2, 2, 0]]))[1].is_meta
+
+
+def test_integers_do_not_fit_outputs_without_an_axis_of_classes():
+    assert known_loss(torch.zeros(3), (None, torch.tensor([0, 1, 1]))) is None
+    model = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))
+    found = inspect(model, [(torch.ones(3, 4), torch.tensor([0, 1, 1]))])
+    assert found.losses == ("mean square of the outputs, as a batch has targets that do not fit the outputs",)
+
+
+class Detached(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).detach()
+
+
+@pytest.mark.parametrize(
+    "model, why",
+    [
+        (nn.Linear(8, 2).requires_grad_(False), "no parameter requires one"),
+        (Detached(8, 2), "its outputs are detached from its parameters"),
+    ],
+    ids=["frozen", "detached"],
+)
+def test_a_model_whose_loss_has_no_gradient_is_refused(model, why):
+    with pytest.raises(ValueError, match=f"^inspect: the loss of {type(model).__name__} has no gradient: {why}$"):
+        inspect(model, [points(0)])
+    assert not model._forward_hooks
+
+
+LOOKS = {
+    "inspect": inspect,
+    "checkup": functools.partial(checkup, seconds=1e-9),
+    "curvature": functools.partial(curvature, top=1, draws=1, steps=2),
+    "landscape": functools.partial(landscape, points=3),
+    "coordinate_check": lambda model, batches: coordinate_check(lambda width: classifier(), [8, 16], batches=batches),
+}
+
+
+@pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_look_takes_gradients_wherever_it_is_called(look, around):
+    want = str(LOOKS[look](classifier(), [points(0)]))
+    model = classifier()
+    with around():
+        assert str(LOOKS[look](model, [points(0)])) == want

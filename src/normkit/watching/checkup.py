@@ -98,6 +98,7 @@ class Checkup:
         return {"numbers": dict(self.rows()), **self.mend.to_dict()}
 
 
+@torch.inference_mode(False)  # which also turns gradients on
 def checkup(
     model: nn.Module,
     batches: Iterable[Any],

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_map_only
 
 from normkit import check
 from normkit.columns import aligned
-from normkit.parameters import buffers_apart, mode
+from normkit.parameters import buffers_apart, mode, tensors_in
 from normkit.surgery.models import import_object
 from normkit.surgery.proof import require_model
 from normkit.surgery.statistics.batch_statistics import feed, field_of
@@ -27,6 +28,7 @@ from normkit.watching.watching import Watch
 
 TOKENS, SAMPLES, SIDE = 64, 2, 64  # of a batch that is made up
 OWN, DISTANCE = "the model's own", "squared distance to the targets"  # losses, as they are printed
+IGNORED = -100  # a class that torch's cross entropy leaves out
 CLASSES, NEXT = "cross entropy of classes", "cross entropy of the next token"
 
 
@@ -81,6 +83,7 @@ def inspect(model: nn.Module, batches: Iterable[Any] | None = None, *, passes: i
             model.zero_grad()
             name, loss = name_loss(feed_to("inspect", model, batch, own=batches is not None), batch)
             losses[name] = None
+            require_gradient(model, loss)
             loss.backward()
     return Inspection(watch, tuple(losses))
 
@@ -101,6 +104,14 @@ def feed_to(owner: str, model: nn.Module, batch: Any, own: bool = True) -> Any:
         ) from error
 
 
+def require_gradient(model: nn.Module, loss: Tensor) -> None:
+    """Refuse a model whose loss has no gradient."""
+    if not loss.requires_grad:
+        trained = any(p.requires_grad for p in model.parameters())
+        why = "its outputs are detached from its parameters" if trained else "no parameter requires one"
+        raise ValueError(f"inspect: the loss of {type(model).__name__} has no gradient: {why}")
+
+
 @contextmanager
 def restore_after(model: nn.Module) -> Iterator[None]:
     """Give a model its buffers, gradients and modes back, and torch its random state.
@@ -109,7 +120,7 @@ def restore_after(model: nn.Module) -> Iterator[None]:
     """
     before = [(p, p.grad, p._backward_hooks, p._post_accumulate_grad_hooks) for p in model.parameters()]
     try:
-        with mode(model), buffers_apart(model), torch.random.fork_rng(), torch.enable_grad(), taps.rest(model):
+        with torch.inference_mode(False), mode(model), buffers_apart(model), torch.random.fork_rng(), taps.rest(model):
             for p, *_ in before:
                 p.grad, p._backward_hooks = None, None
                 p._post_accumulate_grad_hooks = OrderedDict()  # None would leave torch with those that are on
@@ -125,7 +136,15 @@ def batches_for(owner: str, batches: Iterable[Any], most: int | None = None) -> 
     listed = list(itertools.islice(batches, most))
     if not listed:
         raise ValueError(f"{owner}: batches must hold at least one batch, and hold none")
-    return listed
+    with torch.inference_mode(False):
+        return [_for_gradients(batch) for batch in listed]
+
+
+def _for_gradients(batch: Any) -> Any:
+    """Copy a batch that was made under torch.inference_mode, as its tensors cannot be a part of a graph."""
+    if not any(x.is_inference() for x in tensors_in(batch)):
+        return batch
+    return tree_map_only(Tensor, torch.clone, dict(batch) if isinstance(batch, Mapping) else batch)
 
 
 def is_finite(batch: Any) -> bool:
@@ -171,17 +190,19 @@ def known_loss(output: Any, batch: Any) -> tuple[str, Tensor] | None:
     tokens = batch.get("input_ids") if isinstance(batch, Mapping) else batch
     if target is not None and target.is_floating_point():
         if target.dim() and len(target) == len(scores) and target.numel() == scores.numel():
-            return DISTANCE, F.mse_loss(scores.float(), target.float().view_as(scores))
+            return DISTANCE, F.mse_loss(scores.float(), target.to(scores.device).float().view_as(scores))
         refuse_float_classes(scores, target)
         return None
     name = CLASSES
     if target is None and isinstance(tokens, Tensor) and _are_words(tokens, scores):
         name, scores, target = NEXT, scores[:, :-1], tokens[:, 1:].long()
-    if target is None:
+    if target is None or scores.dim() < 2:
         return None
     scores = classes_last(scores, target)
-    fits = target.numel() == scores[..., 0].numel()
-    return (name, F.cross_entropy(scores.flatten(0, -2).float(), target.flatten())) if fits else None
+    if target.numel() != scores[..., 0].numel():
+        return None
+    require_classes(target, scores.shape[-1])
+    return name, F.cross_entropy(scores.flatten(0, -2).float(), target.flatten().to(scores.device).long())
 
 
 def refuse_float_classes(scores: Tensor, target: Tensor) -> None:
@@ -201,6 +222,27 @@ def refuse_float_classes(scores: Tensor, target: Tensor) -> None:
             f"targets of shape {tuple(target.shape)} are whole numbers below {classes}, the number of outputs, but "
             f"{target.dtype}: hand in classes as integers, target.long(), or numbers in the shape of the outputs, "
             f"{tuple(scores.shape)}"
+        )
+
+
+def require_classes(target: Tensor, count: int) -> None:
+    """Refuse integers that are no classes of so many outputs; -100 leaves one out, as torch's cross entropy has it.
+
+    >>> require_classes(torch.tensor([0, -100, 2]), 2)
+    Traceback (most recent call last):
+    ValueError: targets of shape (3,) must be classes from 0 to 1, or -100, not 2: the model has 2 outputs
+    """
+    if count < 2:
+        raise ValueError(
+            f"targets of shape {tuple(target.shape)} are integers, and classes need two outputs or more, not 1: hand "
+            "in numbers as floats, target.float()"
+        )
+    target = target.detach().long()
+    wrong = target[(target != IGNORED) & ((target < 0) | (target >= count))]
+    if len(wrong):
+        raise ValueError(
+            f"targets of shape {tuple(target.shape)} must be classes from 0 to {count - 1}, or {IGNORED}, not "
+            f"{int(wrong[0])}: the model has {count} outputs"
         )
 
 

@@ -163,7 +163,7 @@ class Bench:
     def history(self, line: str, steps: int) -> History | None:
         """Return what is seen of a copy after a line has run on it; None where anything fails."""
         try:
-            with quiet():
+            with quiet(), torch.inference_mode(False):
                 model = unwrap(self.watch.model)
                 model, optimizers = copy.deepcopy((model, self.watch.optimizers), computed_weights(model))
                 scope = _scope(model.train(), optimizers)

@@ -24,7 +24,7 @@ from normkit.parameters import remove_after, roles
 from normkit.surgery import models
 from normkit.surgery.statistics.batch_statistics import feed, field_of
 from normkit.watching.drawn import Drawn, line, picture
-from normkit.watching.inspecting import make_batches
+from normkit.watching.inspecting import batches_for, make_batches
 from normkit.watching.signals.signal import first_tensor
 from normkit.watching.sites import blocks
 
@@ -152,9 +152,9 @@ def coordinate_check(
     steps, seeds = (check.size("coordinate_check", *pair) for pair in (("steps", steps), ("seeds", seeds)))
     step: Any = base_named("coordinate_check", optimizer, "optimizer")
     names = list(dict.fromkeys((STANDARD, parametrization)))
-    batch = None if batches is None else next(iter(batches), None)
+    batch = None if batches is None else batches_for("coordinate_check", batches, 1)[0]
     runs: dict[str, list[list[dict[str, Tensor]]]] = {name: [] for name in names}
-    with torch.random.fork_rng(), torch.enable_grad():
+    with torch.random.fork_rng(), torch.inference_mode(False):
         for seed in range(seeds):
             base = _build_model(build, widths[0], seed)
             batch = next(make_batches(base)) if batch is None else batch
