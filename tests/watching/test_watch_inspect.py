@@ -342,3 +342,10 @@ def test_a_look_takes_gradients_wherever_it_is_called(look, around):
     model = classifier()
     with around():
         assert str(LOOKS[look](model, [points(0)])) == want
+
+
+@pytest.mark.parametrize("look", [curvature, landscape])
+def test_a_batch_that_the_model_does_not_take_is_named_by_each(look):
+    message = rf"^{look.__name__}: Sequential fails on the batch \(RuntimeError: mat1 .*; its forward does not take it$"
+    with pytest.raises(ValueError, match=message):
+        look(classifier(), [(torch.ones(2, 9), torch.tensor([0, 1]))])

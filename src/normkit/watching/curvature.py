@@ -24,7 +24,7 @@ from normkit.probe.hessian_spectrum import hessian_spectrum, product
 from normkit.statistics import accurate
 from normkit.surgery.statistics.batch_statistics import arguments_in
 from normkit.watching.drawn import Drawn, line, picture
-from normkit.watching.inspecting import batches_for, loss_of
+from normkit.watching.inspecting import batches_for, errors_named, loss_of
 from normkit.watching.landscape import SEEDS, Loss
 
 BINS = 400
@@ -137,7 +137,8 @@ class _Formula(TorchFunctionMode):
 
 
 def _forward(model: nn.Module, at: Mapping[str, Tensor], batch: Any) -> Any:
-    return functional_call(model, dict(at), *tree_map_only(Tensor, accurate, arguments_in(model, batch)))
+    with errors_named("curvature", model, batch):
+        return functional_call(model, dict(at), *tree_map_only(Tensor, accurate, arguments_in(model, batch)))
 
 
 def _wide_copy(model: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:

@@ -90,8 +90,15 @@ def inspect(model: nn.Module, batches: Iterable[Any] | None = None, *, passes: i
 
 def feed_to(owner: str, model: nn.Module, batch: Any, own: bool = True) -> Any:
     """Feed a model; say of an error by what it was fed."""
-    try:
+    with errors_named(owner, model, batch, own):
         return feed(model, batch)
+
+
+@contextmanager
+def errors_named(owner: str, model: nn.Module, batch: Any, own: bool = True) -> Iterator[None]:
+    """Say of an error by what a model was fed; ``own``: it is the user's, and not made up."""
+    try:
+        yield
     except Exception as error:
         what = "the batch" if own else "random numbers that were made up for its first layer"
         advice = "its forward does not take it"

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.parameters import copy_model
-from normkit.surgery.statistics.batch_statistics import batch_norms, estimate, feed
+from normkit.surgery.statistics.batch_statistics import batch_norms, estimate
 from normkit.watching.drawn import Drawn, grid, line, picture
-from normkit.watching.inspecting import batches_for, loss_of
+from normkit.watching.inspecting import batches_for, feed_to, loss_of
 from normkit.weight.filter_normalization import random_direction
 
 Loss = Callable[[Any, Any], Tensor]  # of a model's output and the batch
@@ -109,7 +109,8 @@ def landscape(
             torch.manual_seed(seed)  # every point has the same dropout
             if anew:
                 estimate("landscape", own, batches)
-            return torch.stack([loss(feed(own, batch), batch).float().cpu() for batch in batches]).mean()
+            losses = [loss(feed_to("landscape", own, batch), batch) for batch in batches]
+        return torch.stack([value.float().cpu() for value in losses]).mean()
 
     cells = torch.cartesian_prod(*[along] * axes).view(-1, axes)
     losses = torch.stack([at(*cell.tolist()) for cell in cells]).view([points] * axes)
