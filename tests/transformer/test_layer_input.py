@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import normkit as nk
+from normkit.ops.rope import Frequencies
 
 TOKENS = torch.randint(11, (2, 7), generator=torch.Generator().manual_seed(0))
 SIZES = {"vocab": 11, "dim": 8, "depth": 4, "heads": 2, "hidden": 12, "norm": "rmsnorm"}
@@ -128,6 +129,27 @@ def test_what_stays_of_a_normal_sample_is_the_share_that_was_asked_for():
         ({"each": [{}, {"keys_of": 0}, {"keys_of": 1}, {}]}, "keys_of=1 of layer 2 must name an earlier layer that"),
         ({"each": [{"kv_heads": 1}, {"keys_of": 0}]}, "keys_of=0 of layer 1 must .* with kv_heads=2 and head_dim=4"),
         ({"core": "lightning", "each": [{}, {"keys_of": 0}]}, "'lightning' takes no keys of an earlier layer"),
+        (
+            {"each": [{"core": "lightning"}, {"keys_of": 0}]},
+            "'lightning' takes no queries of .* keys_of=0 of layer 1 wants",
+        ),
+        ({"each": [{"core": "rnope"}, {"keys_of": 0}]}, "'rnope' takes no queries of another layer, .*: .*softmax"),
+        (
+            {"each": [{"rotary": "pairs"}, {"keys_of": 0}]},
+            "turns keys by rotary='halves', 4 features, not by rotary='pairs', 4 features",
+        ),
+        (
+            {"each": [{"core": "qkv-norm:rope_base=10.0"}, {"keys_of": 0}]},
+            "keys_of=0 of layer 1 must name an earlier layer that turns keys by rotary='halves', 4 features, not by",
+        ),
+        (
+            {"each": [{}, {"core": "qkv-norm:rope_base=10.0", "keys_of": 0}]},
+            "turns keys by its core, not by rotary='halves', 4 features",
+        ),
+        (
+            {"frequencies": [Frequencies((1.0,)), Frequencies((1.0, 0.1))], "each": [{}, {"keys_of": 0}]},
+            r"4 features, frequencies\[1\], not by rotary='halves', 4 features, frequencies\[0\]",
+        ),
         ({"placement": "ngpt", "each": [{}, {"keys_of": 0}]}, "'ngpt' scales each query with its key; keys_of must"),
         ({"layer_inputs": 5}, "placement 'pre-norm' takes no layer_inputs; those that do: .*altup.*peri-norm"),
         ({"layer_inputs": 0, "placement": "peri-norm"}, "layer_inputs must be at least 1"),
@@ -140,6 +162,30 @@ def test_mistakes_are_named(arguments, words):
     settings = SIZES | {"placement": "pre-norm"} | arguments
     with pytest.raises(ValueError, match=words):
         nk.Decoder(**{k: v for k, v in settings.items() if (k, settings["placement"]) != ("norm", "ngpt")})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"each": [{"rotary": "pairs"}, {"rotary": "pairs", "keys_of": 0}]},
+        {"each": [{"rotary_dim": 2}, {"rotary_dim": 2, "keys_of": 0}]},
+        {"frequencies": [Frequencies((1.0,)), Frequencies((1.0,))], "each": [{}, {"keys_of": 0}]},
+        {"frequencies": [Frequencies((1.0,)), Frequencies((0.3,))], "each": [{}, {}, {"keys_of": 0}, {"keys_of": 1}]},
+    ],
+)
+def test_layers_that_share_see_how_far_a_key_is_and_not_where(arguments):
+    model, at = shaken(placement="pre-norm", **arguments), torch.arange(7).expand(2, 7)
+    torch.testing.assert_close(model(TOKENS, positions=at + 5), model(TOKENS, positions=at), rtol=1e-5, atol=1e-5)
+    assert (model(TOKENS, positions=2 * at) - model(TOKENS, positions=at)).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("arguments", [{"positions": None}, {"core": "qkv-norm:rope_base=10.0"}])
+def test_layers_that_leave_pairs_alone_share_whatever_they_are(arguments):
+    same, other = (
+        shaken(placement="pre-norm", **arguments, each=[{"rotary": rotary}, {"keys_of": 0}])
+        for rotary in ("halves", "pairs")
+    )
+    assert torch.equal(same(TOKENS), other(TOKENS))
 
 
 def test_a_layer_alone_names_what_it_lacks():

@@ -24,7 +24,9 @@ from normkit.transformer.attention import (
     LayerCache,
     cores,
     find_core,
+    keeps_keys,
     reads_others,
+    require,
     restore_cache,
 )
 from normkit.transformer.layer_input import LayerInputs
@@ -104,9 +106,9 @@ class Transformer(nn.Module):
         shared: dict[str, Any] = {"placement": placement, "dim": dim, "heads": heads, "norm": norm, **layer}
         shared |= {"hidden": 4 * dim if hidden is None else hidden, "layer_inputs": layer_inputs}
         self.layers = self._build_layers(shared, depth, window, each)
-        self._check_keys()
         self.embedding = None if vocab is None else nn.Embedding(check.size(self, "vocab", vocab), dim)
         self._add_positions(positions, frequencies)
+        self._check_keys()
         self._add_ends(functools.partial(make_norm, self, norm, dim), embedding_norm, final_norm)
         self._add_layer_inputs(layer_inputs, layer_vocab, norm)
         self.std = None if std is None else check.number(self, "std", std, 0.0)
@@ -165,7 +167,7 @@ class Transformer(nn.Module):
         return cast(TransformerLayer, self.layers[index])
 
     def _check_keys(self) -> None:
-        """Require that layers whose keys are another's come after it, and cut heads as it does."""
+        """Require that layers whose keys are another's come after it, and cut and turn heads as it does."""
         for index in range(len(self.layers)):
             of = self.layer(index).keys_of
             if of is None:
@@ -176,6 +178,21 @@ class Transformer(nn.Module):
                 raise ValueError(f"{name} that projects keys and values of its own")
             if (own.cut, own.kv_heads) != (other.cut, other.kv_heads):
                 raise ValueError(f"{name} with kv_heads={own.kv_heads} and head_dim={own.head_dim}")
+            require(type(other.core), keeps_keys, f"queries of another layer, as keys_of={of} of layer {index} wants")
+            (rule, wanted), (others, came) = self._turning(index), self._turning(of)
+            if rule != others:
+                raise ValueError(f"{name} that turns keys by {wanted}, not by {came}")
+
+    def _turning(self, index: int) -> tuple[Any, str]:
+        """The rule by which a layer turns queries and keys, None where that is left to its core, and it in words."""
+        attention = self.layer(index).attention
+        if not self.rope or not attention.turned:
+            return None, "its core"
+        rule, words = (attention.rotary, attention.turned), f"rotary={attention.rotary!r}, {attention.turned} features"
+        if self.frequencies is None:
+            return rule, words
+        place = index % len(self.frequencies)
+        return (*rule, self.frequencies[place]), f"{words}, frequencies[{place}]"
 
     def _each(self, each: Any) -> list[Mapping[str, Any]]:
         """Require dictionaries of arguments that layers may differ in; without any they differ in nothing."""
