@@ -205,6 +205,32 @@ def test_small_moves_of_the_selection_bias_add_up_in_a_model_of_half_precision()
     torch.testing.assert_close(router.selection_bias, torch.tensor([-1.0, 1.0]), rtol=1e-4, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_router_made_in_half_precision_has_a_selection_bias_in_float32(dtype):
+    was = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        router = nk.create("deepseek-v3-router", 8, 4, top_k=2)
+    finally:
+        torch.set_default_dtype(was)
+    assert router.weight.dtype is dtype
+    assert router.selection_bias.dtype is (torch.float64 if dtype is torch.float64 else torch.float32)
+    router.selection_bias.fill_(0.6)
+    router.balance(torch.zeros(5, 2, dtype=torch.int64))
+    want = torch.tensor([0.599, 0.601, 0.601, 0.601])
+    torch.testing.assert_close(router.selection_bias.float(), want, rtol=1e-6, atol=0)
+
+
+def test_a_selection_bias_of_half_precision_gets_float32_and_a_place_after_the_meta_device():
+    with torch.device("meta"):
+        router = nk.create("deepseek-v3-router", 8, 4, top_k=2)
+    state = {name: value.bfloat16() for name, value in router.state_dict().items()}
+    router.load_state_dict(state, assign=True)
+    router.to_empty(device="cpu")
+    assert router.weight.dtype is torch.bfloat16
+    assert (router.selection_bias.dtype, router.selection_bias.device.type) == (torch.float32, "cpu")
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -157,7 +157,8 @@ class Router(Method):
         self.eps = check.eps(self, eps)
         plain = Linear(dim, experts, bias=bias)
         self.weight, self.bias = plain.weight, plain.bias
-        self.register_buffer("selection_bias", torch.zeros(experts - shared) if selection_bias else None)
+        zeros = accurate(self.weight.new_zeros(experts - shared))
+        self.register_buffer("selection_bias", zeros if selection_bias else None)
         self.gain = nn.Parameter(torch.ones(dim)) if input_norm else None
         self.expert_scale = nn.Parameter(torch.ones(experts)) if expert_scale else None
 
@@ -179,7 +180,7 @@ class Router(Method):
         super()._apply(fn, recurse)
         after = self.selection_bias
         if before is not None and after is not None and after.dtype.itemsize < 4:
-            self.selection_bias = before.to(after.device, torch.float32)
+            self.selection_bias = (after if before.is_meta else before).to(after.device, torch.float32)
         return self
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
