@@ -430,6 +430,20 @@ def test_weights_return_to_the_sphere_under_ddp_and_fsdp(tmp_path):
             torch.testing.assert_close(dict(state), dict(model.state_dict()))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_row_of_zeros_stays_on_its_way_to_the_sphere(dtype):
+    model = sphere_model().to(dtype)
+    up, table = model.layers[0].feedforward.up.weight, model.embedding.weight
+    with torch.no_grad():
+        up[1], table[2] = 0.0, 0.0
+        table[3] = torch.tensor([0.0, 2**-24] * 4)  # the smallest number of float16
+    model.normalize_weights()
+    for matrix, row in ((up, 1), (table, 2)):
+        want = torch.ones(len(matrix))
+        want[row] = 0
+        torch.testing.assert_close(matrix.float().norm(dim=1), want, rtol=torch.finfo(dtype).eps, atol=0)
+
+
 def test_the_logits_grow_with_their_scale():
     model = sphere_model()
     before = model(batches()[0])

@@ -420,5 +420,6 @@ def reset_parts(module: nn.Module) -> None:
 @torch.no_grad()
 def to_sphere(matrix: Tensor, axis: int) -> None:
     """Divide a matrix in place by its lengths along ``axis``; a zero vector stays."""
-    dtype = accurate(matrix.new_empty(0)).dtype
-    matrix.div_(torch.linalg.vector_norm(matrix, dim=axis, keepdim=True, dtype=dtype).clamp(min=1e-12).to(matrix.dtype))
+    dtype, limits = accurate(matrix.new_empty(0)).dtype, torch.finfo(matrix.dtype)
+    least = max(1e-12, limits.tiny * limits.eps)  # float16 has no number as small as the first
+    matrix.div_(torch.linalg.vector_norm(matrix, dim=axis, keepdim=True, dtype=dtype).clamp(min=least).to(matrix.dtype))
