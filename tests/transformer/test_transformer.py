@@ -495,6 +495,43 @@ def test_a_mask_of_three_axes_is_not_taken_for_one_of_heads(past, cached):
     torch.testing.assert_close(run(mask[None]), run(mask[None].expand(2, -1, -1, -1)))
 
 
+MASKED = {name: past for name, past in PASTS.items() if name not in ("delta-net", "compressed")}
+NEAR = {name: COMPRESSED[name] for name in ("head_dim", "query_rank", "groups", "output_rank", "window", "frequencies")}
+MASKED["near"] = {"mixer": "compressed", "mixer_options": NEAR}
+MASKED["differential"] = {"core": "differential", "window": 4}
+
+
+@pytest.mark.parametrize("past", MASKED)
+@pytest.mark.parametrize("cached", [False, True])
+@torch.no_grad()
+def test_a_mask_of_four_axes_that_does_not_fit_is_named(past, cached):
+    model = decoder("pre-norm", **{"heads": 2, **MASKED[past]})
+    cache = model.empty_cache() if cached else None
+    new = TOKENS[:, 4:] if cached else TOKENS
+    if cached:
+        model(TOKENS[:, :4], cache=cache)
+    with pytest.raises(TypeError, match="mask must be a boolean tensor, True for what is seen, not torch"):
+        model(new, torch.ones(2, 1, 1, 9), cache)
+    for sizes in ((2, 1, 1, 8), (2, 3, 1, 9), (3, 1, 1, 9), (2, 1, 3, 9), (1, 2, 1, 1, 9)):
+        words = (
+            rf"mask must broadcast to \(B, heads, T, S\) = \(2, 2, {new.shape[1]}, 9\), but its shape is \({sizes[0]}"
+        )
+        with pytest.raises(ValueError, match=words):
+            model(new, torch.ones(sizes, dtype=torch.bool), cache)
+
+
+@pytest.mark.parametrize("past", MASKED)
+@torch.no_grad()
+def test_a_mask_of_four_axes_counts_the_past_too(past):
+    model = decoder("pre-norm", **{"heads": 2, **MASKED[past]})
+    mask = torch.arange(9) >= torch.tensor([[2], [0]])
+    cache, want = model.empty_cache(), model(TOKENS, mask)
+    model(TOKENS[:, :4], mask[:, None, None, :4], cache)
+    torch.testing.assert_close(model(TOKENS[:, 4:], mask[:, None, None], cache), want[:, 4:])
+    everything = torch.ones(2, 1, 1, 1, dtype=torch.bool)
+    torch.testing.assert_close(model(TOKENS, everything), model(TOKENS))
+
+
 @pytest.mark.parametrize("past", PASTS)
 @torch.no_grad()
 def test_a_cache_of_other_samples_is_refused_by_their_numbers(past):

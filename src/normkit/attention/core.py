@@ -110,7 +110,7 @@ class AttentionCore(Mixer):
 
     def _check_mask(self, mask: Tensor | None, q: Tensor, k: Tensor) -> None:
         """Require a boolean mask that broadcasts to (N, heads, T, S)."""
-        self._check_seen("mask", mask, "(N, heads, T, S)", (*q.shape[:3], k.shape[2]), q)
+        check_seen(self, "mask", mask, "(N, heads, T, S)", (*q.shape[:3], k.shape[2]), q)
 
     def _mask_of_keys(self, mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
         """Require a mask of whole keys and return it as (..., S, 1)."""
@@ -124,20 +124,20 @@ class AttentionCore(Mixer):
             )
         return mask.expand(torch.broadcast_shapes(mask.shape, (1, k.shape[2]))).mT
 
-    def _check_seen(self, name: str, mask: Tensor | None, axes: str, sizes: tuple[int, ...], q: Tensor) -> None:
-        if mask is None:
-            return
-        if not isinstance(mask, Tensor) or mask.dtype is not torch.bool:
-            got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-            raise TypeError(f"{type(self).__name__}: {name} must be a boolean tensor, True for what is seen, not {got}")
-        check.dense(self, mask, name)
-        if not check.broadcastable(mask.shape, sizes):
-            size = tuple(mask.shape)
-            raise ValueError(
-                f"{type(self).__name__}: {name} must broadcast to {axes} = {sizes}, but its shape is {size}"
-            )
-        if mask.device != q.device:
-            raise ValueError(f"{type(self).__name__}: {name} is on {mask.device}, but q is on {q.device}")
+
+def check_seen(owner: object, name: str, mask: Any, axes: str, sizes: tuple[int, ...], q: Tensor) -> None:
+    """Require a boolean mask that broadcasts to these ``sizes``, on the device of ``q``, where there is one."""
+    if mask is None:
+        return
+    if not isinstance(mask, Tensor) or mask.dtype is not torch.bool:
+        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"{check.whose(owner)}: {name} must be a boolean tensor, True for what is seen, not {got}")
+    check.dense(owner, mask, name)
+    if not check.broadcastable(mask.shape, sizes):
+        size = tuple(mask.shape)
+        raise ValueError(f"{check.whose(owner)}: {name} must broadcast to {axes} = {sizes}, but its shape is {size}")
+    if mask.device != q.device:
+        raise ValueError(f"{check.whose(owner)}: {name} is on {mask.device}, but q is on {q.device}")
 
 
 class Recurrent(AttentionCore):

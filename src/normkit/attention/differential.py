@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from normkit.attention._differential import DifferentialCore
+from normkit.attention.core import check_seen
 from normkit.catalog import method
 
 
@@ -58,6 +59,6 @@ class Differential(DifferentialCore):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend."""
         self._check_pairs(q, k, v)
-        self._check_seen("mask", mask, "(N, heads, T, S)", (q.shape[0], self.heads, q.shape[2], k.shape[2]), q)
+        check_seen(self, "mask", mask, "(N, heads, T, S)", (q.shape[0], self.heads, q.shape[2], k.shape[2]), q)
         first, second = self._two_results(q, k, v, mask)
         return self._finish(first - self.second_weight().to(first.dtype) * second, q.dtype)

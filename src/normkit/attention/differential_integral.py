@@ -7,6 +7,7 @@ from torch import Tensor
 
 from normkit.attention._differential import DifferentialCore
 from normkit.attention._linear import count, hide
+from normkit.attention.core import check_seen
 from normkit.catalog import method
 
 
@@ -59,7 +60,7 @@ class DifferentialIntegral(DifferentialCore):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend."""
         self._check_pairs(q, k, v, same_length=True)
-        self._check_seen("mask", mask, "(N, heads, 1, T)", (q.shape[0], self.heads, 1, q.shape[2]), q)
+        check_seen(self, "mask", mask, "(N, heads, 1, T)", (q.shape[0], self.heads, 1, q.shape[2]), q)
         first, second = self._two_results(q, k, v, mask)
         tokens = None if mask is None else mask.expand(torch.broadcast_shapes(mask.shape, (1, q.shape[2]))).mT
         everywhere = hide(first, tokens).sum(2, keepdim=True) / count(tokens, first)

@@ -11,7 +11,7 @@ from torch import Tensor
 from normkit import check
 from normkit.attention._linear import LinearCore, accurate, count, hide, inverse
 from normkit.attention._scan import scan
-from normkit.attention.core import Recurrent
+from normkit.attention.core import Recurrent, check_seen
 from normkit.catalog import method
 from normkit.statistics import full_precision
 
@@ -117,7 +117,7 @@ class FlowAttention(Recurrent, LinearCore):
 
     def _sinks(self, query_mask: Tensor | None, q: Tensor) -> Tensor | None:
         shape = (*q.shape[:3], 1)
-        self._check_seen("query_mask", query_mask, "(N, heads, T, 1)", shape, q)
+        check_seen(self, "query_mask", query_mask, "(N, heads, T, 1)", shape, q)
         return (
             None if query_mask is None else query_mask.expand(torch.broadcast_shapes(query_mask.shape, (q.shape[2], 1)))
         )

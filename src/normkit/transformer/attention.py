@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import catalog, check
-from normkit.attention.core import AttentionCore, Recurrent
+from normkit.attention.core import AttentionCore, Recurrent, check_seen
 from normkit.kinds import CORE
 from normkit.layers import Linear
 from normkit.ops.rope import PAIRINGS, Turns, rotate
@@ -190,10 +190,10 @@ def require(core: Core, able: Callable[[Core], bool], what: str) -> None:
         raise ValueError(f"Attention: core {core.card.name!r} takes no {what}; {way}")
 
 
-def key_mask(owner: object, mask: Any, q: Tensor, keys: int, used: int = 0) -> Any:
+def key_mask(owner: Any, mask: Any, q: Tensor, keys: int, used: int = 0) -> Any:
     """Return a mask as a core takes it: one of keys (B, S) is the same for all heads and queries.
 
-    Of such a one the first ``used`` keys are left out.
+    The first ``used`` keys are left out.
     """
     axes = mask.dim() if isinstance(mask, Tensor) else 0
     if axes == 2:
@@ -204,7 +204,8 @@ def key_mask(owner: object, mask: Any, q: Tensor, keys: int, used: int = 0) -> A
             f"{check.whose(owner)}: mask of shape {tuple(mask.shape)} may be of samples or of heads; "
             "give mask[:, None] of a mask (B, T, S), or mask[None] of a mask (heads, T, S)"
         )
-    return mask
+    check_seen(owner, "mask", mask, "(B, heads, T, S)", (q.shape[0], owner.heads, q.shape[2], keys), q)
+    return mask if mask is None or not axes else mask.expand(*mask.shape[:-1], keys)[..., used:]
 
 
 def check_kind(owner: object, cache: Any, kind: type | tuple[type, ...]) -> None:
