@@ -97,6 +97,32 @@ def test_padding_takes_no_room_of_an_expert():
     assert experts.dropped == 0
 
 
+@pytest.mark.parametrize("options", [{}, {"capacity": 4.0}])
+def test_padding_moves_no_selection_bias_and_counts_in_no_load(options):
+    router = "router:experts=4,top_k=2,selection_bias=True"
+    decoder = model(router, depth=1, placement="pre-norm", feedforward_options=options)
+    experts, mask = decoder.layers[0].feedforward, torch.arange(9) < torch.tensor([[9], [2]])
+    seen = []
+    experts.router.register_forward_hook(lambda module, inputs, output: seen.append(output[1]))
+    decoder(TOKENS, mask)
+    load = torch.bincount(seen[-1][mask.flatten()].flatten(), minlength=4) / 22
+    torch.testing.assert_close(experts.load / 2, load)
+    assert experts.dropped == 0
+    torch.testing.assert_close(experts.balance(0.5), load)
+    assert torch.equal(experts.router.selection_bias, 0.5 * torch.sign(1 / 4 - load))
+    decoder(TOKENS)
+    torch.testing.assert_close(experts.balance(0.0), torch.bincount(seen[-1].flatten(), minlength=4) / 36)
+
+
+def test_a_mask_of_another_size_or_type_is_named_by_a_mixture():
+    experts = model().layers[0].feedforward
+    x = torch.zeros(2, 9, 16).double()
+    with pytest.raises(ValueError, match=r"MixtureOfExperts: mask must have shape \(2, 9\)"):
+        experts(x, mask=torch.ones(2, 8, dtype=torch.bool))
+    with pytest.raises(TypeError, match="MixtureOfExperts: mask must be a boolean tensor, not torch"):
+        experts(x, mask=torch.ones(2, 9))
+
+
 def test_a_shared_expert_and_its_gate():
     torch.manual_seed(0)
     moe = MixtureOfExperts(6, 5, router="router:experts=4,top_k=2", shared=3, shared_gate=True).double()

@@ -52,6 +52,7 @@ class MixtureOfExperts(nn.Module):
 
     After a call ``load`` (experts,) has the share of the tokens that chose each expert, and ``dropped`` the share of
     all choices that were dropped; :meth:`balance` moves the router's selection bias by what training calls chose.
+    Padding counts in none of them.
 
     Without a capacity each expert gets room for the longest queue; a compiler, which cannot know it, gives each room
     for all tokens.
@@ -61,6 +62,7 @@ class MixtureOfExperts(nn.Module):
     dropped: Tensor | None
     table: Tensor | None
     _choices: Tensor | None
+    _mask: Tensor | None = None  # pickles of before have none
 
     def __init__(
         self,
@@ -106,8 +108,11 @@ class MixtureOfExperts(nn.Module):
     ) -> Tensor:
         """Map ``x`` (..., dim); with a table, of the tokens of these ``numbers`` (...).
 
-        With a capacity, tokens where a ``mask`` (...) is False are dropped.
+        Tokens where a ``mask`` (...) is False count in no load, and with a capacity are dropped.
         """
+        if mask is not None:
+            check.mask(self, "mask", mask, tuple(x.shape[:-1]), x)
+            mask = mask.reshape(-1)
         tokens = x.reshape(-1, x.shape[-1])
         if self.table is None:
             weights, experts = self.router(tokens)
@@ -117,8 +122,8 @@ class MixtureOfExperts(nn.Module):
             weights = cast(Any, self.router).weigh(tokens, experts)
         queue = experts.T.flatten()  # all first choices, then all second ones
         marks = nn.functional.one_hot(queue, self.experts)
-        if mask is not None and self.capacity is not None:
-            marks = marks * mask.reshape(-1, 1).repeat(self.top_k, 1)
+        counted = marks if mask is None else marks * mask.repeat(self.top_k).unsqueeze(1)
+        marks = marks if self.capacity is None else counted
         place = (marks.cumsum(0) - 1).gather(1, queue[:, None]).squeeze(1)
         room = self._room(len(tokens), marks)
         kept = (place < room) & marks.any(1)
@@ -127,7 +132,7 @@ class MixtureOfExperts(nn.Module):
         places = rows.new_zeros(self.experts * room + 1, rows.shape[1]).index_copy(0, slot, rows)
         h = self.down(self._activate(self.up(places[:-1].unflatten(0, (self.experts, room)))))
         y = torch.cat([h.flatten(0, 1), h.new_zeros(1, h.shape[-1])])[slot] * weights.T.reshape(-1, 1)
-        self._note(experts, marks, kept)
+        self._note(experts, counted, kept, mask)
         return y.unflatten(0, (self.top_k, -1)).sum(0).reshape(x.shape) + self._shared(x)
 
     def _room(self, tokens: int, marks: Tensor) -> int:
@@ -145,19 +150,20 @@ class MixtureOfExperts(nn.Module):
         y = self.shared(x)
         return y if self.shared_gate is None else y * torch.sigmoid(self.shared_gate(x))
 
-    def _note(self, experts: Tensor, marks: Tensor, kept: Tensor) -> None:
+    def _note(self, experts: Tensor, counted: Tensor, kept: Tensor, mask: Tensor | None) -> None:
         """Keep what the router chose; of training calls also for :meth:`balance`."""
-        tokens = (marks.sum() // self.top_k).clamp(min=1)
-        self.load = marks.sum(0) / tokens
-        self.dropped = 1 - kept.sum() / (tokens * self.top_k)
+        tokens = (counted.sum() // self.top_k).clamp(min=1)
+        self.load = counted.sum(0) / tokens
+        self.dropped = 1 - (kept & counted.any(1)).sum() / (tokens * self.top_k)
         if self.training:
-            self._choices = experts
+            self._choices, self._mask = experts, mask
 
     def balance(self, rate: float = 0.001) -> Tensor:
         """Move the router's selection bias towards even loads by the choices of the last training call."""
         if self._choices is None:
             raise ValueError("MixtureOfExperts: balance has no choices yet; call the model in training first")
-        return cast(Any, self.router).balance(self._choices, rate)
+        choices = self._choices if self._mask is None else self._choices[self._mask]
+        return cast(Any, self.router).balance(choices, rate)
 
 
 def make_router(owner: object, router: Any, dim: int) -> nn.Module:

@@ -346,7 +346,7 @@ class TransformerLayer(Stream):
         elif memory is not None:
             raise ValueError("TransformerLayer: memory is given, but cross=None; cross='softmax' reads it")
         further = {"numbers": numbers} if self.reads_numbers else {}
-        if isinstance(mask, Tensor) and mask.dim() == 2 and getattr(self.feedforward, "capacity", None) is not None:
+        if isinstance(mask, Tensor) and mask.dim() == 2 and isinstance(self.feedforward, MixtureOfExperts):
             further["mask"] = mask[:, -part.shape[1] :]
         sublayers["feedforward"] = lambda h: self.feedforward(h, self._before, self._after, **further)
         if "layer_input" in self.branches:
