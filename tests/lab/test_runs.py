@@ -190,6 +190,34 @@ def test_fresh_deletes_what_a_comparison_wrote_and_nothing_else(tmp_path):
     assert (tmp_path / "mine.txt").read_text() == "keep"
 
 
+def test_fresh_keeps_the_files_of_a_project_that_no_comparison_wrote(tmp_path):
+    own = ("plan.json", "plan.json.bak", "speed.json", "runs/mine.jsonl", "checkpoints/my-own-model.pt")
+    for name in own:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "checkpoints" / "epoch1").mkdir()
+    runs.open_folder(plan(), tmp_path, [], fresh=True)
+    assert (tmp_path / "plan.json.damaged").read_text() == "plan.json"
+    assert all((tmp_path / name).read_text() == name for name in own[1:])
+    runs.open_folder(plan(), tmp_path, [], fresh=True)
+    assert (tmp_path / "plan.json.damaged").read_text() == "plan.json"
+    assert all((tmp_path / name).read_text() == name for name in own if name not in ("plan.json", "speed.json"))
+
+
+def test_fresh_deletes_all_files_of_a_run_and_the_times_beside_them_where_the_plan_is_lost(tmp_path):
+    name = runs.ready(plan(), {})[0].name
+    folder = runs.Folder(tmp_path)
+    folder.create()
+    for ending in ("jsonl", "jsonl.damaged", "jsonl.shorter"):
+        (folder.runs / f"{name}.{ending}").touch()
+    for ending in ("pt", "pt.damaged", "pt.partial-0123abcd", "lock"):
+        (folder.checkpoints / f"{name}.{ending}").touch()
+    folder.times.touch()
+    folder.speed.touch()
+    runs.open_folder(plan(), tmp_path, [], fresh=True)
+    assert {path.name for path in tmp_path.rglob("*")} == {"plan.json", "runs", "checkpoints"}
+
+
 def test_interrupted_runs_have_not_ended_and_crashed_ones_may_be_tried_again(tmp_path):
     folder = runs.open_folder(plan(), tmp_path, [])
     for status in ("done", "interrupted", "crashed"):

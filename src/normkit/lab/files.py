@@ -85,19 +85,6 @@ class Folder:
             with writing(path):
                 path.mkdir(parents=True, exist_ok=True)
 
-    def clear(self) -> None:
-        """Delete what a comparison has written, and nothing else."""
-        written = [
-            *self.root.glob("plan.json*"),
-            self.speed,
-            self.times,
-            *self.runs.glob("*.jsonl*"),
-            *self.checkpoints.glob("*"),
-        ]
-        with writing(self.root):
-            for path in written:
-                path.unlink(missing_ok=True)
-
 
 def require_writable(folder: Path, path: Path | None = None) -> None:
     """Refuse a folder that takes no file, before long work; ``path`` is what is to stand in it, if one file."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from normkit import __version__
-from normkit.lab.files import Damaged, Folder, unseal
+from normkit.lab.files import Damaged, Folder, unseal, writing
 from normkit.lab.plan import handed
 from normkit.lab.plan.settings import Settings, afterwards, deciding, full
 from normkit.lab.plan.variants import SLOTS, Variant, safe
@@ -23,6 +23,7 @@ SEARCH_SEED = 0  # of the trials of a learning rate; the runs that count have ot
 NAME = re.compile(
     r"(?P<variant>.+?)(--x(?P<rung>[\d.e+-]+))?--lr(?P<lr>[\d.e+-]+)(--wd(?P<decay>[\d.e+-]+))?--seed(?P<seed>\d+)"
 )
+RUN_FILE = re.compile(rf"{NAME.pattern}\.(jsonl|pt|lock)(\.damaged|\.shorter|\.partial-[0-9a-f]{{8}})?")
 NEEDED = ("model", "data", "seeds")
 
 
@@ -151,6 +152,20 @@ def plan_in(folder: Folder) -> dict[str, Any] | None:
         return read(folder.plan) if folder.plan.is_file() else None
     except Damaged:
         return None
+
+
+def clear(folder: Folder) -> None:
+    """Delete what a comparison has written, and nothing else; a plan that is none may be a user's own and stays."""
+    written = [
+        path
+        for place in (folder.runs, folder.checkpoints)
+        for path in place.glob("*")
+        if RUN_FILE.fullmatch(path.name) and path.is_file()
+    ]
+    written += [folder.plan] if plan_in(folder) is not None else []
+    with writing(folder.root):
+        for path in [*written, folder.speed, folder.times] if written else []:
+            path.unlink(missing_ok=True)
 
 
 def same(saved: Any, here: Mapping[str, Any]) -> bool:
