@@ -86,6 +86,9 @@ CASES = {
     "rerank: strings.npy must hold": lambda: rerank.table("strings.npy"),
     "leaves one of 3 clients with fewer": lambda: clients.shares(torch.arange(4) * 0, 3, "dirichlet:1", 1),
     "--split looks: batches must be pairs": lambda: clients.look(0.1, 1, 0)(torch.zeros(3)),
+    "--split looks: batches must be pairs of inputs": lambda: clients.look(0.1, 1, 0)(
+        ((torch.ones(3), torch.ones(3)), 1)
+    ),
     "--split looks: batches must be pairs of": lambda: clients.look(0.1, 1, 0)((torch.zeros(3).long(), 1)),
     "has no sample to train on": lambda: samples.BySample(samples.recipe_of([], None), [1], 1, "it"),
     "what a training loop returns has a name alone": lambda: measures.is_named_higher("mine:score", None),

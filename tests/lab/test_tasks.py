@@ -238,6 +238,31 @@ def test_the_mean_over_held_out_batches_counts_samples(tmp_path, monkeypatch):
     assert first["accuracy"] == pytest.approx(0.8)
 
 
+def joined(form, x, y):
+    parts = {
+        "pair": ((x, x), y),
+        "dict": ({"x": x, "z": x}, y),
+        "list of images": (list(x), y),
+        "graphs": (x.repeat(3, 1), y),
+    }
+    maps = {"mapping": {"scale": torch.ones(()), "x": (x, x)}, "labels": {"x": list(x), "labels": y}}
+    return {**parts, **maps}[form]
+
+
+@pytest.mark.parametrize("form", ["pair", "dict", "list of images", "graphs", "mapping", "labels"])
+def test_the_size_of_a_batch_is_that_of_its_samples_however_its_inputs_are_put_together(form, monkeypatch):
+    batches = [joined(form, torch.zeros(count, 2), torch.arange(count) + 0.5) for count in (16, 1, 5)]
+    own(monkeypatch, train=batches, val=list(batches))
+    task = tasks.own_batches(samples.own_data("own:train", "own:val", None, 5), small)
+    assert [task.size(batch) for batch in task.data.validation()] == [16, 1, 5]
+
+
+def test_a_batch_without_an_axis_counts_as_one_sample(monkeypatch):
+    own(monkeypatch, train=[{"x": torch.ones(()), "text": ["a"]}] * 4, val=[{"x": torch.zeros(())}])
+    task = tasks.own_batches(samples.own_data("own:train", "own:val", None, 5), small)
+    assert task.size(task.data.train(1, 1)) == 1
+
+
 def test_too_few_own_batches_are_named(monkeypatch):
     own(monkeypatch, batches=[torch.zeros(1, 2)])
     with pytest.raises(ValueError, match="has 1 batches; at least 2 are needed"):

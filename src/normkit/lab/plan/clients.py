@@ -172,7 +172,8 @@ def look(deviation: float, seed: int, client: int) -> Callable[[Any], Any]:
     gain = math.exp(gain)
 
     def distort(batch: Any) -> Any:
-        if not (isinstance(batch, tuple | list) and len(batch) == 2 and batch[0].is_floating_point()):
+        pair = isinstance(batch, tuple | list) and len(batch) == 2 and isinstance(batch[0], Tensor)
+        if not (pair and batch[0].is_floating_point()):
             raise ValueError(
                 f"{spell('split')} looks: batches must be pairs of inputs, which are real numbers, and labels"
             )
