@@ -652,6 +652,15 @@ def test_as_many_tokens_as_an_error_asks_for_are_enough(apart, least):
         data.Tokens(torch.arange(least - 1), 1, 4, 1, "here", apart)
 
 
+def test_places_of_held_out_tokens_above_two_to_the_24_end_at_the_last(monkeypatch):
+    cuts = []
+    monkeypatch.setattr(data.Tokens, "_cut", lambda self, tokens, places: cuts.append(places) or places)
+    zeros = torch.zeros(1, dtype=torch.long).expand
+    for count in (54_000_071, 2**31 + 131):
+        data.Tokens(zeros(1000), 8, 64, 5, "x", zeros(count)).validation()
+        assert cuts[-1].tolist() == [place * (count - 65) // 39 for place in range(40)]
+
+
 class Given:
     """Batches of a user's, for a model that gives what it is given."""
 

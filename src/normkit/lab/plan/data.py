@@ -114,7 +114,7 @@ class Tokens:
     def validation(self) -> list[Tensor]:
         """Cut batches at even distances from the part held out."""
         rows = self.batch * self.batches
-        places = torch.linspace(0, len(self.held_out) - self.length - 1, rows).long()
+        places = torch.linspace(0, len(self.held_out) - self.length - 1, rows, dtype=torch.float64).long()
         return list(self._cut(self.held_out, places).split(self.batch))
 
     def part(self, rows: Tensor) -> Tokens:
