@@ -2,6 +2,7 @@
 
 import copy
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -97,6 +98,45 @@ def test_a_row_has_the_numbers_that_quantize_gives():
     first = quantized.activations(model, task.data.train(1, 1)[:, :-1])
     assert {name: found[name] for name in first} == first
     assert found["bytes"] == sum(4 * p.numel() for p in model.parameters())
+
+
+def of_batches(batch):
+    return SimpleNamespace(data=SimpleNamespace(train=lambda seed, step: batch))
+
+
+def test_batches_come_to_a_model_where_it_is():
+    places = []
+
+    class Placed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.empty(1, device="meta"))
+
+        def forward(self, x):
+            places.append(x.device.type)
+
+    for batch in ((torch.zeros(2, 4), torch.zeros(2)), torch.zeros(2, 4), {"x": torch.zeros(2, 4)}):
+        settings = SimpleNamespace(quant=("activations",), bits=(4,))
+        quantized.run(Placed(), of_batches(batch), settings, 1, lambda model: 0.0)
+    assert places == ["meta"] * 3
+
+
+def test_a_model_of_two_inputs_learns_to_round_on_both():
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.left, self.right = nn.Linear(4, 3), nn.Linear(2, 3)
+
+        def forward(self, inputs):
+            x, z = inputs
+            return self.left(x) + self.right(z)
+
+    chance, model = torch.Generator().manual_seed(0), Both()
+    batch = ((torch.randn(8, 4, generator=chance), torch.randn(8, 2, generator=chance)), torch.zeros(8, 3))
+    settings = SimpleNamespace(quant=("adaquant:steps=3",), bits=(4,))
+    found = quantized.run(model, of_batches(batch), settings, 1, lambda made: float(made(batch[0]).mean()))
+    assert found["rows"][0]["loss"] == pytest.approx(found["loss"], abs=0.1)
+    assert found["rows"][0]["loss"] != found["loss"]
 
 
 def test_inputs_of_linears_are_rounded_to_a_grid_over_their_range():

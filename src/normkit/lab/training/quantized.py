@@ -22,6 +22,7 @@ from normkit.quant.turboquant import TurboQuant
 from normkit.statistics import accurate
 from normkit.surgery.quantizing import caching
 from normkit.surgery.quantizing.weights import quantize
+from normkit.surgery.statistics.batch_statistics import feed
 
 BATCHES = 16  # of the training data, that methods learn from
 OUTLIER = 6.0  # times the root mean square of all, from which a channel's largest size is an outlier
@@ -134,13 +135,13 @@ def activations(model: nn.Module, batch: Any) -> dict[str, float]:
 
     hooks = [part.register_forward_pre_hook(look) for part in model.modules() if isinstance(part, nn.Linear)]
     with remove_after(hooks):
-        model(**batch) if isinstance(batch, Mapping) else model(batch)
+        feed(model, batch)
     kurtoses, outliers = zip(*measures, strict=True) if measures else ((float("nan"),), (float("nan"),))
     return {"kurtosis": sum(kurtoses) / len(kurtoses), "outliers": sum(outliers) / len(outliers)}
 
 
 def _inputs(batch: Any) -> Any:
-    """Return what a model takes of a batch."""
+    """Return what :func:`feed` takes of a batch."""
     if isinstance(batch, Tensor):
         return batch[:, :-1]
-    return {key: value for key, value in batch.items() if key != "labels"} if isinstance(batch, Mapping) else batch[0]
+    return {key: value for key, value in batch.items() if key != "labels"} if isinstance(batch, Mapping) else batch
