@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from helpers import TINY, all_numbers
@@ -19,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 import forked
 import normkit as nk
 from normkit import cli
+from normkit.lab.api import _call_text, options_of
 from normkit.lab.report import figures
 from normkit.lab.report.page import reading
 from normkit.lab.result import Result
@@ -244,6 +246,17 @@ def test_a_measure_of_a_function(tmp_path):
     assert result.rows[0].measured.mean == -1.0
 
 
+def test_numbers_of_numpy_are_numbers():
+    of_numpy = {"lr": np.float32(0.25), "steps": np.int64(3), "twin": np.bool_(True), "decay": np.array([0, 0.5])}
+    plain = {"lr": [0.25], "steps": 3, "twin": True, "decay": [0.0, 0.5]}
+    options = vars(options_of({**of_numpy, "ladder": [np.float16(1), np.int8(4)]}))
+    read = {name: options[name] for name in (*plain, "ladder")}
+    assert read == {**plain, "ladder": [1.0, 4]}
+    for value in read.values():
+        assert {type(one) for one in (value if isinstance(value, list) else [value])} <= {int, float, bool}
+    assert _call_text({"lr": np.float32(0.25), "steps": np.int64(3)}) == "nk.compare(lr=0.25, steps=3)"
+
+
 @pytest.mark.parametrize(
     "given, error, message",
     [
@@ -256,6 +269,9 @@ def test_a_measure_of_a_function(tmp_path):
         ({"margin": True}, TypeError, "margin must be a number, not True"),
         ({"norms": []}, ValueError, r"norms must hold at least one, not \[\]"),
         ({"lr": ()}, ValueError, r"lr must hold at least one, not \(\)"),
+        ({"lr": len}, TypeError, "^lr must be a number, not <built-in function len>"),
+        ({"lr": np.array(0.1)}, TypeError, r"^lr must be a number, not array\(0.1\)"),
+        ({"steps": np.float64(3)}, TypeError, "^steps must be a whole number, not 3.0"),
         ({"twin": 1}, TypeError, "twin must be True or False, not 1"),
         ({"device": "tpu"}, ValueError, "device must be one of 'auto', 'cpu', 'cuda', not 'tpu'"),
         ({"norms": ["rmsnrm"]}, ValueError, "did you mean 'rmsnorm'"),

@@ -5,6 +5,7 @@ import itertools
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from helpers import all_numbers
@@ -149,6 +150,10 @@ def test_a_model_of_its_own_has_its_norms_exchanged_and_the_optimizer_is_the_var
 
     compare(tmp_path, train, norms=["original", "dyt"], optimizers=["adamw", "sgd"], seeds=1)
     assert sorted(seen) == [("DyT", "AdamW"), ("DyT", "SGD"), ("LayerNorm", "AdamW"), ("LayerNorm", "SGD")]
+
+
+def test_a_width_of_numpy_is_a_width():
+    assert own.Build(Variant("dyt", norm="dyt"))(np.int64(4)).weight.shape == (4,)
 
 
 def test_it_is_given_what_it_asks_for(tmp_path):

@@ -132,6 +132,15 @@ def test_losses_between_samples_are_averaged_and_kept_in_a_file(tmp_path):
         assert history.series(LOSS, LOSS)[:2].tolist() == [0, 1.5]
 
 
+def test_a_loss_and_a_distance_of_numpy_are_numbers():
+    seen = nk.watch(nn.Linear(2, 2), every=np.int64(5))
+    assert type(seen.facts["every"]) is int
+    seen.loss(np.float32(1.5))
+    seen.loss(np.int64(2))
+    total, count, largest = seen.losses
+    assert (float(total), count, float(largest)) == (3.5, 2, 2.0)
+
+
 @pytest.mark.parametrize(
     "value, kind", [("1", TypeError), (True, TypeError), (None, TypeError), (torch.ones(2), ValueError)]
 )

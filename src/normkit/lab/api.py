@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from normkit.check import plain
 from normkit.kinds.arguments import nearest
 from normkit.lab import course
 from normkit.lab.plan import data as data_of
@@ -126,16 +127,25 @@ def read(one: Option, value: Any) -> Any:
     """Return a value as the command would have read it, or say what is wanted; a list of variants stands for itself."""
     if one.handed:
         return name_of(one, value)
+    value = plain(value)
     if one.name == "variants" and isinstance(value, Sequence) and not isinstance(value, str):
         return value
     if one.many:
-        parts = [value] if isinstance(value, str | float | int) else list(value)
+        parts = _parts(value)
         if not parts:
             raise ValueError(f"{one.called} must hold at least one, not {value!r}")
         return [_one(one, part) for part in parts]
     if one.kind is bool and not isinstance(value, bool):
         raise TypeError(f"{one.called} must be True or False, not {value!r}")
     return value if one.kind is bool else _one(one, value)
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return what a list or another sequence holds; a name or a number alone is one part."""
+    try:
+        return [value] if isinstance(value, str) else list(value)
+    except TypeError:
+        return [value]
 
 
 def name_of(one: Option, value: Any) -> str:
@@ -154,7 +164,7 @@ def name_of(one: Option, value: Any) -> str:
 
 
 def _one(one: Option, value: Any) -> Any:
-    kinds, expected = TYPES[one.kind]
+    (kinds, expected), value = TYPES[one.kind], plain(value)
     if not isinstance(value, kinds) or isinstance(value, bool):
         raise TypeError(f"{one.called} must be {expected}, not {value!r}")
     if one.choices is not None and value not in one.choices:
@@ -197,7 +207,8 @@ def _call_text(arguments: Mapping[str, Any]) -> str:
     """Write the call, for the report."""
 
     def text(value: Any) -> str:
-        plain = isinstance(value, str | int | float | list | tuple)
-        return repr(value) if plain else str(getattr(value, "__name__", type(value).__name__))
+        value = plain(value)
+        written = isinstance(value, str | int | float | list | tuple)
+        return repr(value) if written else str(getattr(value, "__name__", type(value).__name__))
 
     return f"nk.compare({', '.join(f'{name}={text(value)}' for name, value in arguments.items())})"

@@ -56,7 +56,7 @@ class Watch(Seen):
         self.store = Store(MOST if keep is None else check.size("watch", "keep", keep, 8), all_signs())
         self.room = None if keep is not None else SHARE * sum(p.numel() * p.element_size() for p in model.parameters())
         self.step = self.before = check.size("watch", "start", start, 0)
-        self.facts = facts.of(model, self.optimizers, every)
+        self.facts = facts.of(model, self.optimizers, self.every)
         self.trained = facts.trained(model, self.optimizers)
         self.notes: list[str] = []
         self.writers = writers.writers_of(to)
@@ -116,6 +116,7 @@ class Watch(Seen):
 
         A model that gives its loss itself, as a lone number or under the name ``loss``, need not be helped.
         """
+        value = check.plain(value)
         if not isinstance(value, int | float | Tensor) or isinstance(value, bool):
             raise TypeError(f"watch: loss must be a number or a tensor of one, not {type(value).__name__}")
         if isinstance(value, Tensor) and value.numel() != 1:

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from normkit.check import plain
 from normkit.lab import files, logs
 from normkit.lab.clock import TRAINING
 from normkit.lab.plan import data, measures, optimizers
@@ -67,6 +68,7 @@ class Build:
             if self.variant.norm != ORIGINAL:
                 return exchange(of, self.variant.norm, tuple(type(part) for part in of.modules()), lambda: example)
             return of
+        of = plain(of)
         if not isinstance(of, int):
             raise TypeError(f"build takes a width, for a norm, or a model, whose norms it exchanges; not {of!r}")
         if self.variant.norm == ORIGINAL:
