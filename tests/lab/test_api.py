@@ -189,6 +189,15 @@ def test_what_the_caller_draws_next_and_its_threads_are_as_before(tmp_path):
     assert torch.get_num_threads() == threads
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_it_trains_where_the_caller_takes_no_gradients(mode, result, tmp_path):
+    with mode():
+        found = here(tmp_path, model=TINY, norms=["layernorm"])
+        assert not torch.is_grad_enabled()
+    (plain,) = (row for row in result.rows if row.variant == "layernorm")
+    assert found.rows[0].measured == plain.measured
+
+
 class Watched(Dataset):
     """Notes which samples are asked for."""
 

@@ -96,6 +96,7 @@ compare.__doc__ = f"{(compare.__doc__ or '').rstrip()}\n{argument_lines()}    "
 compare.__signature__ = signature()  # type: ignore[attr-defined]
 
 
+@torch.inference_mode(False)
 def _run(arguments: Mapping[str, Any]) -> Result:
     tasks.load_task.cache_clear()  # by name alone, what another cell handed in could be taken for this
     try:
