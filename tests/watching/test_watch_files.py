@@ -8,6 +8,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.watching import load
+from normkit.watching.live import files_of
 from normkit.watching.signals import activation
 
 
@@ -114,6 +115,22 @@ def test_a_file_that_no_watch_has_written_stays(tmp_path):
     with pytest.raises(ValueError, match="was not written by a watch; it stays"):
         watched(tmp_path)
     assert (tmp_path / "watch.jsonl").read_text() == '{"mine": 1}\n'
+
+
+@pytest.mark.parametrize("name", ["lr0.01", "llama-3.1-8b", "of.today"])
+def test_a_dot_in_the_name_of_a_folder_makes_no_file_of_it(name, tmp_path):
+    train(*watched(tmp_path / "runs" / name))
+    path = tmp_path / "runs" / name / "watch.jsonl"
+    assert load(path).steps == [1, 2, 3, 4]
+    assert files_of(tmp_path / "runs") == [path]
+
+
+@pytest.mark.parametrize("name", ["own.jsonl", "own.csv", "OWN.JSON", "own.log", "own.txt", "lr0.01"])
+def test_a_path_that_ends_as_a_file_or_is_one_is_written_to(name, tmp_path):
+    if name == "lr0.01":
+        watched(tmp_path)[0].save(tmp_path / name)
+    train(*watched(tmp_path / name))
+    assert load(tmp_path / name).steps == [1, 2, 3, 4]
 
 
 def test_what_could_not_be_read_stands_in_the_file_as_well(tmp_path, monkeypatch):

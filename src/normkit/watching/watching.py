@@ -401,8 +401,8 @@ def watch(
         every: how often a step is looked at; the first one is as well, and until then every fifth, from the hundredth
             on every tenth, and so on. So a beginning is known to a tenth of its step.
         signals: of ``activations``, ``attention``, ``gradients``, ``updates``, ``spectra``.
-        to: where samples also go while it runs: a folder or a file, which gets a line of JSON each and which
-            ``normkit watch`` shows, or a writer of :mod:`normkit.watching.writers`, or several.
+        to: where samples also go while it runs: a folder, or a file such as ``run.jsonl``, which gets a line of JSON
+            each and which ``normkit watch`` shows, or a writer of :mod:`normkit.watching.writers`, or several.
         keep: how many samples are held, 8 at least, spread over the whole run; neighbours are joined as they grow old.
             By default as many as take 0.6 % of the parameters' memory, but 64 to 256.
         start: how many steps were done before, where a training goes on.

@@ -18,6 +18,7 @@ from normkit.watching.sample import Row
 from normkit.watching.store import BESIDE, MISSING, Column
 
 FILE = "watch.jsonl"  # in a folder
+ENDINGS = (".jsonl", ".json", ".csv", ".log", ".txt")  # of a path that is to be a file; "lr0.01" is to be a folder
 TWICE = 2  # so many times what is kept in memory may stand in a file before it is written anew
 
 
@@ -41,7 +42,8 @@ class Lines:
 
     def __init__(self, path: str | Path):
         path = Path(path).absolute()  # a training may change its working directory
-        self.path = path / FILE if path.is_dir() or not path.suffix else path
+        is_file = path.is_file() or (path.suffix.lower() in ENDINGS and not path.is_dir())
+        self.path = path if is_file else path / FILE
         self.columns: list[Column] = []
         self.samples = 0
         self.written = 0
