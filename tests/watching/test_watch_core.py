@@ -726,6 +726,37 @@ def test_a_training_goes_on_from_a_checkpoint_with_what_was_seen():
     close(broken.table, whole.table, rtol=0, atol=0)
 
 
+def test_a_state_kept_in_memory_stays_as_it_was_and_is_gone_back_to_more_than_once():
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = nk.watch(model, optimizer, every=1)
+
+    def go_on(steps):
+        with seen:
+            for step in steps:
+                x, y = points(step)
+                seen.loss(loss := F.cross_entropy(model(x), y))
+                loss.backward()
+                optimizer.step()
+        seen.note(f"until {steps[-1]}")
+
+    go_on(range(3))
+    kept = seen.state_dict()
+    before = copy.deepcopy(kept)
+    for last_step in (8, 6):
+        seen.loss(1000.0)  # of a step that is gone back behind before it ends
+        seen.load_state_dict(kept)
+        assert seen.history().steps == [1, 2, 3]
+        go_on(range(3, last_step))
+        assert seen.history().steps == [*range(1, last_step + 1)]
+        assert float(seen.history().series("loss", "loss_peak").max()) < 100
+        assert seen.notes == ["until 2", f"until {last_step - 1}"]
+    for name in ("table", "vectors"):
+        close(kept.pop(name), before.pop(name), rtol=0, atol=0, equal_nan=True)
+    assert kept == before
+
+
 def test_a_trainer_that_counts_its_steps_says_which_are_looked_at():
     model, plain = Net(), Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -158,15 +158,15 @@ class Watch(Seen):
     def state_dict(self) -> dict[str, Any]:
         """Return what was seen as tensors and plain values, for the checkpoint of a training that is to go on."""
         self.flush()
-        kept = {"columns": [list(column) for column in self.store.columns], "words": self.store.words}
-        kept |= {"steps": self.store.steps, "table": self.store.table(), "keep": self.store.keep}
+        kept = {"columns": [list(column) for column in self.store.columns], "words": list(self.store.words)}
+        kept |= {"steps": list(self.store.steps), "table": self.store.table(), "keep": self.store.keep}
         kept["signs"] = self.store.known_signs()
-        metadata = {"step": self.step, "notes": self.notes, "dtypes": self.facts.get("dtypes", {})}
-        return {**kept, **metadata, "vectors": self.spectra.vectors}
+        metadata = {"step": self.step, "notes": list(self.notes), "dtypes": dict(self.facts.get("dtypes", {}))}
+        return {**kept, **metadata, "vectors": dict(self.spectra.vectors)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what was seen before; to be called before the watch starts."""
-        self.store = Store(state["keep"], all_signs())
+        self.store, self.pending, self.losses = Store(state["keep"], all_signs()), None, None
         columns = [(where, what) for where, what in state["columns"]]
         for step, row in zip(state["steps"], state["table"], strict=True):
             self.store.add(step, columns, state["words"], row)
