@@ -89,6 +89,23 @@ def test_a_run_that_goes_on_elsewhere_writes_what_its_state_has(tmp_path):
     assert load(tmp_path / "other" / "watch.jsonl").steps == [*range(1, 7)]
 
 
+def test_a_file_forgets_what_a_run_went_back_behind(tmp_path):
+    seen, *rest, _ = watched(tmp_path)
+    train(seen, *rest, 3)
+    kept = seen.state_dict()
+    for steps in (5, 2):
+        seen.load_state_dict(kept)
+        train(seen, *rest, steps)
+        seen.note(f"{steps} more")
+    train(seen, *rest, 1)
+    found = load(tmp_path / "watch.jsonl")
+    assert found.steps == seen.history().steps == [*range(1, 7)]
+    assert found.notes == seen.notes == ["2 more"]
+    written, kept_in_memory = (torch.as_tensor(one.history().table) for one in (found, seen))
+    torch.testing.assert_close(written, kept_in_memory, rtol=1e-4, atol=1e-5)
+    assert len(steps_in(tmp_path / "watch.jsonl")) == 11, "all are still in the file"
+
+
 def test_a_long_run_is_thinned_and_the_run_before_it_is_not(tmp_path):
     train(*watched(tmp_path, 5))
     before = (tmp_path / "watch.jsonl").read_bytes()

@@ -15,7 +15,7 @@ from normkit.optional import require
 from normkit.watching.history import COLUMNS, END, NOTE, SAMPLE, WATCH, History, json_row
 from normkit.watching.lines import FIRST, Reading, Sealed, lines_of
 from normkit.watching.sample import Row
-from normkit.watching.store import BESIDE, MISSING, Column
+from normkit.watching.store import BESIDE, MISSING, Column, Store
 
 FILE = "watch.jsonl"  # in a folder
 ENDINGS = (".jsonl", ".json", ".csv", ".log", ".txt")  # of a path that is to be a file; "lr0.01" is to be a folder
@@ -48,6 +48,7 @@ class Lines:
         self.samples = 0
         self.written = 0
         self.sealed: Sealed | None = None
+        self.store: Store | None = None  # of the watch as it was when the run began or went on
         self.facts: dict[str, Any] | None = None  # as they were last written
         self.last = 0  # the step of the last sample
         self.begin = self.size = 0  # of this run, and of the file, in bytes
@@ -62,7 +63,7 @@ class Lines:
 
     def write(self, watch: Any, step: int, row: Row, values: Tensor) -> None:
         """Append a sample, and before it what has changed."""
-        if self.sealed is None:
+        if self.store is not watch.store:  # the first sample, or the watch has gone back to an earlier state
             self._open(watch)
         if self.samples >= TWICE * watch.store.keep:
             self._thin(watch)
@@ -84,6 +85,7 @@ class Lines:
 
     def _open(self, watch: Any) -> None:
         """Begin a run behind those before, or go on with the last one."""
+        self.store, self.columns, self.written = watch.store, [], 0
         self.path.parent.mkdir(parents=True, exist_ok=True)
         content = self._content()
         whole = content[: content.rfind(b"\n") + 1]  # a kill may have left half a line
