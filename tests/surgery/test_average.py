@@ -224,6 +224,65 @@ def test_a_pass_that_fails_leaves_what_other_layers_keep_as_it_was():
     close(dict(model.state_dict()), dict(before), rtol=0, atol=0)
 
 
+class TwoDomains(nn.Module):
+    """Two batch norms, each for the batches of one domain."""
+
+    def __init__(self, make=lambda: nn.BatchNorm1d(4)):
+        super().__init__()
+        self.one, self.other = make(), make()
+
+    def forward(self, x, domain=0):
+        return self.other(x) if domain else self.one(x)
+
+
+NORMS = [lambda: nn.BatchNorm1d(4), *(lambda name=name: nk.create(name, 4) for name in ("batchnorm", "powernorm"))]
+
+
+def of_domains(*domains):
+    return [{"x": draw(8, 4, seed=seed) * 3 + 2, "domain": domain} for seed, domain in enumerate(domains)]
+
+
+@pytest.mark.parametrize("make", NORMS)
+def test_a_layer_that_no_batch_reaches_keeps_its_statistics_and_is_reported_as_left(make):
+    model = TwoDomains(make).double()
+    model(**of_domains(1)[0])
+    next(model.other.buffers())[0] = float("inf")
+    before = copy.deepcopy(model.other.state_dict())
+    report = recalibrate(model, of_domains(0, 0))
+    assert [(change.site, change.became) for change in report] == [("one", "estimated anew"), ("other", None)]
+    assert report[1].why_not == "no batch of data reaches it in train mode"
+    close(dict(model.other.state_dict()), dict(before), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("make", NORMS)
+def test_a_layer_that_a_late_batch_is_the_first_to_reach_starts_afresh_as_well(make):
+    late, alone = TwoDomains(make).double(), TwoDomains(make).double()
+    for _ in range(3):
+        late.other(draw(8, 4, seed=9) * 50)
+    assert len(recalibrate(late, of_domains(0, 0, 1, 1)).done) == 2
+    recalibrate(alone, of_domains(0, 0, 1, 1)[2:])
+    close(dict(late.other.named_buffers()), dict(alone.other.named_buffers()))
+
+
+def test_a_layer_that_the_model_holds_in_evaluation_keeps_its_statistics():
+    class Held(nn.Sequential):
+        def train(self, mode=True):
+            super().train(mode)
+            self[0].eval()
+            return self
+
+    model = Held(nn.BatchNorm1d(4), nn.BatchNorm1d(4)).double()
+    model[0].running_var.fill_(5)
+    report = recalibrate(model, [draw(6, 4)])
+    assert [change.became for change in report] == [None, "estimated anew"]
+    assert model[0].running_var.eq(5).all()
+
+
+def test_a_layer_that_keeps_no_statistics_is_reported_as_left():
+    model = nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), nn.BatchNorm1d(4)).double()
+    assert [change.why_not for change in recalibrate(model, [draw(6, 4)])] == ["it keeps no statistics", None]
+
+
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (x, 0), lambda x: [x], lambda x: {"input": x}])
 def test_batches_come_as_loaders_give_them(wrap):
     model = nn.BatchNorm1d(4).double()
@@ -267,6 +326,18 @@ def test_selection_weighs_devices_and_uses_joined_statistics():
         y = torch.cat([(h - mean) / (var + 1e-5).sqrt() for d in hidden for h in d]).sum(-1, keepdim=True)
         close(torch.tensor(got, dtype=torch.float64), (y - torch.cat(targets)).square().mean().detach())
     assert not candidates[0].training
+
+
+def test_selection_joins_a_layer_over_the_devices_that_reach_it_and_leaves_one_that_none_reaches():
+    model = TwoDomains().double()
+    model.other.running_mean.fill_(7)
+    select([model], [of_domains(0), of_domains(1)], lambda model, batch: model(**batch).square().mean())
+    for layer, batch in ((model.one, of_domains(0)[0]), (model.other, of_domains(1)[0])):
+        close(layer.running_mean, batch["x"].mean(0))
+        close(layer.running_var, batch["x"].var(0))
+    model.other.running_mean.fill_(7)
+    select([model], [of_domains(0)], lambda model, batch: model(**batch).square().mean())
+    assert model.other.running_mean.eq(7).all()
 
 
 def test_selection_needs_batches_on_every_device():

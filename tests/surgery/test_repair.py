@@ -245,6 +245,39 @@ def test_the_report_tells_what_had_become_of_each_deviation():
         close(dict(model.state_dict()), dict(state), rtol=0, atol=0)
 
 
+class Branches(nn.Module):
+    """A convolution and a batch norm that each call reaches, and a branch that one reaches where it is told to."""
+
+    def __init__(self, reaches=lambda model: False):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4)
+        self.deep, self.last = nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)
+        self.gate, self.reaches = nn.Parameter(torch.zeros(1)), reaches
+
+    def forward(self, x):
+        y = self.norm(self.conv(x))
+        return self.last(self.deep(y)) if self.reaches(self) else y
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("folded", [False, True])
+@pytest.mark.parametrize("reaches", [lambda model: False, lambda model: model.gate.abs() > 1])
+def test_layers_that_no_batch_reaches_are_averaged_alone_and_reported_as_left(reaches, folded, inplace):
+    """The second time the branch is for large gates, which the parents have and their average has not."""
+    models = [Branches(reaches).double() for _ in range(2)]
+    for model, shift in zip(models, (5.0, -5.0), strict=True):
+        nn.init.constant_(model.deep.bias, shift)
+        nn.init.constant_(model.gate, shift)
+        model.last.running_mean.fill_(7)
+    want = (models[0].deep.weight + models[1].deep.weight).detach() / 2
+    report = average(models, batches(), folded=folded, inplace=inplace)
+    why = "no batch of data reaches it in train mode"
+    assert [(change.site, change.why_not) for change in report] == [("conv", None), ("deep", why), ("last", why)]
+    close(report.model.deep.weight.detach(), want)
+    close(report.model.deep.bias.detach(), torch.zeros(4, dtype=torch.float64))
+    assert report.model.last.running_mean.eq(7).all()
+
+
 def test_the_first_network_takes_the_average_where_that_is_asked_for():
     models, data = networks(nn.BatchNorm2d), batches()
     x = draw(5, 2, 6, 6, seed=77)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_map_only
 
-from normkit.parameters import copy_model
+from normkit.parameters import copy_model, remove_after
 from normkit.running import Running, averaging
 from normkit.statistics import accurate
 from normkit.surgery import proof
@@ -21,6 +21,8 @@ from normkit.surgery.edits.layers import takes_batch_statistics
 from normkit.threads import processor_by_default
 
 __all__ = ["recalibrate"]
+
+UNREACHED = "no batch of data reaches it in train mode"
 
 
 def batch_norms(model: nn.Module) -> dict[str, nn.Module]:
@@ -68,8 +70,9 @@ def recalibrate(model: nn.Module, data: Iterable[Any], *, inplace: bool = True) 
     After its weights were changed: averaged, pruned, quantized, or brought to other data. The running estimates start
     afresh and become plain averages over the batches, all layers in the same pass, with the model in train mode and
     without gradients. What a layer keeps besides (a task's number) stays. Other layers that change their state in
-    training do so: a spectral norm goes on with its vectors. A pass that fails leaves all buffers and modes as they
-    were. The report says how far those of each layer moved, relative to the largest that they are now.
+    training do so: a spectral norm goes on with its vectors. A layer that no batch reaches keeps its estimates, as does
+    one that the model holds in evaluation. A pass that fails leaves all buffers and modes as they were. The report says
+    how far those of each layer moved, relative to the largest that they are now.
 
     Args:
         model: a model with layers that take statistics over the batch.
@@ -97,22 +100,23 @@ def estimate(owner: str, model: nn.Module, batches: Iterable[Any]) -> list[Chang
         raise ValueError(f"{owner}: the model has no layer with batch statistics")
     if not first:
         raise ValueError(f"{owner}: data holds no batch")
-    with _undone_on_error(model) as before, _plain_means(layers):
+    with _undone_on_error(model) as before, _plain_means(layers), averaging():
         old = {layer: {name: before[buffer] for name, buffer in layer.named_buffers()} for layer in layers}
         model.train()
-        with averaging():
-            _take(owner, model, 0, first[0])
-            for layer in layers:
-                _start_afresh(layer, old[layer])
-        with averaging():
+        with _afresh_at_first_call(old) as reached:
             for number, batch in enumerate(itertools.chain(first, remaining)):
                 _take(owner, model, number, batch)
-        _require_finite(owner, model)
+        _require_finite(owner, {name: layer for name, layer in named.items() if layer in reached})
     model.eval()
-    return [
-        Change(name, type(layer).__name__, "estimated anew", (), _largest_change(old[layer], layer))
-        for name, layer in named.items()
-    ]
+    return [_change(name, layer, old[layer], layer in reached) for name, layer in named.items()]
+
+
+def _change(name: str, layer: nn.Module, old: Mapping[str, Tensor], reached: bool) -> Change:
+    """What became of a layer."""
+    if reached and old:
+        return Change(name, type(layer).__name__, "estimated anew", (), _largest_change(old, layer))
+    why = UNREACHED if old else "it keeps no statistics"
+    return Change(name, type(layer).__name__, why_not=why)
 
 
 def _largest_change(old: Mapping[str, Tensor], layer: nn.Module) -> float:
@@ -121,8 +125,8 @@ def _largest_change(old: Mapping[str, Tensor], layer: nn.Module) -> float:
     return max((float((n - o).abs().max() / n.abs().max().clamp(min=1e-30)) for n, o in floats), default=0.0)
 
 
-def _require_finite(owner: str, model: nn.Module) -> None:
-    for name, layer in batch_norms(model).items():
+def _require_finite(owner: str, layers: Mapping[str, nn.Module]) -> None:
+    for name, layer in layers.items():
         if not all(buffer.isfinite().all() for buffer in layer.buffers()):
             raise ValueError(f"{owner}: what {name or 'the model'} takes of data has NaN or infinite statistics")
 
@@ -186,11 +190,32 @@ def _adding_up(sums: dict[str, Tensor]) -> Callable[[Any, Any, Any], None]:
     return add
 
 
-def _start_afresh(layer: nn.Module, old: Mapping[str, Tensor]) -> None:
-    """Reset the buffers that a training pass has just moved; the others are settings."""
+@contextmanager
+def _afresh_at_first_call(old: Mapping[nn.Module, Mapping[str, Tensor]]) -> Iterator[set[nn.Module]]:
+    """Reset each layer before its first call in train mode; meanwhile, those that were called.
+
+    old: what the buffers of each layer are before.
+    """
+    reached: set[nn.Module] = set()
+
+    def start(layer: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if layer.training and layer not in reached:
+            reached.add(layer)
+            _start_afresh(layer, old[layer], inputs, named)
+
+    with remove_after([layer.register_forward_pre_hook(start, with_kwargs=True) for layer in old]):
+        yield reached
+
+
+def _start_afresh(
+    layer: nn.Module, old: Mapping[str, Tensor], inputs: tuple[Any, ...], named: Mapping[str, Any]
+) -> None:
+    """Reset the buffers that a call in train mode moves; the others are settings."""
     if isinstance(layer, _BatchNorm):
         layer.reset_running_stats()
         return
+    with averaging():
+        layer.forward(*inputs, **named)
     with processor_by_default():
         new = dict(type(layer)(**layer.arguments).named_buffers())  # type: ignore[arg-type]
     for name, buffer in layer.named_buffers():

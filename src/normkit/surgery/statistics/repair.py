@@ -22,7 +22,7 @@ from normkit.surgery.exact.folding import bake
 from normkit.surgery.exact.pairs import fold_pair, is_plain
 from normkit.surgery.proof import check_model
 from normkit.surgery.recognition import specimen
-from normkit.surgery.statistics.batch_statistics import batch_norms, estimate
+from normkit.surgery.statistics.batch_statistics import UNREACHED, batch_norms, estimate
 
 __all__ = ["average"]
 
@@ -72,14 +72,15 @@ def measure(model: nn.Module, layers: Sequence[str], batches: Iterable[Any]) -> 
     """Return mean and standard deviation of each layer's output channels over ``batches``.
 
     Both are averaged batch by batch; the deviation is the root of the average unbiased variance, without eps. The model
-    is passed the data once, in train mode, as a copy, so that its own statistics stay.
+    is passed the data once, in train mode, as a copy, so that its own statistics stay. Layers that no batch reaches are
+    missing.
     """
     probed = copy.deepcopy(model)
     probes = {name: _Probe(probed.get_submodule(name)) for name in layers}
     for name, probe in probes.items():
         put(probed, [name], probe)
-    estimate("average", probed, batches)
-    return {name: probe.goal() for name, probe in probes.items()}
+    reached = {change.site for change in estimate("average", probed, batches) if change.became}
+    return {name: probe.goal() for name, probe in probes.items() if f"{name}.norm" in reached}
 
 
 class _Probe(nn.Module):
@@ -181,7 +182,9 @@ def average(
     elif data is not None and batch_norms(merged):
         rows = estimate("average", merged, data)
     merged.eval()
-    rows = [*(rows or [Change("", type(merged).__name__, f"the average of {len(models)}")]), *left]
+    rows = [*rows, *left]
+    if not any(row.became for row in rows):
+        rows = [Change("", type(merged).__name__, f"the average of {len(models)}"), *rows]
     if inplace:
         take_over(models[0], merged)
         merged = replace_parts("average", models[0], modules, True).eval()
@@ -204,14 +207,26 @@ def _repair(
     pairs: dict[str, nn.Module] = {}
     for name in layers:
         layer = merged.get_submodule(name)
+        if not all(name in parent for parent in parents):
+            continue
         norm = _repair_for(layer, variant=variant, eps=eps)
         goal = _goal([parent[name] for parent in parents], weights, uniform, factor)
         norm.weight.data.copy_(goal.std)
         norm.bias.data.copy_(goal.mean)
         pairs[name] = nn.Sequential(layer, norm)
         put(merged, [name], pairs[name])
-    estimate("average", merged, data)
-    return pairs, [Change(name, type(pair[0]).__name__, _fallen(pair[1], variant)) for name, pair in pairs.items()]  # type: ignore[index]
+    changes = estimate("average", merged, data) if batch_norms(merged) else []
+    reached = {change.site for change in changes if change.became}
+    for name in [name for name in pairs if f"{name}.1" not in reached]:
+        put(merged, [name], pairs.pop(name)[0])  # type: ignore[index]
+    rows = [
+        Change(name, type(pairs[name][0]).__name__, _fallen(pairs[name][1], variant))  # type: ignore[index]
+        if name in pairs
+        else Change(name, type(merged.get_submodule(name)).__name__, why_not=UNREACHED)
+        for name in layers
+    ]
+    own = dict(merged.named_modules(remove_duplicate=False))
+    return pairs, [*rows, *(change for change in changes if change.why_not and change.site in own)]
 
 
 def _fallen(norm: Any, variant: str) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from normkit.surgery import proof
 from normkit.surgery.statistics.batch_statistics import estimate
-from normkit.surgery.statistics.federated import local_entries, pool
+from normkit.surgery.statistics.federated import pool
 
 
 class Selection(NamedTuple):
@@ -31,7 +31,8 @@ def select(
     The statistics of the dense model make the losses of pruned ones meaningless. So for each candidate, with its
     weights kept: each device k estimates the batch statistics from its n_k samples; the server joins them, exactly;
     each device evaluates the loss with the joined statistics on the same samples; and the loss is sum_k n_k L_k /
-    sum_k n_k. Each candidate is left in eval, with the joined statistics.
+    sum_k n_k. Each candidate is left in eval, with the joined statistics. Those of a layer are joined over the devices
+    whose samples reach it; one that none reaches keeps its own.
 
     Args:
         candidates: pruned versions of one model.
@@ -50,14 +51,14 @@ def select(
 
 def _adapted_loss(model: nn.Module, devices: Sequence[Sequence[Any]], loss: Callable) -> float:
     proof.check_model("select", model)
-    names = local_entries(model, "statistics")
-    states = []
-    for batches in devices:
-        estimate("select", model, batches)
-        state = model.state_dict()
-        states.append({name: state[name].clone() for name in names})
     samples = [sum(_samples(batch) for batch in batches) for batches in devices]
-    model.load_state_dict(pool(states, samples), strict=False)
+    reached: dict[str, list[tuple[dict[str, Tensor], int]]] = {}
+    for batches, number in zip(devices, samples, strict=True):
+        for site in (change.site for change in estimate("select", model, batches) if change.became):
+            own = model.get_submodule(site).named_buffers(prefix=site, remove_duplicate=False)
+            reached.setdefault(site, []).append(({name: value.clone() for name, value in own}, number))
+    joined = [pool(*zip(*of_devices, strict=True)) for of_devices in reached.values()]
+    model.load_state_dict({name: value for layer in joined for name, value in layer.items()}, strict=False)
     total = sum(_samples(batch) * float(loss(model, batch)) for batches in devices for batch in batches)
     return total / sum(samples)
 
