@@ -109,6 +109,14 @@ def test_pooling_has_the_variance_between_clients():
     assert (average([m.state_dict() for m in models], [10, 30])["shortcut.running_var"] < joined.var(0) - 1).all()
 
 
+def test_states_on_another_device_are_joined_as_well():
+    states = [{name: value.to("meta") for name, value in network().state_dict().items()}] * 2
+    pooled = pool(states, [10, 30])
+    assert {name: (value.shape, value.device.type) for name, value in pooled.items()} == {
+        name: (value.shape, "meta") for name, value in states[0].items()
+    }
+
+
 @pytest.mark.parametrize("samples", [[1, 2, 3], [0, 0], [-1, 2], []])
 def test_counts_that_do_not_fit_are_named(samples):
     states = [network().state_dict() for _ in range(2)]

@@ -61,7 +61,7 @@ def pool(states: Sequence[State], samples: Sequence[float] | None = None) -> dic
         stem = name.removesuffix("running_mean")
         if stem != name and f"{stem}running_var" in pooled:
             mean, var = (torch.stack([s[f"{stem}running_{of}"].double() for s in states]) for of in ("mean", "var"))
-            mean, var = statistics.merge(mean, var, shares)
+            mean, var = statistics.merge(mean, var, shares.to(mean))
             pooled[name], pooled[f"{stem}running_var"] = mean.to(pooled[name]), var.to(pooled[name])
     return pooled
 
