@@ -353,6 +353,18 @@ def test_selection_needs_batches_on_every_device():
         select([network()], [[draw(2, 3)], []], lambda model, batch: 0)
 
 
+def selected(*losses):
+    left = iter(losses)
+    return select([nn.BatchNorm1d(4).double() for _ in losses], [[draw(4, 4)]], lambda model, batch: next(left))
+
+
+def test_a_candidate_whose_loss_is_nan_is_not_the_best():
+    nan, inf = float("nan"), float("inf")
+    assert selected(nan, 2.0, inf, 1.0).best == 3
+    with pytest.raises(ValueError, match=r"^select: loss must be finite for at least one candidate; it is .nan, inf."):
+        selected(nan, inf)
+
+
 def test_layers_are_found_in_a_model():
     assert list(batch_norms(nn.Sequential(nn.ReLU(), nn.BatchNorm1d(2)))) == ["1"]
 

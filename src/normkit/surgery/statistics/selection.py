@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ def select(
     Args:
         candidates: pruned versions of one model.
         devices: for each device its batches, which are gone over twice: tensors, or tuples or dictionaries of them.
-        loss: ``loss(model, batch)``, the mean loss over a batch.
+        loss: ``loss(model, batch)``, the mean loss over a batch; NaN counts as infinite.
 
     Distributed Pruning Towards Tiny Neural Networks in Federated Learning (Huang et al., 2022), arXiv 2212.01977.
     Written from the paper's description, without the authors' code: statistics start afresh and average the batches,
@@ -46,7 +47,10 @@ def select(
     if not candidates or not devices or not all(devices):
         raise ValueError(f"select: wanted candidates, and batches on every device; got {len(candidates)} candidates")
     losses = [_adapted_loss(candidate, devices, loss) for candidate in candidates]
-    return Selection(min(range(len(losses)), key=losses.__getitem__), losses)
+    ranked = [value if math.isfinite(value) else math.inf for value in losses]
+    if min(ranked) == math.inf:
+        raise ValueError(f"select: loss must be finite for at least one candidate; it is {losses}")
+    return Selection(ranked.index(min(ranked)), losses)
 
 
 def _adapted_loss(model: nn.Module, devices: Sequence[Sequence[Any]], loss: Callable) -> float:
