@@ -310,6 +310,12 @@ VERBS = {
     ),
     "average": (merged(), "images", set(), IMAGES[0]),
     "average and keep": (merged(folded=False), "images", {"normed"}, IMAGES[0]),
+    "average and keep tokens": (
+        lambda m: nk.average([m, vectors()], [X], layers=["0"], folded=False),
+        "vectors",
+        {"normed"},
+        X,
+    ),
     "quantize": (quantized(), "vectors", {"bits"}, X),
     "quantize and pack": (quantized(group=32, pack=True, where="3"), "vectors", {"bits"}, X),
 }

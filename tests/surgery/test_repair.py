@@ -294,6 +294,27 @@ def test_data_that_can_be_gone_over_once_alone_are_refused():
         average(models, iter([torch.randn(3, 2)]))
 
 
+@pytest.mark.parametrize("folded", [True, False])
+@pytest.mark.parametrize("tokens", [8, 5])
+def test_a_linear_of_tokens_is_repaired_by_features_as_one_of_rows(tokens, folded):
+    """With as many tokens as features the axes could be taken for each other without an error."""
+    torch.manual_seed(0)
+    models = [nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)).double() for _ in range(2)]
+    data = [draw(16, tokens, 8, seed=seed) for seed in range(3)]
+    rows = [batch.flatten(0, 1) for batch in data]
+    x, options = draw(4, tokens, 8, seed=9), {"layers": ["0", "2"], "folded": folded}
+    of_tokens = average(models, data, **options)
+    close(of_tokens.model(x), merged_of(models, rows, **options)(x.flatten(0, 1)).view_as(x))
+    std = measure(of_tokens.model, ["0"], data)["0"].std if folded else of_tokens.model[0](torch.cat(rows)).std(0)
+    close(std, sum(measure(model, ["0"], rows)["0"].std for model in models) / 2, rtol=0.01, atol=0)
+
+
+def test_a_sample_without_a_batch_is_refused_by_its_number():
+    models = [nn.Sequential(nn.Linear(8, 8)) for _ in range(2)]
+    with pytest.raises(ValueError, match=r"^average: batch 1 of data: "):
+        average(models, [torch.randn(4, 8), torch.randn(8)], layers=["0"])
+
+
 def test_errors_name_what_was_called_and_its_argument():
     models = [nn.Sequential(nn.Linear(2, 2)), nn.Sequential(nn.Linear(2, 2))]
     for wrong, why in (

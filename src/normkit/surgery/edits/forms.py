@@ -211,9 +211,9 @@ def _padded(old: Any, words: Words, state: State) -> nn.Module:
 def _normed_words(old: nn.Module, new: nn.Module) -> Words | None:
     """The old module, and a norm of the catalogue behind it."""
     pair = list(new.children()) if type(new) is nn.Sequential else []
-    if len(pair) != 2 or not _alike(old, pair[0]) or not isinstance(pair[1], Norm):
+    if len(pair) != 2 or not _alike(old, pair[0]) or not isinstance(pair[1], Norm | Laid):
         return None
-    return {"normed": norm_words(pair[1], PLAIN)}
+    return {"normed": _norm_words(old, pair[1])}
 
 
 def _normed(old: nn.Module, words: Words, state: State) -> nn.Module:

@@ -134,7 +134,7 @@ def _require_finite(owner: str, layers: Mapping[str, nn.Module]) -> None:
 def _take(owner: str, model: nn.Module, number: int, batch: Any) -> None:
     try:
         feed(model, batch)
-    except (ValueError, RuntimeError) as error:  # torch's own of a shape are of the second kind
+    except (ValueError, RuntimeError, IndexError) as error:  # torch's own of shapes and indices are of the latter kinds
         raise ValueError(f"{owner}: batch {number} of data: {error}") from error
 
 

@@ -17,7 +17,7 @@ from normkit.parameters import copy_model, require_whole
 from normkit.surgery.edits import bits, edits_of, replace_parts
 from normkit.surgery.edits.changes import Change, Report, take_over
 from normkit.surgery.edits.edit import put
-from normkit.surgery.edits.layers import KINDS
+from normkit.surgery.edits.layers import KINDS, TOKENS, Laid
 from normkit.surgery.exact.folding import bake
 from normkit.surgery.exact.pairs import fold_pair, is_plain
 from normkit.surgery.proof import check_model
@@ -79,8 +79,8 @@ def measure(model: nn.Module, layers: Sequence[str], batches: Iterable[Any]) -> 
     probes = {name: _Probe(probed.get_submodule(name)) for name in layers}
     for name, probe in probes.items():
         put(probed, [name], probe)
-    reached = {change.site for change in estimate("average", probed, batches) if change.became}
-    return {name: probe.goal() for name, probe in probes.items() if f"{name}.norm" in reached}
+    reached = _reached(probed, estimate("average", probed, batches))
+    return {name: probe.goal() for name, probe in probes.items() if _repair_in(probe) in reached}
 
 
 class _Probe(nn.Module):
@@ -98,15 +98,27 @@ class _Probe(nn.Module):
 
     def goal(self) -> Goal:
         """Return what was measured."""
-        norm: Any = self.norm
+        norm: Any = _repair_in(self)
         return Goal(norm.running_mean.clone(), norm.running_var.sqrt())
 
 
-def _repair_for(layer: nn.Module, **options: Any) -> Repair:
-    channels = layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
+def _repair_for(layer: nn.Module, **options: Any) -> nn.Module:
+    """The repairing layer for what a layer gives; each token that a linear gives is a sample."""
+    linear = isinstance(layer, nn.Linear)
+    channels: Any = layer.out_features if linear else layer.out_channels
     weight: Any = layer.weight
     with weight.device:
-        return Repair(channels, **options).to(weight)  # type: ignore[arg-type]
+        norm = Repair(channels, **options).to(weight)
+    return Laid(norm, TOKENS) if linear else norm
+
+
+def _repair_in(module: nn.Module) -> Repair:
+    return next(part for part in module.modules() if isinstance(part, Repair))
+
+
+def _reached(model: nn.Module, changes: Iterable[Change]) -> set[nn.Module]:
+    """The layers of a model whose statistics were estimated anew."""
+    return {model.get_submodule(change.site) for change in changes if change.became}
 
 
 def average(
@@ -177,7 +189,7 @@ def average(
         if folded:
             for pair in modules.values():
                 bake(pair)
-            modules = {name: fold_pair(*pair) for name, pair in modules.items()}  # type: ignore[misc]
+            modules = {name: fold_pair(pair[0], _repair_in(pair)) for name, pair in modules.items()}  # type: ignore[index]
         merged = replace_parts("average", merged, modules, False, edits=edits_of(models[0], modules))
     elif data is not None and batch_norms(merged):
         rows = estimate("average", merged, data)
@@ -211,16 +223,16 @@ def _repair(
             continue
         norm = _repair_for(layer, variant=variant, eps=eps)
         goal = _goal([parent[name] for parent in parents], weights, uniform, factor)
-        norm.weight.data.copy_(goal.std)
-        norm.bias.data.copy_(goal.mean)
+        _repair_in(norm).weight.data.copy_(goal.std)
+        _repair_in(norm).bias.data.copy_(goal.mean)
         pairs[name] = nn.Sequential(layer, norm)
         put(merged, [name], pairs[name])
     changes = estimate("average", merged, data) if batch_norms(merged) else []
-    reached = {change.site for change in changes if change.became}
-    for name in [name for name in pairs if f"{name}.1" not in reached]:
+    reached = _reached(merged, changes)
+    for name in [name for name, pair in pairs.items() if _repair_in(pair) not in reached]:
         put(merged, [name], pairs.pop(name)[0])  # type: ignore[index]
     rows = [
-        Change(name, type(pairs[name][0]).__name__, _fallen(pairs[name][1], variant))  # type: ignore[index]
+        Change(name, type(pairs[name][0]).__name__, _fallen(_repair_in(pairs[name]), variant))  # type: ignore[index]
         if name in pairs
         else Change(name, type(merged.get_submodule(name)).__name__, why_not=UNREACHED)
         for name in layers
