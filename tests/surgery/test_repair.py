@@ -309,6 +309,36 @@ def test_a_linear_of_tokens_is_repaired_by_features_as_one_of_rows(tokens, folde
     close(std, sum(measure(model, ["0"], rows)["0"].std for model in models) / 2, rtol=0.01, atol=0)
 
 
+class Twice(nn.Module):
+    """One convolution under two names, which is called by both."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(2, 2, 3, padding=1)
+        self.second = self.first
+
+    def forward(self, x):
+        return self.second(self.first(x).relu())
+
+
+@pytest.mark.parametrize("layers", [None, ["second"], ["first", "second"]])
+def test_a_convolution_of_two_names_is_repaired_under_both_by_all_its_calls(layers):
+    torch.manual_seed(0)
+    models, data = [Twice().double() for _ in range(2)], batches()
+    outputs = [(models[0].first(b), models[0].second(models[0].first(b).relu())) for b in data]
+    want = torch.stack([y.mean((0, 2, 3)) for pair in outputs for y in pair]).mean(0)
+    close(measure(models[0], ["first"], data)["first"].mean, want.detach())
+    x, site = draw(5, 2, 6, 6, seed=77), "second" if layers == ["second"] else "first"
+    report = average(models, data, layers=layers)
+    assert [change.site for change in report] == [site]
+    assert report.model.first is report.model.second
+    for options in ({"folded": False}, {"folded": False, "inplace": True}):
+        again = merged_of(copy.deepcopy(models), data, layers=layers, **options)
+        assert again.first is again.second
+        close(again(x), report.model(x))
+    close(merged_of(models, data, layers=layers, inplace=True)(x), report.model(x))
+
+
 def test_a_sample_without_a_batch_is_refused_by_its_number():
     models = [nn.Sequential(nn.Linear(8, 8)) for _ in range(2)]
     with pytest.raises(ValueError, match=r"^average: batch 1 of data: "):

@@ -14,7 +14,7 @@ from normkit import check
 from normkit.activation.batch.repair import Repair
 from normkit.ops.sums import in_type
 from normkit.parameters import copy_model, require_whole
-from normkit.surgery.edits import bits, edits_of, replace_parts
+from normkit.surgery.edits import all_places, bits, edits_of, replace_parts
 from normkit.surgery.edits.changes import Change, Report, take_over
 from normkit.surgery.edits.edit import put
 from normkit.surgery.edits.layers import KINDS, TOKENS, Laid
@@ -76,9 +76,10 @@ def measure(model: nn.Module, layers: Sequence[str], batches: Iterable[Any]) -> 
     missing.
     """
     probed = copy.deepcopy(model)
+    held = all_places(probed)
     probes = {name: _Probe(probed.get_submodule(name)) for name in layers}
-    for name, probe in probes.items():
-        put(probed, [name], probe)
+    for probe in probes.values():
+        put(probed, held[probe.layer], probe)
     reached = _reached(probed, estimate("average", probed, batches))
     return {name: probe.goal() for name, probe in probes.items() if _repair_in(probe) in reached}
 
@@ -217,6 +218,7 @@ def _repair(
     """The layers with what repairs them, set on data, and what had become of each layer's deviation."""
     parents = [measure(model, layers, data) for model in models]
     pairs: dict[str, nn.Module] = {}
+    held = all_places(merged)
     for name in layers:
         layer = merged.get_submodule(name)
         if not all(name in parent for parent in parents):
@@ -226,11 +228,12 @@ def _repair(
         _repair_in(norm).weight.data.copy_(goal.std)
         _repair_in(norm).bias.data.copy_(goal.mean)
         pairs[name] = nn.Sequential(layer, norm)
-        put(merged, [name], pairs[name])
+        put(merged, held[layer], pairs[name])
     changes = estimate("average", merged, data) if batch_norms(merged) else []
     reached = _reached(merged, changes)
     for name in [name for name, pair in pairs.items() if _repair_in(pair) not in reached]:
-        put(merged, [name], pairs.pop(name)[0])  # type: ignore[index]
+        layer = pairs.pop(name)[0]  # type: ignore[index]
+        put(merged, held[layer], layer)
     rows = [
         Change(name, type(pairs[name][0]).__name__, _fallen(_repair_in(pairs[name]), variant))  # type: ignore[index]
         if name in pairs
@@ -263,11 +266,14 @@ def _layers(model: nn.Module, layers: Sequence[str] | None, folded: bool) -> tup
     convolutions = [name for name, part in model.named_modules() if isinstance(part, CONVOLUTIONS)]
     if layers is None and not convolutions:
         raise ValueError("average: the model has no convolution; name the layers to repair, such as layers=['hidden']")
-    names, left = [], []
+    names, left, seen = [], [], set()
     for name in convolutions if layers is None else layers:
         part = parts.get(name)
         if part is None:
             raise ValueError(f"average: layers names {name}, and the model has no such layer")
+        if part in seen:  # by another of its names
+            continue
+        seen.add(part)
         why = _refusal(part) if folded or not isinstance(part, tuple(KINDS)) else None
         if why and layers is not None:
             raise ValueError(f"average: layers names {name}, a {type(part).__name__}: {why}")
