@@ -196,10 +196,12 @@ def computed_weights(model: nn.Module) -> dict[int, Tensor]:
     return {id(weight): weight.detach().clone() for weight in weights}
 
 
+@torch.inference_mode(False)
 def copy_model(model: nn.Module) -> nn.Module:
     """Copy a model, whatever torch's older norms of weights have computed in it; evaluation stays evaluation.
 
-    A part that is built anew where it is copied, such as a layer of einops, would be in train mode.
+    A part that is built anew where it is copied, such as a layer of einops, would be in train mode. The copy can be
+    trained, also where it is made within inference mode.
     """
     resting = {name for name, part in model.named_modules() if not getattr(part, "training", True)}
     twin = copy.deepcopy(model, computed_weights(model))

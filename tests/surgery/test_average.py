@@ -205,6 +205,37 @@ def test_recalibration_tells_how_far_each_layer_moved_and_may_take_a_copy():
     assert nk.recalibrate(report.model, [draw(6, 4) * 3 + 2])[0].difference < 1e-12
 
 
+CHANGES = {
+    "recalibrate": lambda model, **options: nk.recalibrate(model, batches(5, 8), **options),
+    "adapt": nk.adapt,
+    "average": lambda model, **options: nk.average([model, model], batches(5, 8), **options),
+    "average of states": lambda model, **options: nk.average([model, model], **options),
+}
+
+
+def convolution():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv1d(4, 4, 1), nn.BatchNorm1d(4)).double()
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_model_that_was_changed_within_inference_mode_can_be_trained(name, inplace):
+    model = convolution()
+    with torch.inference_mode():
+        changed = CHANGES[name](model, inplace=inplace).model
+    changed.train()(draw(5, 4, 3)).square().sum().backward()
+    assert changed[0].weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_model_that_was_made_within_inference_mode_is_changed_there_as_outside_of_it(name, inplace):
+    x, want = draw(5, 4, 3), CHANGES[name](convolution(), inplace=inplace).model.eval()
+    with torch.inference_mode():
+        close(CHANGES[name](convolution(), inplace=inplace).model.eval()(x), want(x))
+
+
 def test_a_failed_pass_leaves_everything():
     model = nn.Sequential(nn.BatchNorm1d(4), nk.create("batchnorm", 4), nn.Dropout()).double()
     model[2].eval()

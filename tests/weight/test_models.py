@@ -54,6 +54,22 @@ def test_a_model_starts_as_it_was_and_bakes_to_what_it_computes():
     assert {n: p.shape for n, p in net.state_dict().items()} == plain
 
 
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda net: nk.weight.apply(net, "weight-norm") and (lambda: net(X).square().sum()),
+        lambda net: nk.weight.regularize(net, "spectral-regularizer"),
+    ],
+    ids=["apply", "regularize"],
+)
+def test_what_is_put_on_a_model_within_inference_mode_can_be_trained(put):
+    net = model()
+    with torch.inference_mode():
+        loss = put(net)
+    loss().backward()
+    assert all(p.grad.abs().sum() > 0 for name, p in net[6].named_parameters() if "bias" not in name)
+
+
 def test_what_is_put_on_a_parametrized_weight_starts_at_the_weight_that_is_computed():
     net = nn.Sequential(nn.Linear(5, 4)).eval()
     nk.weight.apply(net, "sigma-reparam")

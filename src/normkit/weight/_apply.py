@@ -31,6 +31,7 @@ from normkit.where import require_known
 Target = tuple[str, nn.Module, Parametrization]
 
 
+@torch.inference_mode(False)
 def apply(model: nn.Module, name: str, *, where: Where = None, tensor: str = "weight", **options: Any) -> Table:
     """Put a reparametrization on every fitting layer of a model; return what was done, and what was left and why.
 

@@ -37,6 +37,7 @@ class Regularizer(nn.Module):
         return self.strength * torch.stack(total).sum() if total else torch.zeros(())
 
 
+@torch.inference_mode(False)
 def regularize(
     model: nn.Module, name: str, *, where: Where = None, strength: float = 1.0, **options: Any
 ) -> Regularizer:

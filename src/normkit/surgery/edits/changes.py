@@ -80,7 +80,7 @@ def name_others(rest: Mapping[str, Any]) -> str:
     return f"; {sentences[0]}{more}" if sentences else ""
 
 
-@torch.no_grad()
+@torch.inference_mode()  # in which those of a model that was made within it can be written, too
 def take_over(model: nn.Module, other: nn.Module) -> None:
     """Give a model the numbers of another that has the same parts, as far as they are of the same sizes."""
     own = model.state_dict()

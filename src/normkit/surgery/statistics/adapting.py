@@ -24,6 +24,7 @@ from normkit.where import Where, require_known, selects
 __all__ = ["adapt"]
 
 
+@torch.inference_mode(False)
 def adapt(
     model: nn.Module,
     *,

@@ -122,6 +122,7 @@ def _reached(model: nn.Module, changes: Iterable[Change]) -> set[nn.Module]:
     return {model.get_submodule(change.site) for change in changes if change.became}
 
 
+@torch.inference_mode(False)
 def average(
     models: Sequence[nn.Module],
     data: Sequence[Any] | None = None,
