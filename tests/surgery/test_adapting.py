@@ -84,6 +84,19 @@ def test_what_cannot_be_done_is_refused(parts, options, said):
         nk.adapt(nn.Sequential(*parts), **options)
 
 
+@pytest.mark.parametrize("make", [nn.BatchNorm1d, nk.BatchNorm])
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_norm_with_a_gain_and_no_shift_adapts_with_a_shift_of_zero(make, trained):
+    model = nn.Sequential(make(3, bias=False)).double().requires_grad_(trained)
+    nn.init.constant_(model[0].weight, 2)
+    model(torch.randn(8, 3, dtype=torch.float64))
+    x = torch.randn(8, 3, dtype=torch.float64)
+    adapted = nk.adapt(model.eval(), weight=0.0, inplace=False).model
+    torch.testing.assert_close(adapted(x), model(x))
+    assert adapted[0].bias.eq(0).all()
+    assert [p.requires_grad for p in adapted.parameters()] == [trained, trained]
+
+
 @pytest.mark.parametrize("norm", [nn.SyncBatchNorm(4), nk.BatchNorm(4, sync=True)])
 def test_one_that_joins_its_statistics_over_processes_joins_the_batch_at_hand_too(norm):
     model = nn.Sequential(copy.deepcopy(norm)).eval()

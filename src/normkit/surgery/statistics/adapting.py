@@ -137,7 +137,7 @@ def _refusal(match: Match) -> str | None:
 def _mixing(old: nn.Module, match: Match, weight: float) -> nn.Module:
     """The same batch norm, which mixes in evaluation."""
     own: Any = match.module.norm if isinstance(match.module, Followed) else match.module
-    learned = getattr(own, "weight", None) is not None
+    learned = {name: p for name in ("weight", "bias") if (p := getattr(own, name, None)) is not None}
     momentum = match.kwargs.get("momentum", 0.1)
     with own.running_mean.device:
         new = AlphaBatchNorm(
@@ -145,12 +145,13 @@ def _mixing(old: nn.Module, match: Match, weight: float) -> nn.Module:
             target_weight=weight,
             eps=own.eps,
             momentum=0.1 if momentum is None else momentum,
-            affine=learned,
+            affine=bool(learned),
             **joined(old),
         ).to(own.running_mean)
-    state = {name: tensor for name, tensor in own.state_dict().items() if name in new.state_dict()}
-    new.load_state_dict(state)
+    start = new.state_dict()
+    new.load_state_dict(start | {name: tensor for name, tensor in own.state_dict().items() if name in start})
+    trained = any(p.requires_grad for p in learned.values())  # which holds for a shift that the norm has not
     for name, parameter in new.named_parameters():
-        parameter.requires_grad_(getattr(own, name).requires_grad)
+        parameter.requires_grad_(learned[name].requires_grad if name in learned else trained)
     mixing = Followed(new, list(match.module.layers)) if isinstance(match.module, Followed) else new
     return mixing.train(old.training)
