@@ -29,9 +29,17 @@ def selects(where: Where, name: str, module: nn.Module) -> bool:
 
 
 def require_known(function: str, where: Where, model: nn.Module) -> None:
-    """Refuse names and patterns of a list that fit no part of a model, as one with a slip of the pen does."""
+    """Refuse names and patterns of a list that fit no part of a model, as one with a slip of the pen does.
+
+    So is what can be gone over once alone, such as a generator: it is gone over for each module.
+    """
     if where is None or isinstance(where, str | type) or callable(where):
         return
+    if not isinstance(where, Collection):
+        raise TypeError(
+            f"{function}: where must be a name, a class, a function, or a list of names and classes, "
+            f"not {type(where).__name__}"
+        )
     names = [name for name, _ in model.named_modules(remove_duplicate=False)]
     if unknown := [each for each in where if isinstance(each, str) and not fnmatch.filter(names, each)]:
         raise ValueError(f"{function}: where has {', '.join(map(repr, unknown))}, which no part of the model is called")

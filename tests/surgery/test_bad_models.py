@@ -161,29 +161,40 @@ def test_a_model_without_numbers_is_not_saved_or_looked_at(name, tmp_path):
         calls.get(name, lambda: checkup(made, [TOKENS]))()
 
 
+WHERE = {
+    "fuse": lambda made, where: nk.fuse(made, where=where),
+    "fold": lambda made, where: nk.fold(made, TOKENS, where=where),
+    "swap": lambda made, where: nk.swap(made, "dyt", where=where),
+    "remove": lambda made, where: nk.remove(made, [TOKENS], steps=9, start=1, gaps=(1, 1, 1), where=where),
+    "quantize": lambda made, where: nk.quantize(made, where=where),
+    "adapt": lambda made, where: nk.adapt(made, where=where),
+    "apply": lambda made, where: nk.weight.apply(made, "weight-norm", where=where),
+    "regularize": lambda made, where: nk.weight.regularize(made, "orthogonality", where=where),
+    "project": lambda made, where: nk.weight.project(
+        made, torch.optim.SGD(made.parameters(), 0.1), "weight-norm", where=where
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHERE)
 @pytest.mark.parametrize(
-    ("name", "call"),
-    [
-        ("fuse", lambda made, where: nk.fuse(made, where=where)),
-        ("fold", lambda made, where: nk.fold(made, TOKENS, where=where)),
-        ("remove", lambda made, where: nk.remove(made, [TOKENS], steps=9, start=1, gaps=(1, 1, 1), where=where)),
-        ("quantize", lambda made, where: nk.quantize(made, where=where)),
-        ("adapt", lambda made, where: nk.adapt(made, where=where)),
-        ("apply", lambda made, where: nk.weight.apply(made, "weight-norm", where=where)),
-        ("regularize", lambda made, where: nk.weight.regularize(made, "orthogonality", where=where)),
-        (
-            "project",
-            lambda made, where: nk.weight.project(
-                made, torch.optim.SGD(made.parameters(), 0.1), "weight-norm", where=where
-            ),
-        ),
-    ],
+    "where", [(name for name in ["1.norm"]), map(str, ["1.norm"]), 5], ids=lambda x: type(x).__name__
 )
-def test_a_name_that_no_part_has_is_refused_by_name(name, call):
+def test_a_choice_of_parts_that_can_be_gone_over_once_alone_is_refused(name, where):
+    made = model()
+    before, modules = tensors(made), [id(part) for part in made.modules()]
+    why = f"^{name}: where must be a name, a class, a function, or a list of .*, not {type(where).__name__}"
+    with pytest.raises(TypeError, match=why):
+        WHERE[name](made, where)
+    assert unchanged(made, before, modules)
+
+
+@pytest.mark.parametrize("name", WHERE)
+def test_a_name_that_no_part_has_is_refused_by_name(name):
     made = model()
     before, modules = tensors(made), [id(part) for part in made.modules()]
     with pytest.raises(ValueError, match=f"{name}: where has '1.wrong', which no part of the model is called"):
-        call(made, ["1.norm", "1.wrong"])
+        WHERE[name](made, ["1.norm", "1.wrong"])
     assert unchanged(made, before, modules)
 
 
