@@ -6,8 +6,10 @@ import os
 import pickle
 import random
 import re
+import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -188,6 +190,31 @@ def test_other_processes_write_nothing(tmp_path):
     nk.swap(model, "dyt")
     model.save_pretrained(tmp_path / "rank1", is_main_process=False)
     assert not (tmp_path / "rank1/normkit.json").exists()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_save_pretrained_uploads_nothing_and_names_push_to_hub(named, tmp_path):
+    model = gpt2()
+    nk.swap(model, "dyt")
+    args, options = ((), {"push_to_hub": True}) if named else ((True, None, True), {})
+    with pytest.raises(ValueError, match=r"save_pretrained: push_to_hub=True .*: call model\.push_to_hub\(repo_id\)"):
+        model.save_pretrained(tmp_path / "swapped", *args, **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_push_to_hub_uploads_is_opened_as_the_changed_model_or_not_at_all(monkeypatch, tmp_path):
+    model, hub = gpt2(), library("transformers.utils.hub")
+    nk.swap(model, "dyt")
+    made = types.SimpleNamespace(repo_id="me/swapped")
+    monkeypatch.setattr(hub, "hf_api", lambda: types.SimpleNamespace(create_repo=lambda *args, **kwargs: made))
+    card = types.SimpleNamespace(save=lambda place: Path(place).write_text(""))
+    monkeypatch.setattr(hub, "create_and_tag_model_card", lambda *args, **kwargs: card)
+    upload = lambda self, folder, *args, **kwargs: shutil.copytree(folder, tmp_path / "hub")  # noqa: E731
+    monkeypatch.setattr(type(model), "_upload_modified_files", upload)
+    model.push_to_hub("me/swapped")
+    refused(tmp_path / "hub")
+    torch.testing.assert_close(logits(nk.load(tmp_path / "hub")), logits(model), rtol=0, atol=0)
+    assert (tmp_path / "hub/normkit.sha256").is_file()
 
 
 def test_models_of_timm_and_of_ones_own(tmp_path):

@@ -69,6 +69,11 @@ def save_pretrained(self: Any, save_directory: str, *args: Any, **kwargs: Any) -
     """Save as transformers does; the folder is opened by ``normkit.load``, and refused by transformers."""
     options = inspect.signature(library("transformers").PreTrainedModel.save_pretrained).parameters
     kwargs |= dict(zip([*options][2:], args, strict=False))
+    if kwargs.get("push_to_hub"):
+        raise ValueError(
+            "save_pretrained: push_to_hub=True would upload the folder before it says what was changed: call "
+            "model.push_to_hub(repo_id)"
+        )
     if "save_original_format" in options:  # the hub's names of tensors, by which nothing but transformers can load
         kwargs.setdefault("save_original_format", False)
     if any(bits.words_of(part) for part in self.modules()):
