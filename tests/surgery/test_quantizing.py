@@ -2,7 +2,9 @@
 
 import copy
 import io
+import json
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -201,6 +203,27 @@ def test_a_quantized_model_is_saved_and_loaded_without_pickle(model, held):
     other = nk.Decoder(vocab=tiny.VOCAB, dim=32, depth=2, heads=2, tied=False).eval()
     other.load_state_dict(torch.load(file, weights_only=True), assign=True)
     assert torch.equal(other(held[0]), found(held[0]))
+
+
+@pytest.mark.parametrize(("method", "group"), [("learned-rounding", 4), ("adaquant", None)])
+def test_a_model_that_was_quantized_by_numpys_numbers_is_that_of_pythons_and_is_saved(method, group, tmp_path):
+    layers, rows = nn.Sequential(nn.Linear(8, 4)), [torch.randn(16, 8)]
+    sizes = {"bits": 3, "steps": 20, "rows": 12, "seed": 2} | ({"group": group} if group else {})
+    rates = {"lr": 0.5, "norm_lr": 0.25, "norm_growth": 0.5}
+    numpys = {name: np.int64(n) for name, n in sizes.items()} | {name: np.float32(n) for name, n in rates.items()}
+    wanted = nk.quantize(layers, rows, method=method, **sizes, **rates)
+    made = nk.quantize(layers, rows, method=method, **numpys)
+    assert torch.equal(made.model[0].weight.dequantize(), wanted.model[0].weight.dequantize())
+    assert json.dumps(made.to_dict()["bits"]) == '{"0": 3}'
+    nk.save(made.model, tmp_path / "few", original=layers)
+    words = json.loads((tmp_path / "few/normkit.json").read_text())["edits"][0]["words"]
+    assert words == {"bits": 3, "group": group or 8, "packed": False, "dtype": "float32"}
+
+
+@pytest.mark.parametrize("seed", [1.5, "1", None])
+def test_a_seed_that_is_no_integer_is_named(seed):
+    with pytest.raises(TypeError, match=f"quantize: seed must be an integer, not {seed!r}"):
+        nk.quantize(nn.Sequential(nn.Linear(8, 4)), seed=seed)
 
 
 def test_in_place_and_only_where_it_is_asked_for():

@@ -6,6 +6,7 @@ import itertools
 import json
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -247,6 +248,17 @@ def test_a_folder_gives_its_weights_to_no_other_removal(ended, model, options, n
     place = folder / "removal.pt"
     assert str(error.value) == f"remove: {place} is of a removal with other settings ({names}); name another folder"
     assert same(before, digest(given))
+
+
+def test_a_removal_whose_settings_are_numpys_numbers_goes_on_from_its_folder(tmp_path):
+    settings = {"steps": 26, "lr": 3e-3, "weight_decay": 0.25, "auxiliary": 0.5, "separator": 3, "start": 1}
+    numpys = {name: np.int64(n) if isinstance(n, int) else np.float64(n) for name, n in settings.items()}
+    model, begun = Set(0.1), Set(0.1)
+    begun.load_state_dict(model.state_dict())
+    whole = nk.remove(model, texts(26), **{**QUICK, **numpys}, folder=tmp_path)
+    again = nk.remove(begun, texts(26), **{**QUICK, **settings}, folder=tmp_path)
+    assert again.losses == whole.losses
+    assert same(digest(model), digest(begun))
 
 
 @pytest.mark.parametrize("held_out", [None, texts(3, seed=5)])

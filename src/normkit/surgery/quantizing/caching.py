@@ -122,7 +122,7 @@ def nsnquant_cache(*, chunk: int = 64) -> Any:
     Differs from the paper in: keys come after the rotary embedding, as a cache is given them; scales are in half
     precision, not in 4 bits; the codebook is that of k-means, without finer tuning; the newest tokens are not rounded.
     """
-    check.size("nsnquant_cache", "chunk", chunk)
+    chunk = check.size("nsnquant_cache", "chunk", chunk)
     layer, cache = _classes()
     return cache(layer_class_to_replicate=functools.partial(layer, chunk=chunk))
 

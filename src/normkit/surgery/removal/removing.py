@@ -122,7 +122,8 @@ def remove(
     """
     require_whole("remove", model)
     require_known("remove", where, model)
-    plan = Weaning(steps, lr, weight_decay, auxiliary)
+    plan = Weaning(*map(check.plain, (steps, lr, weight_decay, auxiliary)))
+    separator = check.plain(separator)
     proof.check_model("remove", model)
     was = copy.deepcopy(model).eval()
     measured, example = _batches(was, data, val)
