@@ -98,6 +98,20 @@ def test_what_was_frozen_stays_so_and_what_was_trained_too(to, frozen):
     assert {name for name, parameter in model.named_parameters() if parameter.requires_grad is frozen} == set()
 
 
+@pytest.mark.parametrize("trained", ["weight", "bias"])
+@pytest.mark.parametrize("to", ["pre-rmsnorm", "pre-crmsnorm"])
+def test_each_parameter_is_trained_afterwards_where_it_was_before(to, trained):
+    model = stirred(Model(embedding_norm=True))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.endswith(trained))
+    nk.convert(model, to, TOKENS)
+    flags = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
+    new = {"head.bias"} if to == "pre-crmsnorm" else set()  # the last norm's shift, trained as the head's weight is
+    assert {"tokens.weight", "blocks.0.down.bias", "embedding_norm.norm.bias", *new} <= set(flags)
+    wanted = {name: (trained == "weight" if name in new else name.endswith(trained)) for name in flags}
+    assert flags == wanted
+
+
 class Constant(nn.Module):
     """A layer norm whose shift is no parameter."""
 

@@ -393,15 +393,15 @@ class _Edits:
 
 
 def _train_alike(model: nn.Module, edits: Any) -> None:
-    """Let what is made be trained where what it takes the place of is, and be frozen where that is."""
+    """Let each parameter be trained where the one of its name was; what had none is frozen where all others are."""
     for name, new in edits.modules.items():
-        old = list(model.get_submodule(name).parameters())
-        if old and not any(parameter.requires_grad for parameter in old):
-            new.requires_grad_(False)
-        buffers = dict(model.get_submodule(name).named_buffers())
-        for ours, theirs in edits.norms[name].carried.items() if isinstance(new, RMSNorm) else ():
-            if theirs in buffers:
-                new.get_parameter(ours).requires_grad_(False)
+        old = model.get_submodule(name)
+        trained = {own: parameter.requires_grad for own, parameter in old.named_parameters()}
+        frozen = bool(trained) and not any(trained.values())
+        trained |= dict.fromkeys(dict(old.named_buffers()), False)
+        names = edits.norms[name].carried if isinstance(new, RMSNorm) else {}
+        for own, parameter in new.named_parameters():
+            parameter.requires_grad_(trained.get(names.get(own, own), parameter.requires_grad and not frozen))
     for name, tensor in edits.tensors.items():
         tensor.requires_grad_(getattr(*locate(model, name)).requires_grad)
 
