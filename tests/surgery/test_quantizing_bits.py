@@ -186,6 +186,35 @@ def test_the_command_quantizes_within_a_budget_and_writes_the_model(tmp_path, mo
     assert "only --method learned-rounding or adaquant takes --steps and --parallel" in capsys.readouterr().err
 
 
+class Routed(nn.Module):
+    """Two experts, to which rows go by the sign of their first number."""
+
+    def __init__(self, keyword):
+        super().__init__()
+        self.low, self.high, self.keyword = nn.Linear(16, 8), nn.Linear(16, 8), keyword
+
+    def forward(self, x):
+        low, high = x[x[:, 0] < 0], x[x[:, 0] >= 0]
+        return torch.cat([self.low(low), self.high(input=high) if self.keyword else self.high(high)])
+
+
+@pytest.mark.parametrize("method", ["learned-rounding", "adaquant"])
+def test_an_expert_that_no_row_comes_to_is_rounded_to_the_nearest_and_one_called_by_keyword_learned(method):
+    data, weights = [x.abs() for x in strayed()[1]], {}
+    for keyword in (True, False):
+        torch.manual_seed(0)
+        model = Routed(keyword)
+        model.high.weight.data[:, 0] = 0.6
+        for how in (method, "nearest"):
+            made = nk.quantize(model, data, method=how, bits=2, steps=200, lr=0.1)
+            assert made.notes == ({} if how == "nearest" else {"low": "rounded to the nearest: nothing came to it"})
+            weights[keyword, how] = [layer.weight.dequantize() for layer in (made.model.low, made.model.high)]
+    (low, high), (nearest_low, nearest_high) = weights[True, method], weights[True, "nearest"]
+    assert torch.equal(low, nearest_low)
+    assert torch.equal(high, weights[False, method][1])
+    assert not torch.equal(high, nearest_high)
+
+
 def test_in_parallel_layers_learn_on_the_inputs_of_the_float_model(monkeypatch):
     torch.manual_seed(0)
     model, data = nk.Decoder(vocab=16, dim=8, depth=2, heads=2), [torch.randint(16, (4, 8)) for _ in range(3)]

@@ -595,6 +595,22 @@ def test_a_norm_that_is_called_by_a_keyword_alone_is_refused_where_the_new_one_l
     assert len(nk.swap(nn.Sequential(ByBoth(once=True)), "rmsnorm", example=example)) == 1
 
 
+class CallsByX(nn.Module):
+    def __init__(self, keyword):
+        super().__init__()
+        self.norm, self.keyword = nk.LayerNorm(6), keyword
+
+    def forward(self, x):
+        return x + (self.norm(x=x) if self.keyword else self.norm(x))
+
+
+def test_a_norm_that_is_called_by_a_keyword_is_matched_as_any():
+    x = torch.randn(40, 6)
+    swapped = [nk.swap(CallsByX(keyword), "derf", example=x, match=True) for keyword in (True, False)]
+    assert torch.equal(*(report.model(x) for report in swapped))
+    assert swapped[0][0].difference == swapped[1][0].difference > 0
+
+
 class RestsInEvaluation(nn.Module):
     def __init__(self):
         super().__init__()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from normkit import check
 from normkit.columns import number_of
 from normkit.optional import library
-from normkit.parameters import mode, remove_after, require_whole
+from normkit.parameters import mode, remove_after, require_whole, tensors_in
 from normkit.quant.learned_rounding import LearnedRounding
 from normkit.quant.norm_tweaking_loss import NormTweakingLoss
 from normkit.quant.reconstruction_loss import ReconstructionLoss
@@ -510,7 +511,7 @@ def _round(
 
 def _learn(rounding: LearnedRounding, layer: Any, x: Tensor | None, how: _Learning) -> str:
     """Learn how one layer is rounded; return why it was not."""
-    if x is None:
+    if x is None or not len(x):
         return "nothing came to it"
     if how.method == "adaquant":
         return "" if tune(rounding, layer, x, how.steps, how.generator) else "tuned, its outputs were no closer"
@@ -585,11 +586,13 @@ def _inputs(model: nn.Module, names: Sequence[str], batches: Sequence[Any], how:
     each = math.ceil(how.rows / len(batches))
     seen: dict[str, list[Tensor]] = {name: [] for name in names}
 
-    def keep(name: str, x: Tensor) -> None:
+    def keep(name: str, layer: nn.Module, *given: Any) -> None:
+        x = next(tensors_in(given))
         rows = x.detach().reshape(-1, x.shape[-1])
         seen[name].append(rows[torch.randperm(len(rows), generator=how.generator, device="cpu")[:each]])
 
-    hooks = [model.get_submodule(n).register_forward_pre_hook(lambda _, given, n=n: keep(n, given[0])) for n in names]
+    layers = {name: model.get_submodule(name) for name in names}
+    hooks = [layers[n].register_forward_pre_hook(functools.partial(keep, n), with_kwargs=True) for n in names]
     with remove_after(hooks):
         for batch in batches:
             feed(model, batch)

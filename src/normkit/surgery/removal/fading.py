@@ -142,7 +142,8 @@ class Fading(nn.Module):
         def hook(layer: nn.Module, inputs: tuple[Tensor, ...], y: Tensor) -> Tensor:
             if self.apart is None:
                 return y
-            return torch.where(rows.to(y.device), layer.forward(self.apart.view_as(inputs[0])), y)
+            apart = self.apart.view(*y.shape[:-1], self.apart.shape[-1])
+            return torch.where(rows.to(y.device), layer.forward(apart), y)
 
         return hook
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normkit.parameters import tensors_in
 from normkit.surgery.flow import arguments
 from normkit.surgery.recognition.specimen import first, quiet
 
@@ -21,10 +22,10 @@ def record_sites(model: nn.Module, example: Any, sites: Collection[str]) -> dict
     records: dict[str, tuple[Tensor, Tensor]] = {}
     for name in sites:
 
-        def note(part: nn.Module, inputs: Any, output: Any, name: str = name) -> None:
-            records.setdefault(name, (inputs[0].detach(), first(output).detach()))
+        def note(part: nn.Module, inputs: Any, named: Any, output: Any, name: str = name) -> None:
+            records.setdefault(name, (next(tensors_in((inputs, named))).detach(), first(output).detach()))
 
-        twin.get_submodule(name).register_forward_hook(note)
+        twin.get_submodule(name).register_forward_hook(note, with_kwargs=True)
     args, named = arguments(example)
     with quiet(), torch.no_grad():
         twin(*args, **named)
