@@ -186,6 +186,41 @@ def test_the_command_quantizes_within_a_budget_and_writes_the_model(tmp_path, mo
     assert "only --method learned-rounding or adaquant takes --steps and --parallel" in capsys.readouterr().err
 
 
+class TiedPair(nn.Module):
+    """Two linears with one weight and one bias."""
+
+    def __init__(self, tied=True):
+        super().__init__()
+        self.a, self.b = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.b.load_state_dict(self.a.state_dict())
+        if tied:
+            self.b.weight, self.b.bias = self.a.weight, self.a.bias
+
+    def forward(self, x):
+        return self.b(self.a(x).relu())
+
+
+@pytest.mark.parametrize("inplace", [True, False])
+@pytest.mark.parametrize("where", ["a", None])
+@pytest.mark.parametrize("options", [{"method": "adaquant", "bits": 3}, {"bits": "auto", "budget": "3 bits"}])
+def test_linears_that_share_a_weight_are_quantized_as_two(options, where, inplace):
+    made = []
+    for tied in (True, False):
+        torch.manual_seed(0)
+        model = TiedPair(tied)
+        model.a.weight.data[:, 0] = model.b.weight.data[:, 0] = 0.6
+        made.append(nk.quantize(model, rows(), where=where, steps=100, inplace=inplace, **options))
+    for name in ("a", "b"):
+        for key in ("weight", "bias"):
+            ours, apart = (getattr(each.model.get_submodule(name), key).dequantize() for each in made)
+            assert torch.equal(ours, apart)
+    assert made[0].bits == made[1].bits
+
+
+def test_a_budget_of_bytes_is_met_by_linears_that_share_a_weight():
+    assert nk.quantize(TiedPair(), rows(), bits="auto", budget="480 B").packed <= 480
+
+
 class Routed(nn.Module):
     """Two experts, to which rows go by the sign of their first number."""
 

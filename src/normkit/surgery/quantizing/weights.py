@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from normkit import check
 from normkit.columns import number_of
 from normkit.optional import library
-from normkit.parameters import mode, remove_after, require_whole, tensors_in
+from normkit.parameters import holders, mode, remove_after, require_whole, tensors_in
 from normkit.quant.learned_rounding import LearnedRounding
 from normkit.quant.norm_tweaking_loss import NormTweakingLoss
 from normkit.quant.reconstruction_loss import ReconstructionLoss
@@ -176,11 +176,12 @@ def quantize(
     batches, held = _batches(data, held, method, bits)
     layers, notes = _linears(model, group, where, batches[:1])
     library("torchao")
-    mean = 0.0 if budget is None else _mean_bits(model, layers, group, budget)
     start = time.perf_counter()
-    before = perplexity(model, held) if held else None
     work = copy.deepcopy(model)
-    turned = _turn(work, layers)
+    turned, tuned = _turn(work, layers), ("bias",) if "adaquant" in method else ()
+    _part(work, layers, ("weight", *tuned))
+    mean = 0.0 if budget is None else _mean_bits(work, layers, group, budget)
+    before = perplexity(model, held) if held else None
     learned = _learning(method, steps, lr, rows, parallel, seed)
     tweaking = _Tweaking(norm_lr, norm_growth) if "norm-tweaking" in method else None
     widths = _widths(work, layers, batches, bits, mean, group)
@@ -188,7 +189,7 @@ def quantize(
     packed = _packed_bytes(work, widths)
     notes |= as_nearest | (_pack(work, layers) if pack else {}) | dict.fromkeys(turned, "a Conv1D, now a Linear")
     size = _bytes(model)
-    quantized = _with_edits(_carry(work, model, layers) if inplace else work, layers)
+    quantized = _with_edits(_carry(work, model, layers, tuned) if inplace else work, layers)
     measured = None if held is None or before is None else (before, perplexity(quantized, held))
     seconds = time.perf_counter() - start
     return Quantized(quantized, layers, notes, (size, _bytes(quantized)), packed, seconds, measured, tweaked, widths)
@@ -404,6 +405,16 @@ def _turn(model: nn.Module, layers: Sequence[str]) -> list[str]:
         old = model.get_submodule(name)
         put(model, held[old], linears[name].train(old.training))
     return turned
+
+
+def _part(model: nn.Module, layers: Sequence[str], keys: Collection[str]) -> None:
+    """Give each of some linears parameters of its own where another module has them too, which stays as it is."""
+    owners = holders(model)
+    for layer in map(model.get_submodule, layers):
+        for key in keys:
+            own = layer._parameters.get(key)  # a parametrized bias is none
+            if own is not None and len(owners[id(own)]) > 1:
+                setattr(layer, key, nn.Parameter(own.detach().clone(), own.requires_grad))
 
 
 def _pack(model: nn.Module, layers: Sequence[str]) -> dict[str, str]:
@@ -659,9 +670,10 @@ def _returned(model: nn.Module, part: nn.Module, batch: Any) -> Tensor:
 
 
 @torch.no_grad()
-def _carry(work: nn.Module, model: nn.Module, layers: Sequence[str]) -> nn.Module:
+def _carry(work: nn.Module, model: nn.Module, layers: Sequence[str], tuned: Collection[str]) -> nn.Module:
     """Let a model have the quantized weights of its copy, and the numbers of what else was changed."""
     _turn(model, layers)
+    _part(model, layers, tuned)
     quantized = {f"{name}.weight" for name in layers}
     for name, parameter in work.named_parameters():
         if name in quantized:
