@@ -88,12 +88,19 @@ def folder_beside(path: Path) -> Iterator[Path]:
     leaves the old folder under another name, and :func:`restore` puts it back.
     """
     path = Path(os.path.realpath(path))
+    check_replaceable(path)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         restore(path)
         with _side(path, folder=True) as temp_folder:
             yield temp_folder
             _take_place(temp_folder, path)
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse the working directory: once another folder has its place, a process in it is nowhere."""
+    if path.is_dir() and path.samefile("."):
+        raise ValueError(f"{path} is the working directory; name a new folder")
 
 
 def restore(path: Path) -> None:

@@ -190,6 +190,18 @@ def test_a_link_to_a_file_stays_a_link(tmp_path):
         assert (tmp_path / "there").read_text() == text
 
 
+def test_the_working_directory_stays_by_whatever_path_it_is_named(tmp_path, monkeypatch):
+    save(tmp_path / "names", "old")
+    (tmp_path / "link").symlink_to(tmp_path / "names")
+    monkeypatch.chdir(tmp_path / "names")
+    for path in (files.Path("."), files.Path("../link"), tmp_path / "names"):
+        with pytest.raises(ValueError, match=f"^{tmp_path / 'names'} is the working directory; name a new folder$"):
+            save(path, "new")
+        assert whole(files.Path(".")) == "old"
+    save(files.Path("inside"), "new")
+    assert whole(tmp_path / "names/inside") == "new"
+
+
 def test_a_file_that_stands_at_the_place_of_a_folder_stays(tmp_path):
     (tmp_path / "names").write_text("mine")
     with pytest.raises(files.Unwritable):

@@ -279,6 +279,18 @@ def test_features_of_a_model_of_timm_are_saved_as_a_model_of_ones_own(tmp_path):
     torch.testing.assert_close(again(x)[-1], model(x)[-1], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("word", [".", "../empty"])
+def test_the_working_directory_is_not_replaced(word, tmp_path, monkeypatch):
+    place = tmp_path / "empty"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    with pytest.raises(ValueError, match=rf"^{re.escape(word)} is the working directory; name a new folder$"):
+        nk.save(gpt2(), word)
+    assert Path.cwd() == place
+    nk.save(gpt2(), "inside")
+    assert [path.name for path in place.iterdir()] == ["inside"]
+
+
 def features():
     return library("timm").create_model("test_convnext", features_only=True).eval()
 

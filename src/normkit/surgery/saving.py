@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from normkit.files import folder_beside
+from normkit.files import check_replaceable, folder_beside
 from normkit.optional import at_hand, library
 from normkit.surgery import models, proof
 from normkit.surgery.edits import (
@@ -97,6 +97,7 @@ def new_folder(folder: str) -> Path:
     place = Path(folder)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise ValueError(f"{folder} exists already; name a new or empty folder")
+    check_replaceable(place)
     return place
 
 
