@@ -513,6 +513,18 @@ def kept_gpt2(folder):
     return folder, logits
 
 
+@pytest.mark.parametrize("made", [kept_gpt2, own_model])
+def test_checksums_of_a_folder_are_read_whatever_its_path(made, tmp_path):
+    word, numbers = made(tmp_path / "a@b:c/d@e")
+    assert numbers(nk.load(word)).isfinite().all()
+    (file,) = (tmp_path / "a@b:c/d@e").glob("*.safetensors")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(f"{file} is damaged: it is not what was written")):
+        nk.load(word)
+
+
 def cut(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 

@@ -176,10 +176,11 @@ def load(word: str) -> nn.Module:
 
     Of a model of one's own, ``module:factory@FOLDER`` is what the function makes, with what the folder says.
     """
-    factory, at, folder = word.rpartition("@")
-    check_seals(folder)
-    if at and ":" in factory:
+    factory, at, folder = word.partition("@")
+    if at and ":" in factory and not Path(word).is_dir():
+        check_seals(folder)
         return rebuilt(models.load(factory), folder)
+    check_seals(word)
     if _is_kept(word):
         return rebuilt(_build_from_config(word), word)
     return models.load(word)
