@@ -174,6 +174,34 @@ def test_what_fuse_makes_is_saved_as_before_and_what_was_not_changed_too(tmp_pat
     torch.testing.assert_close(logits(again.eval()), wanted)
 
 
+ANEW = {
+    "whole": lambda model, folder: model.save_pretrained(folder),
+    "shards": lambda model, folder: model.save_pretrained(folder, max_shard_size="20KB"),
+    "save": nk.save,
+}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("shards", "whole"), ("whole", "shards"), ("save", "whole"), ("save", "shards")]
+)
+def test_what_is_saved_into_a_folder_anew_is_what_is_opened(first, second, tmp_path):
+    models = [gpt2(), gpt2()]
+    for model, length in zip(models, (3, 5), strict=True):
+        nk.swap(model, "dyt")
+        model.generation_config.max_length = length
+    with torch.no_grad():
+        models[1].transformer.wte.weight.mul_(2)
+    ANEW[first](models[0], tmp_path / "saved")
+    ANEW[second](models[1], tmp_path / "saved")
+    again = nk.load(tmp_path / "saved")
+    torch.testing.assert_close(logits(again), logits(models[1]), rtol=0, atol=0)
+    assert again.generation_config.max_length == 5
+    kept = {path.name for path in (tmp_path / "saved").iterdir() if "safetensors" in path.name}
+    alone = tmp_path / "alone"
+    ANEW[second](models[1], alone)
+    assert kept == {path.name for path in alone.iterdir() if "safetensors" in path.name}
+
+
 def test_weights_are_kept_where_a_change_has_no_words(tmp_path):
     model = gpt2()
     nk.swap(model, "dyt")

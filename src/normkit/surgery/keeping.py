@@ -83,6 +83,7 @@ def save_pretrained(self: Any, save_directory: str, *args: Any, **kwargs: Any) -
     if not kwargs.get("is_main_process", True):
         return answer
     place = Path(save_directory)
+    _remove_earlier(place)
     config = json.loads((place / "config.json").read_text(encoding="utf-8"))
     (place / saving.ORIGINAL).mkdir(exist_ok=True)
     replace_file(place / saving.ORIGINAL / "config.json", json.dumps(config, indent=1))
@@ -90,6 +91,15 @@ def save_pretrained(self: Any, save_directory: str, *args: Any, **kwargs: Any) -
     replace_file(place / saving.PARTS, json.dumps(_description(self), indent=1))
     replace_file(place / seals.SEALS, seals.seal_lines(place))
     return answer
+
+
+def _remove_earlier(place: Path) -> None:
+    """Delete what an earlier save has left in a folder, and transformers does not write anew: else it would be read."""
+    for name in (saving.OWN_WEIGHTS, f"{saving.ORIGINAL}/{saving.GENERATION}"):
+        (place / name).unlink(missing_ok=True)
+    if (place / saving.INDEX).is_file():  # of this save, or of one whose files transformers has deleted
+        sharded = all(file.is_file() for file in saving.weights_of(str(place)))
+        (place / (saving.WEIGHTS if sharded else saving.INDEX)).unlink(missing_ok=True)
 
 
 def _description(model: nn.Module) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from normkit.surgery.edits import (
 )
 from normkit.surgery.seals import SEALS, check_seals, seal_lines
 
-WEIGHTS, PARTS = "model.safetensors", "normkit.json"
+WEIGHTS, INDEX, PARTS = "model.safetensors", "model.safetensors.index.json", "normkit.json"
 # Of a model that its library would open as what it was: weights under a name, and a configuration at a place, where
 # the library does not look, and in its stead one that makes it say who does.
 OWN_WEIGHTS, ORIGINAL = "normkit.safetensors", "original"
@@ -189,7 +189,7 @@ def load(word: str) -> nn.Module:
 def _is_kept(folder: str) -> bool:
     """Whether a folder is one that :func:`save` has written, as far as it is whole, or timm."""
     kept = Path(folder, PARTS).is_file() or is_closed(folder)
-    return kept or (_of_timm(folder) and _weights(folder)[0].is_file())
+    return kept or (_of_timm(folder) and weights_of(folder)[0].is_file())
 
 
 def is_closed(folder: str) -> bool:
@@ -210,8 +210,9 @@ def _read_json(file: Path) -> dict[str, Any]:
     return held
 
 
-def _weights(folder: str) -> list[Path]:
-    own, index, config = (Path(folder, name) for name in (OWN_WEIGHTS, f"{WEIGHTS}.index.json", "config.json"))
+def weights_of(folder: str) -> list[Path]:
+    """The files that hold a folder's weights."""
+    own, index, config = (Path(folder, name) for name in (OWN_WEIGHTS, INDEX, "config.json"))
     if own.is_file() or (config.is_file() and _read_json(config).get("architecture") in MARKS):
         return [own]
     if not index.is_file():
@@ -288,7 +289,7 @@ def rebuilt(model: nn.Module, folder: str) -> nn.Module:
     """Put into a model what a folder says, and its weights."""
     edits, ties = edits_of(folder), _held(folder).get("ties")
     state: dict[str, Tensor] = {}
-    for file in _weights(folder):
+    for file in weights_of(folder):
         state |= _read_weights(file)
     _cast(model, state)
     model = replay(model, edits, state)
