@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -65,7 +66,8 @@ def beside(path: Path) -> Iterator[Path]:
     """
     place = Path(os.path.realpath(path))
     with writing(path), _side(place, folder=False) as temp_path:
-        yield temp_path
+        with _mode_of(place, temp_path):
+            yield temp_path
         os.replace(temp_path, place)
 
 
@@ -93,7 +95,8 @@ def folder_beside(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         restore(path)
         with _side(path, folder=True) as temp_folder:
-            yield temp_folder
+            with _mode_of(path, temp_folder):
+                yield temp_folder
             _take_place(temp_folder, path)
 
 
@@ -178,6 +181,19 @@ def _side(path: Path, folder: bool) -> Iterator[Path]:
                     yield temp_path
         finally:
             _delete(temp_path)
+
+
+@contextmanager
+def _mode_of(path: Path, temp_path: Path) -> Iterator[None]:
+    """Let nobody read or change what is written who may not do so with what it replaces, not even meanwhile."""
+    mode = None
+    with contextlib.suppress(FileNotFoundError):  # another writer may have moved it aside
+        mode = stat.S_IMODE(path.stat().st_mode)
+    if mode is not None:
+        temp_path.chmod(mode | stat.S_IRWXU)
+    yield
+    if mode is not None:
+        temp_path.chmod(mode)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import signal
+import stat
 import sys
 import threading
 
@@ -200,6 +201,43 @@ def test_the_working_directory_stays_by_whatever_path_it_is_named(tmp_path, monk
         assert whole(files.Path(".")) == "old"
     save(files.Path("inside"), "new")
     assert whole(tmp_path / "names/inside") == "new"
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no modes")
+@pytest.mark.parametrize("kept", [0o600, 0o440, 0o664, 0o750])
+def test_a_file_keeps_the_mode_of_the_one_that_it_replaces_while_it_is_written_too(kept, tmp_path):
+    path = tmp_path / "a.json"
+    files.replace_file(path, "first")
+    assert mode(path) == 0o666 & ~umask()
+    path.chmod(kept)
+    with files.beside(path) as partial:
+        assert mode(partial) == kept | 0o700
+        partial.unlink()  # as a linker does
+        partial.write_text("second")
+    assert (path.read_text(), mode(path)) == ("second", kept)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no modes")
+def test_a_folder_keeps_the_mode_of_the_one_that_it_replaces_while_it_is_written_too(tmp_path):
+    path = tmp_path / "names"
+    save(path, "old")
+    assert mode(path) == 0o777 & ~umask()
+    path.chmod(0o700)
+    with files.folder_beside(path) as partial:
+        assert mode(partial) == 0o700
+        (partial / "a").write_text("new")
+    assert ([one.name for one in path.iterdir()], mode(path)) == (["a"], 0o700)
+
+
+def umask():
+    """The bits that new files lack, which can only be asked for by setting them."""
+    now = os.umask(0o022)
+    os.umask(now)
+    return now
 
 
 def test_a_file_that_stands_at_the_place_of_a_folder_stays(tmp_path):
