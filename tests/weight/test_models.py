@@ -194,6 +194,28 @@ def test_checkpoints_of_torchs_weight_norm_load(wrap, dim):
     torch.testing.assert_close(ours[0].weight, _computed(theirs[0]))
 
 
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated")
+@pytest.mark.parametrize("wrap", [nn.utils.weight_norm, parametrizations.weight_norm])
+def test_a_layer_that_has_torchs_weight_norm_loads_it_beside_a_map_and_after_one(wrap):
+    after = nn.Linear(4, 8)
+    nk.weight.apply(after, "spectral-norm")
+    nk.weight.bake(after)
+    wrap(after)
+    beside = parametrizations.weight_norm(nn.Linear(4, 8))
+    nk.weight.apply(beside, "spectral-norm")
+    for layer in (after, beside):
+        saved = {key: value + 1 for key, value in layer.state_dict().items()}
+        layer.load_state_dict(saved)
+        torch.testing.assert_close(dict(layer.state_dict()), saved, rtol=0, atol=0)
+
+
+def test_a_checkpoint_of_torchs_weight_norm_is_the_raw_weight_of_another_map():
+    theirs, ours = parametrizations.weight_norm(nn.Linear(4, 8)), nn.Linear(4, 8)
+    nk.weight.apply(ours, "weight-standardization")
+    ours.load_state_dict(theirs.state_dict())
+    torch.testing.assert_close(ours.parametrizations.weight.original, theirs.weight)
+
+
 def _computed(layer):
     for hook in layer._forward_pre_hooks.values():  # the old weight norm computes its weight before a pass
         hook(layer, None)

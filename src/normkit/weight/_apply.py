@@ -179,8 +179,14 @@ def take_off(layer: Any) -> list[str]:
     return list(values)
 
 
-def read_torchs_weight_norm(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
-    """Read what torch's weight norm saved, the old one or the new one; a hook of ``load_state_dict``."""
+def read_torchs_weight_norm(module: Any, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    """Read what torch's weight norm saved, the old one or the new one; a hook of ``load_state_dict``.
+
+    A layer that has torch's weight norm is left alone.
+    """
+    weight = module.parametrizations.weight if parametrize.is_parametrized(module, "weight") else None
+    if hasattr(module, "weight_g") or hasattr(weight, "original0"):
+        return
     for keys in (("weight_g", "weight_v"), ("parametrizations.weight.original0", "parametrizations.weight.original1")):
         length, raw = (prefix + key for key in keys)
         if length not in state or raw not in state:
@@ -189,8 +195,7 @@ def read_torchs_weight_norm(module: nn.Module, state: dict[str, Tensor], prefix:
         own = next((p for p in on(module) if isinstance(p, WeightNorm)), None)
         if own is None:
             axes = [axis for axis, size in enumerate(g.shape) if size == 1]
-            state[f"{prefix}weight"] = v * (g / torch.linalg.vector_norm(v, dim=axes or None, keepdim=bool(axes)))
-            continue
-        place = on(module).index(own)
-        state[f"{prefix}parametrizations.weight.original"] = v
-        state[f"{prefix}parametrizations.weight.{place}.g"] = g.reshape(own.g.shape)
+            v = v * (g / torch.linalg.vector_norm(v, dim=axes or None, keepdim=bool(axes)))
+        else:
+            state[f"{prefix}parametrizations.weight.{on(module).index(own)}.g"] = g.reshape(own.g.shape)
+        state[prefix + ("weight" if weight is None else "parametrizations.weight.original")] = v
