@@ -291,6 +291,34 @@ def test_regularizers_collect_over_a_model():
         nk.weight.regularize(net, "nkd")
 
 
+def test_a_tied_tensor_counts_once_in_a_loss_on_weights():
+    net = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 5), nn.Linear(4, 5))
+    net[1].weight, net[2].bias = net[0].weight, net[1].bias
+    net[0].weight.grad, net[1].bias.grad, net[2].weight.grad = torch.ones(5, 4), torch.ones(5), torch.ones(5, 4)
+    plain = nk.weight.regularize(net, "relevance-penalty", gamma=1.0, alpha=float("inf"))
+    torch.testing.assert_close(plain(), sum(p.square().sum() for p in net.parameters()))
+    assert plain.table.left == {"1.weight": "shared with 0.weight", "2.bias": "shared with 1.bias"}
+    assert len(nk.weight.regularize(net, "wasserstein-init-regularizer").parts) == 3
+    spectral = nk.weight.regularize(net, "spectral-regularizer", where="*", n_power_iterations=0)
+    want = sum((torch.linalg.matrix_norm(net[at].weight, 2) ** 2 - 1) ** 2 for at in (0, 2))
+    torch.testing.assert_close(spectral(), want + net[1].bias.square().sum() ** 2)
+    assert spectral.table.left == {"1.weight": "shared with 0.weight"}
+
+
+def test_a_layer_without_a_shape_as_yet_is_left():
+    why = "its shape is not known before the first pass"
+    net = nn.Sequential(nn.Linear(4, 6), nn.LazyLinear(6), nn.Linear(6, 6), nn.Linear(6, 2))
+    optimizer = torch.optim.SGD([net[0].weight], lr=0.1)
+    assert nk.weight.regularize(net, "group-orthogonality", num_groups=1, where="[01]").table.left == {"1.weight": why}
+    everywhere = nk.weight.regularize(net, "wasserstein-init-regularizer").table
+    assert everywhere.left == {"1.weight": why, "1.bias": why}
+    assert nk.weight.project(net, optimizer, "ngpt-weights").table.left == {"1": why, "3": "the last layer"}
+    assert nk.weight.apply(net, "weight-norm", where="0").left["1"] == "not chosen"
+    assert nk.weight.apply(net, "spectral-norm").left == {"1": why}
+    with pytest.raises(ValueError, match=f"apply: weight-norm does not fit '1': {why}"):
+        nk.weight.apply(net, "weight-norm", where="1")
+
+
 def test_baking_a_copy_leaves_the_original_and_a_parameter_its_optimizer():
     net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
     nk.weight.apply(net, "weight-standardization")

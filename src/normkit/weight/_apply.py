@@ -18,9 +18,11 @@ from normkit.weight._layers import (
     Table,
     Where,
     holders,
+    is_vector,
     misfit,
     named_outright,
     options_for,
+    row_of,
     selects,
     weights,
     without_weight,
@@ -63,9 +65,7 @@ def apply(model: nn.Module, name: str, *, where: Where = None, tensor: str = "we
         map_or_why = plan(held, layer, module, value, choice, where, tensor)
         if isinstance(map_or_why, Parametrization):
             plans.append((layer, module, map_or_why))
-        rows.append(
-            Row(layer, type(module).__name__, tuple(value.shape), map_or_why if isinstance(map_or_why, str) else "")
-        )
+        rows.append(row_of(layer, module, value, map_or_why))
     table = Table(choice.card.name, [*rows, *(without_weight(model) if tensor == "weight" else ())])
     if not plans:
         raise ValueError(f"apply: {choice.card.name} fits no layer that where={where!r} chooses:\n{table}")
@@ -85,7 +85,7 @@ def plan(
 ) -> Any:  # fmt: skip
     """Build what is put on a layer, or return why the layer is left; one named outright must fit."""
     if not selects(where, name, module):
-        return "a vector" if value.dim() < 2 else "not chosen"
+        return "a vector" if is_vector(value) else "not chosen"
     _refuse_twice(name, module, choice, tensor)
     why = misfit(held, module, value) or _build(name, module, value, choice)
     if isinstance(why, str) and named_outright(where, name):

@@ -18,6 +18,7 @@ from normkit.where import Where
 from normkit.where import selects as meant
 
 USUAL = (nn.Linear, _ConvNd)
+LAZY = "its shape is not known before the first pass"
 
 
 class Row(NamedTuple):
@@ -27,6 +28,12 @@ class Row(NamedTuple):
     type: str
     shape: tuple[int, ...]
     left: str
+
+
+def row_of(name: str, module: nn.Module, value: Tensor, result: object) -> Row:
+    """The row of a layer: ``result`` is what was made for it, or why nothing was."""
+    shape = () if nn.parameter.is_lazy(value) else tuple(value.shape)
+    return Row(name, type(module).__name__, shape, result if isinstance(result, str) else "")
 
 
 class Table(list[Row]):
@@ -57,6 +64,11 @@ def selects(where: Where, name: str, module: nn.Module) -> bool:
     return isinstance(module, USUAL) if where is None else meant(where, name, module)
 
 
+def is_vector(value: Tensor) -> bool:
+    """Whether a tensor is known to have fewer than two axes."""
+    return not nn.parameter.is_lazy(value) and value.dim() < 2
+
+
 def named_outright(where: Where, name: str) -> bool:
     """Whether a layer is meant by its own name, not by a pattern that others fit too."""
     each = [where] if isinstance(where, str) else where if isinstance(where, Sequence) else []
@@ -82,11 +94,11 @@ def without_weight(model: nn.Module) -> Iterator[Row]:
             continue
         if "weight" in module._parameters or parametrize.is_parametrized(module, "weight"):
             continue
-        matrices = {key: own for key, own in module._parameters.items() if own is not None and own.dim() > 1}
+        matrices = {key: own for key, own in module._parameters.items() if own is not None and not is_vector(own)}
         if matrices:
             first = next(iter(matrices.values()))
             known = ", ".join([*matrices][:3] + ["..."] * (len(matrices) > 3))
-            yield Row(name, type(module).__name__, tuple(first.shape), f"has no weight; tensor= may be {known}")
+            yield row_of(name, module, first, f"has no weight; tensor= may be {known}")
 
 
 def outputs_on(module: nn.Module) -> int:
@@ -106,10 +118,10 @@ def holders(model: nn.Module, tensor: str) -> dict[int, list[tuple[str, nn.Modul
 
 def misfit(held: Mapping[int, list[tuple[str, nn.Module]]], module: nn.Module, value: Tensor) -> str:
     """Why no map of a weight can be put on a layer, or an empty string; ``held`` is of :func:`holders`."""
-    if value.dim() < 2:
-        return "a vector"
     if nn.parameter.is_lazy(value):
-        return "its shape is not known before the first pass"
+        return LAZY
+    if is_vector(value):
+        return "a vector"
     shared = [name for name, other in held.get(id(value), ()) if other is not module]
     return f"shared with {', '.join(shared)}" if shared else ""
 

@@ -12,9 +12,15 @@ from normkit.kinds import Loss
 
 
 class Penalty(Loss):
-    """A loss on a layer's weight; ``everywhere``: on every parameter of every layer, each by itself."""
+    """A loss on a layer's weight; ``everywhere``: on every parameter of every layer, each by itself.
+
+    ``beside``: also on what the layer has beside it, which is all that counts where a weight is ``shared`` with a layer
+    whose loss it is in.
+    """
 
     everywhere: ClassVar[bool] = False
+    beside: ClassVar[bool] = False
+    shared = False
 
     @classmethod
     def tensors(cls, module: nn.Module) -> list[str]:

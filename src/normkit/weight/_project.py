@@ -11,7 +11,19 @@ from torch import Tensor, nn
 from normkit import catalog, check
 from normkit.kinds import PARAMETRIZATION, Parametrization
 from normkit.weight._apply import check_model
-from normkit.weight._layers import Row, Table, Where, holders, misfit, named_outright, options_for, selects, weights
+from normkit.weight._layers import (
+    Row,
+    Table,
+    Where,
+    holders,
+    is_vector,
+    misfit,
+    named_outright,
+    options_for,
+    row_of,
+    selects,
+    weights,
+)
 from normkit.where import require_known
 
 
@@ -121,9 +133,7 @@ def _name(model: nn.Module, name: str, where: Where, tensor: str, options: dict[
         map_or_why = _map(held, layer, module, value, choice, where, tensor, last)
         if isinstance(map_or_why, Parametrization):
             maps.append((module, tensor, map_or_why))
-        rows.append(
-            Row(layer, type(module).__name__, tuple(value.shape), map_or_why if isinstance(map_or_why, str) else "")
-        )
+        rows.append(row_of(layer, module, value, map_or_why))
     table = Table(choice.card.name, rows)
     if not maps:
         raise ValueError(f"project: {choice.card.name} fits no layer that where={where!r} chooses:\n{table}")
@@ -140,7 +150,7 @@ def _map(
 ) -> Any:  # fmt: skip
     """Build the projection of a layer's weight, or return why the layer is left."""
     if not selects(where, name, module):
-        return "a vector" if value.dim() < 2 else "not chosen"
+        return "a vector" if is_vector(value) else "not chosen"
     if module is last:
         return "the last layer"
     if tensor not in module._parameters:

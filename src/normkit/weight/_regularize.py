@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from normkit import catalog, check
 from normkit.kinds import LOSS
 from normkit.ops.sharded import is_sharded, whole
-from normkit.parameters import buffers_apart
+from normkit.parameters import buffers_apart, own_parameter
 from normkit.weight._apply import check_model
-from normkit.weight._layers import Row, Table, Where, options_for, selects
+from normkit.weight._layers import LAZY, Table, Where, options_for, row_of, selects
 from normkit.weight._penalty import Penalty
 from normkit.where import require_known
 
@@ -29,11 +29,15 @@ class Regularizer(nn.Module):
 
     def forward(self) -> Tensor:
         """Return the loss, a single number; of sharded weights, which are gathered, on every process."""
-        total = [
-            penalty(*map(whole, inputs))
-            for penalty, (module, tensor) in zip(self.parts, self.places, strict=True)
-            if (inputs := penalty.inputs(module, tensor)) is not None  # type: ignore[operator]
-        ]
+        total: list[Tensor] = []
+        taken: dict[int, Tensor] = {}
+        for penalty, (module, tensor) in zip(self.parts, self.places, strict=True):
+            inputs = penalty.inputs(module, tensor)  # type: ignore[operator]
+            if inputs is not None:
+                if penalty.beside:
+                    inputs = (inputs[0], *(x for x in inputs[1:] if id(x) not in taken))
+                    taken |= {id(x): x for x in inputs[1:]}  # kept: no other tensor gets the id of one
+                total.append(penalty(*map(whole, inputs)))
         return self.strength * torch.stack(total).sum() if total else torch.zeros(())
 
 
@@ -43,8 +47,9 @@ def regularize(
 ) -> Regularizer:
     """Collect a loss on weights over a model; call what comes back in every step, and add it to the loss.
 
-    In training each reading of a weight that spectral norm makes moves its singular vectors, so also a call of the
-    loss. ``torch.nn.utils.parametrize.cached()`` around both lets the model and the loss share one reading.
+    A tensor that several layers share counts once. In training each reading of a weight that spectral norm makes moves
+    its singular vectors, so also a call of the loss. ``torch.nn.utils.parametrize.cached()`` around both lets the model
+    and the loss share one reading.
 
     Args:
         model: the model.
@@ -71,26 +76,29 @@ def regularize(
         known = [card.name for card in catalog.members(LOSS) if issubclass(card.entry, Penalty)]
         raise ValueError(f"regularize: {choice.card.name} is no loss on weights; those are {', '.join(known)}")
     rows, parts = [], []
+    first: dict[int, str] = {}  # where a parameter counts
     for layer, module in model.named_modules():
         if not (selects(where, layer, module) or (where is None and choice.card.entry.everywhere)):
             continue
         for tensor in choice.card.entry.tensors(module):
             with buffers_apart(module):  # a weight of spectral norm moves its vectors where it is read
                 value = getattr(module, tensor)
-            penalty = _make(choice, module, layer, value)
+            penalty, path = _make(choice, module, layer, value), f"{layer}.{tensor}".lstrip(".")
             if isinstance(penalty, Penalty):
-                parts.append((module, tensor, penalty))
-            path = f"{layer}.{tensor}".lstrip(".")
-            rows.append(
-                Row(path, type(module).__name__, tuple(value.shape), penalty if isinstance(penalty, str) else "")
-            )
+                own = own_parameter(module, tensor)
+                counted = path if own is None else first.setdefault(id(own), path)
+                penalty.shared = counted != path
+                if not penalty.shared or penalty.beside:
+                    parts.append((module, tensor, penalty))
+                penalty = f"shared with {counted}" if penalty.shared else penalty
+            rows.append(row_of(path, module, value, penalty))
     if not parts:
         raise ValueError(f"regularize: {choice.card.name} fits no layer that where={where!r} chooses")
     return Regularizer(Table(choice.card.name, rows), parts, strength)
 
 
 def _make(choice: catalog.Choice, module: nn.Module, name: str, value: Tensor) -> Penalty | str:
-    why = choice.card.entry.misfit(value, choice.arguments)
+    why = LAZY if nn.parameter.is_lazy(value) else choice.card.entry.misfit(value, choice.arguments)
     options = why or options_for(choice, module, name, value)
     if isinstance(options, str):
         return options

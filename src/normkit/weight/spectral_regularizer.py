@@ -54,6 +54,7 @@ class SpectralRegularizer(Penalty):
     """
 
     v: Tensor
+    beside = True
 
     def __init__(self, shape: Sequence[int], *, k: int = 2, n_power_iterations: int = 1, eps: float = 1e-12):
         super().__init__()
@@ -69,7 +70,8 @@ class SpectralRegularizer(Penalty):
         check.values(self, "weight", weight, self.shape, weight)
         if bias is not None:
             check.values(self, "bias", bias, (None,), weight)
-        loss = (self._size(matrix(accurate(weight))) ** self.k - 1).square()
+        wide = accurate(weight)
+        loss = wide.new_zeros(()) if self.shared else (self._size(matrix(wide)) ** self.k - 1).square()
         if bias is not None:
             loss = loss + accurate(bias).square().sum() ** self.k
         return loss.to(weight.dtype)
