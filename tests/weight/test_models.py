@@ -176,6 +176,53 @@ def test_it_is_put_on_whole_or_not_at_all(monkeypatch):
     assert {name: id(p) for name, p in net.named_parameters()} == {name: id(p) for name, p in before.items()}
 
 
+def test_a_layer_that_had_a_map_has_it_alone_where_another_layer_fails(monkeypatch):
+    net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 4))
+    nk.weight.apply(net, "spectral-norm", where="0")
+    before, hooks = copy.deepcopy(net.state_dict()), [len(m._load_state_dict_pre_hooks) for m in net]
+    reset = nk.WeightCompander.reset
+
+    def fails(self, weight):
+        if weight.shape == (4, 8):
+            raise RuntimeError("no arctangent")
+        return reset(self, weight)
+
+    monkeypatch.setattr(nk.WeightCompander, "reset", fails)
+    with pytest.raises(RuntimeError, match="arctangent"):
+        nk.weight.apply(net, "weight-compander")
+    torch.testing.assert_close(dict(net.state_dict()), dict(before), rtol=0, atol=0)
+    assert [len(m._load_state_dict_pre_hooks) for m in net] == hooks
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["sigma-reparam", "weight-compander", "learned-rounding"])
+def test_a_weight_that_is_not_finite_is_left_where_its_map_would_fail(name, number):
+    net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4))
+    net[1].weight.data[0, 0] = number
+    assert nk.weight.apply(net, name).left == {"1": "weight has NaN or infinities"}
+
+
+def test_a_map_is_put_on_a_layer_of_the_meta_device():
+    for card in catalog.members(PARAMETRIZATION):
+        assert nk.weight.apply(nn.Linear(4, 8, device="meta"), card.name).done == [""]
+
+
+def test_baking_is_done_whole_or_not_at_all():
+    class Trains(nn.Module):
+        def forward(self, raw):
+            assert self.training, "has no evaluation"
+            return raw
+
+    net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    nk.weight.apply(net, "weight-norm")
+    parametrize.register_parametrization(net[1], "bias", Trains())
+    before = copy.deepcopy(net.state_dict())
+    with pytest.raises(AssertionError, match="has no evaluation"):
+        nk.weight.bake(net)
+    torch.testing.assert_close(dict(net.state_dict()), dict(before), rtol=0, atol=0)
+    assert net.training
+
+
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated")
 @pytest.mark.parametrize("wrap", [nn.utils.weight_norm, parametrizations.weight_norm])
 @pytest.mark.parametrize("dim", [0, None])

@@ -144,13 +144,15 @@ class Parametrization(Method):
     """A map from a raw weight to the weight that is used, for ``torch.nn.utils.parametrize``.
 
     One that ``projects`` gives back what it gave, and so may also be done to a stored weight after every step. One
-    that is ``per_output`` wants the outputs on the first axis, or on that of its ``dim``.
+    that is ``per_output`` wants the outputs on the first axis, or on that of its ``dim``. One that is ``finite`` cannot
+    take over a weight with NaN or infinities.
     """
 
     kind = PARAMETRIZATION
     forward: Callable[..., Tensor]
     projects: ClassVar[bool] = False
     per_output: ClassVar[bool] = False
+    finite: ClassVar[bool] = False
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         """Take a weight over as the raw one; what ``torch.nn.utils.parametrize`` calls at an assignment."""
@@ -158,6 +160,8 @@ class Parametrization(Method):
 
     def refusal(self, weight: Tensor) -> str:
         """Why a weight cannot be taken over, or an empty string."""
+        if self.finite and check.readable(weight) and not weight.isfinite().all():
+            return "weight has NaN or infinities"
         return ""
 
     @torch.no_grad()

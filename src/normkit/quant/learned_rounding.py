@@ -58,6 +58,7 @@ class LearnedRounding(Parametrization):
     """
 
     per_output = True
+    finite = True
     alpha: nn.Parameter
     scale: Tensor
     zero_point: Tensor
@@ -99,8 +100,8 @@ class LearnedRounding(Parametrization):
     def fit(self, weight: Tensor) -> None:
         """Set the grid from the range of ``weight``, and alpha so that training begins at it."""
         check.values(self, "weight", weight, self.shape, weight)
-        if not weight.is_meta and not weight.isfinite().all():
-            raise ValueError(f"{type(self).__name__}: weight has NaN or infinities")
+        if why := self.refusal(weight):
+            raise ValueError(f"{type(self).__name__}: {why}")
         wide = accurate(weight.detach())
         rows = wide.reshape(len(self.scale), -1)
         low, high = rows.amin(1).clamp(max=0), rows.amax(1).clamp(min=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.nn.utils import parametrize
 from normkit import catalog
 from normkit.catalog import Choice
 from normkit.kinds import PARAMETRIZATION, Parametrization
-from normkit.parameters import mode, own_parameter, require_whole
+from normkit.parameters import buffers_apart, mode, own_parameter, require_whole
 from normkit.weight._layers import (
     Row,
     Table,
@@ -116,23 +117,35 @@ def _build(name: str, module: nn.Module, value: Tensor, choice: Choice) -> Param
 
 def _register(plans: list[Target], tensor: str) -> None:
     """Put all on, or none."""
-    done: list[nn.Module] = []
-    before = {id(module): own_parameter(module, tensor) for _, module, _ in plans}
-    try:
+    with contextlib.ExitStack() as undo:
         for _, module, result in plans:
-            plain = not parametrize.is_parametrized(module, tensor)
-            value = getattr(module, tensor).detach()
-            parametrize.register_parametrization(module, tensor, result)
-            if plain:
-                done.append(module)
-            else:  # torch begins with what it gives, not with what it takes
-                result.right_inverse(value)
-            module.register_load_state_dict_pre_hook(read_torchs_weight_norm)
-    except Exception:
-        for module in done:
-            parametrize.remove_parametrizations(module, tensor, leave_parametrized=False)
-            module._parameters[tensor] = before[id(module)]
-        raise
+            parameter = own_parameter(module, tensor)
+            # in place, torch lets a parameter have another storage: what has its own is untouched
+            value = None if parameter is None else parameter.detach()
+            undo.callback(_take_back, module, tensor, len(on(module, tensor)), parameter, value)
+            with buffers_apart(module):
+                _put_on(module, tensor, result)
+            undo.callback(module.register_load_state_dict_pre_hook(read_torchs_weight_norm).remove)
+        undo.pop_all()
+
+
+def _put_on(module: nn.Module, tensor: str, result: Parametrization) -> None:
+    value = getattr(module, tensor).detach() if parametrize.is_parametrized(module, tensor) else None
+    parametrize.register_parametrization(module, tensor, result)
+    if value is not None:  # torch begins with what it gives, not with what it takes
+        result.right_inverse(value)
+
+
+@torch.no_grad()
+def _take_back(module: Any, tensor: str, maps: int, parameter: nn.Parameter | None, value: Any) -> None:
+    """Leave a layer so many maps, or the parameter and its value that it had."""
+    if parameter is None:
+        del module.parametrizations[tensor][maps:]
+        return
+    parameter.set_(value)
+    if parametrize.is_parametrized(module, tensor):
+        parametrize.remove_parametrizations(module, tensor, leave_parametrized=False)
+        module._parameters[tensor] = parameter
 
 
 def bake(model: nn.Module) -> Table:
@@ -147,22 +160,27 @@ def bake(model: nn.Module) -> Table:
     """
     check_model("bake", model)
     layers = [(name, module) for name, module in model.named_modules() if parametrize.is_parametrized(module)]
-    return Table("baked", [row for name, module in layers for row in _bake(name, module)])
-
-
-def _bake(name: str, module: Any) -> list[Row]:
-    with mode(module, False):
-        tensors = take_off(module)
-    return [Row(name, type(module).__name__, tuple(getattr(module, tensor).shape), "") for tensor in tensors]
+    values = [computed(module) for _, module in layers]  # of all, before any is changed
+    rows = []
+    for (name, module), own in zip(layers, values, strict=True):
+        take_off(module, own)
+        rows += [Row(name, type(module).__name__, tuple(value.shape), "") for value in own.values()]
+    return Table("baked", rows)
 
 
 @torch.no_grad()
-def take_off(layer: Any) -> list[str]:
-    """Leave what a layer's parametrizations compute, and return the names; a parameter stays the object that it was.
+def computed(layer: Any) -> dict[str, Tensor]:
+    """Copies of what a layer's parametrizations compute in evaluation, by name."""
+    with mode(layer, False):
+        return {name: getattr(layer, name).clone() for name in layer.parametrizations}
 
-    ``torch.nn.utils.parametrize`` would take them off all copies of the layer, which share a class.
+
+@torch.no_grad()
+def take_off(layer: Any, values: Mapping[str, Tensor]) -> None:
+    """Leave a layer these values of :func:`computed`; a parameter stays the object that it was.
+
+    ``torch.nn.utils.parametrize`` would take the parametrizations off all copies of the layer, which share a class.
     """
-    values = {name: getattr(layer, name).clone() for name in layer.parametrizations}
     lists = layer.parametrizations
     layer._modules = {name: part for name, part in layer._modules.items() if part is not lists}
     layer.__class__ = type(layer).__bases__[0]
@@ -176,7 +194,6 @@ def take_off(layer: Any) -> list[str]:
             layer.register_parameter(name, value)
         else:
             layer.register_buffer(name, value)
-    return list(values)
 
 
 def read_torchs_weight_norm(module: Any, state: dict[str, Tensor], prefix: str, *_: Any) -> None:

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize
 from normkit.catalog import Choice
 from normkit.columns import aligned
 from normkit.kinds import Parametrization
-from normkit.parameters import own_parameter
+from normkit.parameters import buffers_apart, own_parameter
 from normkit.where import Where
 from normkit.where import selects as meant
 
@@ -82,7 +82,8 @@ def weights(model: nn.Module, tensor: str = "weight") -> Iterator[tuple[str, nn.
             continue
         value = own_parameter(module, tensor)
         if value is None and parametrize.is_parametrized(module, tensor):
-            value = getattr(module, tensor)
+            with buffers_apart(module):  # one of spectral norm moves its vectors where it is read
+                value = getattr(module, tensor)
         if isinstance(value, Tensor):
             yield name, module, value
 

@@ -59,6 +59,8 @@ class SigmaReparam(Parametrization):
     Stabilizing Transformer Training by Preventing Attention Entropy Collapse (Zhai et al., 2023), arXiv 2303.06296.
     """
 
+    finite = True
+
     u: Tensor
     sigma: Tensor
 
@@ -102,7 +104,7 @@ class SigmaReparam(Parametrization):
 
     def refusal(self, weight: Tensor) -> str:
         """Why a weight cannot be taken over, or an empty string."""
-        return no_direction(torch.linalg.vector_norm(accurate(weight.detach())), EPS)
+        return super().refusal(weight) or no_direction(torch.linalg.vector_norm(accurate(weight.detach())), EPS)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         """Take a weight over as the raw one, with its own largest singular value as gamma."""

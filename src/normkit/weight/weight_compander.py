@@ -46,6 +46,8 @@ class WeightCompander(Parametrization):
     Weight Compander (Cakaj, Mehnert, Yang, 2023), arXiv 2306.16993.
     """
 
+    finite = True
+
     a: nn.Parameter | float
     b: nn.Parameter | float
 
@@ -72,10 +74,12 @@ class WeightCompander(Parametrization):
         check.values(self, "weight", weight, self.shape, weight)
         if why := self.refusal(weight):
             raise ValueError(f"{type(self).__name__}: {why}")
-        return (_plain(self.b) * torch.tan(accurate(weight) / _plain(self.a))).to(weight.dtype)
+        return (self.b * torch.tan(accurate(weight) / self.a)).to(weight.dtype)
 
     def refusal(self, weight: Tensor) -> str:
         """Why a weight cannot be taken over, or an empty string."""
+        if (why := super().refusal(weight)) or not check.readable(weight):
+            return why
         a, most = _plain(self.a), float(weight.detach().abs().max())
         if most < abs(a) * math.pi / 2:
             return ""
