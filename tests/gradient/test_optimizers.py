@@ -184,6 +184,27 @@ def test_clipping_in_place_is_that_of_the_optimizer_which_leaves_gradients_alone
     torch.testing.assert_close(p.detach(), q.detach())
 
 
+def test_a_long_gradient_of_half_precision_is_clipped_and_not_lost():
+    p = nn.Parameter(torch.ones(2, 1000, dtype=torch.float16))
+    p.grad = torch.full_like(p, 3000.0)
+    agc.adaptive_clip_grad_([p])
+    torch.testing.assert_close(p.grad, torch.full_like(p, 0.01), rtol=1e-3, atol=0)
+    q = nn.Parameter(torch.full((1, 4), 6e4, dtype=torch.float16))
+    q.grad = torch.full_like(q, 3000.0)
+    agc.adaptive_clip_grad_([q])
+    torch.testing.assert_close(q.grad, torch.full_like(q, 600.0), rtol=1e-3, atol=0)
+
+
+def test_a_sparse_gradient_is_refused_before_any_is_clipped():
+    p, table = learned(4, 6), nn.Embedding(5, 3, sparse=True)
+    table(torch.tensor([1])).sum().backward()
+    before = p.grad.clone()
+    message = "adaptive_clip_grad_: each gradient of params must be a dense tensor, not torch.sparse_coo"
+    with pytest.raises(TypeError, match=message):
+        agc.adaptive_clip_grad_(parameter for parameter in (p, table.weight))
+    assert torch.equal(p.grad, before)
+
+
 def test_rows_and_columns_of_a_sinkgd_step():
     p = learned(6, 9)
     before = p.detach().clone()
@@ -255,6 +276,19 @@ def test_lengths_of_each_samples_own_gradient():
         nn.functional.cross_entropy(model(x[i : i + 1]), target[i : i + 1]).backward()
         own = sum(p.grad.square().sum() for p in model.parameters()).sqrt()
         torch.testing.assert_close(got[i], own)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_lengths_of_gradients_are_taken_in_full_precision(dtype):
+    layer, target = nn.Linear(64, 10), torch.zeros(2, dtype=torch.int64)
+    nn.init.zeros_(layer.weight), nn.init.zeros_(layer.bias)
+    layer.bias.data[0] = 9.5
+    layer, x = layer.to(dtype), drawn(2, 64).to(dtype)
+    small, large = grand.scores(layer, x, target), grand.scores(layer, 400 * x, target + 1)
+    assert small.dtype == dtype
+    for got, each, label in ((small, x, target), (large, 400 * x, target + 1)):
+        exact = grand.scores(copy.deepcopy(layer).double(), each.double(), label)
+        torch.testing.assert_close(got.double(), exact, rtol=0.01, atol=0)
 
 
 def test_a_solver_with_functions_of_its_own():

@@ -14,6 +14,7 @@ from normkit.catalog import method
 from normkit.gradient._based import Based
 from normkit.gradient._optimizer import Groups, listed
 from normkit.gradient._sharded import reduce
+from normkit.statistics import accurate
 
 LEAST = 1e-6  # floor of a gradient's length
 
@@ -87,16 +88,18 @@ def adaptive_clip_grad_(params: Tensor | Iterable[Tensor], clipping: float = 0.0
     """Clip the gradients of parameters in place, each unit's to a share of the length of its weight."""
     check.number("adaptive_clip_grad_", "clipping", clipping, 0.0)
     check.eps("adaptive_clip_grad_", eps)
+    clipped = [p for p in listed(params) if p.grad is not None]
+    for p in clipped:
+        check.dense("adaptive_clip_grad_", p.grad, "each gradient of params")
     with torch.no_grad():
-        for p in listed(params):
-            if p.grad is not None:
-                p.grad.copy_(clip(p, p.grad, clipping, eps))
+        for p in clipped:
+            p.grad.copy_(clip(p, p.grad, clipping, eps))
 
 
 def clip(w: Tensor, g: Tensor, clipping: float, eps: float) -> Tensor:
     """Return a gradient, clipped to a share of the length of its weight unit by unit."""
     limit, length = clipping * unit_length(w).clamp(min=eps), unit_length(g)
-    return torch.where(length > limit, g * (limit / length.clamp(min=LEAST)), g)
+    return torch.where(length > limit, g * (limit / length.clamp(min=LEAST)), g).to(g.dtype)
 
 
 def unit_length(x: Tensor) -> Tensor:
@@ -108,4 +111,4 @@ def unit_length(x: Tensor) -> Tensor:
     """
     flat = sum(size > 1 for size in x.shape) <= 1
     axes = tuple(range(x.dim())) if flat else tuple(range(1, x.dim()))
-    return reduce(torch.linalg.vector_norm(x, dim=axes, keepdim=True))
+    return reduce(torch.linalg.vector_norm(accurate(x), dim=axes, keepdim=True))

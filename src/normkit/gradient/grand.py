@@ -61,8 +61,9 @@ def scores(model: nn.Module, x: Tensor, target: Tensor) -> Tensor:
 
     def loss(own: dict[str, Tensor], sample: Tensor, label: Tensor) -> Tensor:
         logits = torch.func.functional_call(model, {**rest, **own}, (sample[None],))
-        return F.cross_entropy(logits, label[None])
+        return F.cross_entropy(accurate(logits), label[None])
 
     with mode(model, False):
         grads = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(learned, x, target)
-    return torch.stack([g.flatten(1).square().sum(1) for g in grads.values()]).sum(0).sqrt()
+    squares = torch.stack([accurate(g).flatten(1).square().sum(1) for g in grads.values()])
+    return squares.sum(0).sqrt().to(next(iter(grads.values())).dtype)
