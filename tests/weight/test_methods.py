@@ -1,5 +1,6 @@
 """What the pages of the weight room promise beside the numbers of their goldens."""
 
+import copy
 import math
 
 import pytest
@@ -273,6 +274,59 @@ def test_weight_norm_starts_from_a_batch_through_a_whole_model():
     first, last = net[0](x), net(x)
     for y in (first.transpose(0, 1).flatten(1), last.T):
         torch.testing.assert_close(y.mean(1), torch.zeros(len(y)), atol=1e-4, rtol=0)
+        torch.testing.assert_close(y.std(1, correction=0), torch.ones(len(y)), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "net, x, error, message",
+    [
+        (nn.Sequential(nn.Linear(3, 4), nn.Linear(5, 2)), torch.randn(8, 3), RuntimeError, "8x4 and 5x2"),
+        (nn.Linear(3, 4), torch.randn(3), ValueError, "of each output of the model, not 1"),
+        (nn.Sequential(nn.Conv1d(3, 4, 3), nn.Flatten(), nn.Linear(8, 2)), torch.randn(1, 3, 4), ValueError,
+         "data_init: inputs must give 2 values or more of each output of 2, not 1"),
+    ],
+)  # fmt: skip
+def test_a_start_from_a_batch_that_fails_changes_no_layer(net, x, error, message):
+    nk.weight.apply(net, "weight-norm")
+    before = copy.deepcopy(net.state_dict())
+    with pytest.raises(error, match=message):
+        nk.weight.data_init(net, x)
+    torch.testing.assert_close(dict(net.state_dict()), dict(before), rtol=0, atol=0)
+
+
+def test_a_start_from_a_batch_is_finite_in_half_precision_where_an_output_is_constant():
+    layer = nn.Linear(3, 4).half()
+    nk.weight.apply(layer, "weight-norm")
+    nk.weight.data_init(layer, torch.zeros(8, 3, dtype=torch.float16))
+    assert layer.weight.isfinite().all()
+    assert layer.bias.tolist() == [0] * 4
+
+
+class Rows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(4, 3)), nn.Parameter(torch.zeros(4))
+
+    def forward(self, x):
+        return x @ self.weight.T + self.bias
+
+
+@pytest.mark.parametrize(
+    "layer, x, axis, dim",
+    [
+        (nn.Linear(3, 4), 5 + torch.randn(16, 3), 1, None),
+        (nn.Linear(4, 4), 5 + torch.randn(16, 4), 1, 1),
+        (Rows(), 5 + torch.randn(16, 6, 3), 2, 0),
+        (nn.Conv1d(3, 4, 2), 5 + torch.randn(3, 20), 0, 0),
+        (nn.ConvTranspose1d(4, 6, 2, groups=2), 5 + torch.randn(8, 4, 20), 1, 1),
+    ],
+)
+def test_a_start_from_a_batch_leaves_each_output_of_any_layer_the_mean_0(layer, x, axis, dim):
+    nk.weight.apply(layer, "weight-norm", where="*", dim=dim)
+    nk.weight.data_init(layer, x)
+    y = layer(x).movedim(axis, 0).flatten(1)
+    torch.testing.assert_close(y.mean(1), torch.zeros(len(y)), atol=1e-4, rtol=0)
+    if dim == 0:
         torch.testing.assert_close(y.std(1, correction=0), torch.ones(len(y)), atol=1e-3, rtol=0)
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from normkit import check
 from normkit.parameters import own_parameter, remove_after
+from normkit.statistics import accurate
 from normkit.weight._apply import check_model, on
+from normkit.weight._layers import outputs_on
 from normkit.weight.weight_norm import WeightNorm
 
 TINY = 1e-10
@@ -30,32 +34,58 @@ def data_init(model: nn.Module, *inputs: Any, init_scale: float = 1.0) -> list[s
     """
     check_model("data_init", model)
     check.number("data_init", "init_scale", init_scale, 0.0, open_low=True)
-    layers = {name: m for name, m in model.named_modules() if any(isinstance(p, WeightNorm) for p in on(m))}
+    layers = {name: m for name, m in model.named_modules() if _map(m) is not None}
     if not layers:
         raise ValueError("data_init: no layer of the model has weight-norm; apply it first")
-    seen: set[int] = set()
+    seen: set[str] = set()
 
-    def begin(layer: nn.Module, inputs: tuple, keywords: dict) -> None:
-        if id(layer) not in seen:
-            seen.add(id(layer))
-            _begin(layer, inputs, keywords, init_scale)
+    def begin(name: str, layer: nn.Module, inputs: tuple, keywords: dict) -> None:
+        if name not in seen:
+            seen.add(name)
+            _begin(name, layer, inputs, keywords, init_scale)
 
-    handles = [layer.register_forward_pre_hook(begin, with_kwargs=True, prepend=True) for layer in layers.values()]
-    with remove_after(handles):
-        model(*inputs)
-    return [name for name, layer in layers.items() if id(layer) in seen]
+    changed = [p for layer in layers.values() for p in (_map(layer).g, own_parameter(layer, "bias")) if p is not None]
+    before = [p.clone() for p in changed]
+    handles = [
+        layer.register_forward_pre_hook(functools.partial(begin, name), with_kwargs=True, prepend=True)
+        for name, layer in layers.items()
+    ]
+    try:
+        with remove_after(handles):
+            model(*inputs)
+    except BaseException:
+        for p, value in zip(changed, before, strict=True):
+            p.copy_(value)
+        raise
+    return [name for name in layers if name in seen]
 
 
-def _begin(layer: nn.Module, inputs: tuple, keywords: dict, scale: float) -> None:
-    own = next(p for p in on(layer) if isinstance(p, WeightNorm))
+def _map(layer: nn.Module) -> Any:
+    return next((p for p in on(layer) if isinstance(p, WeightNorm)), None)
+
+
+def _begin(name: str, layer: Any, inputs: tuple, keywords: dict, scale: float) -> None:
+    own = _map(layer)
     bias = own_parameter(layer, "bias")
     own.g.fill_(1)
     if bias is not None:
         bias.fill_(0)
-    y: Tensor = layer.forward(*inputs, **keywords)
-    axis = y.dim() - 1 if isinstance(layer, nn.Linear) else 1
-    var, mean = torch.var_mean(y, [a for a in range(y.dim()) if a != axis], correction=0)
+    y = accurate(layer.forward(*inputs, **keywords))
+    y = y.movedim(-1 - len(layer.kernel_size) if isinstance(layer, _ConvNd) else -1, 0)[..., None].flatten(1)
+    if y.shape[1] < 2:
+        raise ValueError(
+            f"data_init: inputs must give 2 values or more of each output of {name or 'the model'}, not {y.shape[1]}"
+        )
+    var, mean = torch.var_mean(y, 1, correction=0)
     g = scale / (var + TINY).sqrt()
-    own.g.copy_(g if own.g.numel() == g.numel() else g.mean())
+    if own.dim != outputs_on(layer) or own.g.numel() != g.numel():
+        g = g.mean()
+    _set(own.g, g)
     if bias is not None:
-        bias.copy_(-mean * g)
+        _set(bias, -mean * g)
+
+
+def _set(parameter: Tensor, value: Tensor) -> None:
+    """Set a parameter; what its type cannot hold, as of an output that is constant, becomes the largest that it can."""
+    most = torch.finfo(parameter.dtype).max
+    parameter.copy_(value.clamp(-most, most))
