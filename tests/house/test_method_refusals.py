@@ -192,6 +192,7 @@ CASES = {
     "storm-meta-loss: lr must": lambda: meta_loss(lr=-1.0),
     "WeightNorm: shape": lambda: made("weight-norm", ()),
     "WeightNorm: dim": lambda: made("weight-norm", (2, 3), dim=2),
+    "WeightNorm: x must hold at least 2 samples, not 1": lambda: made("weight-norm", (2, 3)).data_init(X, X[:1]),
     "WeightNorm: data_init": lambda: made("weight-norm", (2, 3), dim=1).data_init(X, X),
 }
 CASES |= {

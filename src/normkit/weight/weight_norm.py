@@ -100,6 +100,8 @@ class WeightNorm(Parametrization):
         check.number(self, "init_scale", init_scale, 0.0, open_low=True)
         if len(self.shape) != 2 or self.dim != 0:
             raise ValueError(f"{type(self).__name__}: data_init is for a linear map, shape (out, in) and dim=0")
+        if len(x) < 2:
+            raise ValueError(f"{type(self).__name__}: x must hold at least 2 samples, not {len(x)}")
         wide = accurate(raw)
         t = accurate(x) @ (wide / self._lengths(wide)).mT
         g = init_scale / (t.var(0, correction=0) + 1e-10).sqrt()
