@@ -278,3 +278,13 @@ def test_the_loss_of_gradnorms_weights_reaches_nothing_but_them():
     assert losses.grad is None
     assert lengths.grad is None
     assert method.weight.grad.abs().min() > 0
+
+
+def test_a_step_of_gradnorms_weights_turns_no_sign_and_holds_the_long_gradient_down():
+    method, losses = nk.GradNorm(2), torch.ones(2)
+    first = method.update(losses, torch.tensor([100.0, 1.0]))
+    torch.testing.assert_close(first, 2 * torch.tensor([0.001, 1.025]) / 1.026)
+    for _ in range(20):
+        weight = method.update(losses, torch.tensor([100.0, 1.0]))
+        assert weight.min() > 0
+        assert weight.sum().item() == pytest.approx(2)

@@ -10,6 +10,8 @@ from normkit.catalog import method
 from normkit.kinds import Method
 from normkit.statistics import accurate
 
+LEAST = 1e-3  # floor of a weight
+
 
 @method(
     "gradnorm",
@@ -48,7 +50,8 @@ class GradNorm(Method):
 
     State: ``weight`` (T,), ones at first; ``initial_losses`` (T,), zeros until the first update.
 
-    GradNorm (Chen et al., 2018), arXiv 1711.02257.
+    GradNorm (Chen et al., 2018), arXiv 1711.02257. Differs from the paper in: a weight that a step takes below 0.001 is
+    0.001 before the sum is T again, as a negative one would have its task unlearned.
     """
 
     initial_losses: Tensor
@@ -87,6 +90,6 @@ class GradNorm(Method):
         with torch.enable_grad():
             (grad,) = torch.autograd.grad(self.gradnorm_loss(losses, grad_norms), self.weight)
         with torch.no_grad():
-            moved = self.weight - self.lr * grad
+            moved = (self.weight - self.lr * grad).clamp(min=LEAST)
             self.weight.copy_(moved * (self.num_tasks / moved.sum()))
         return self.weight.detach().clone()
