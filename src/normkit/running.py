@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -31,6 +31,9 @@ BY_CLASS = {  # functions that know batch norms by torch's class, and pass over 
 UNKNOWN = {"channels_last": True, "unbiased": False}  # what a batch norm may be and torch's SyncBatchNorm may not
 LEAVE = "the result computes something else; build it with sync=True instead"
 BY_TYPE = ("get_bn_modules",)  # fvcore's, which takes torch's own few classes alone
+
+
+Path = Callable[[Tensor, Tensor, Any], Tensor]  # of an estimate, a value and a rate, a number or a tensor
 
 
 class Step(NamedTuple):
@@ -112,7 +115,7 @@ class Running(nn.Module):
         mean, var, batches = (self._buffers.get(f) for f in ("running_mean", "running_var", "num_batches_tracked"))
         if mean is None or var is None or batches is None or count < 1:
             return None
-        if not isinstance(self.momentum, float) or _averaged is not None or recomputing():
+        if not isinstance(self.momentum, float) or is_averaging() or recomputing():
             return None
         if any(type(b) is not Tensor or b.dtype is not torch.float32 or b.device != x.device for b in (mean, var)):
             return None
@@ -156,6 +159,11 @@ def recomputing() -> bool:
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
+def is_averaging() -> bool:
+    """Tell whether estimates become plain averages now, inside :func:`averaging`."""
+    return _averaged is not None
+
+
 def snapshot(running: Tensor) -> Tensor:
     """Copy a running estimate, in the accurate type, before it moves: for a training forward pass that reads it.
 
@@ -184,17 +192,18 @@ def moving() -> AbstractContextManager[object]:
     return nullcontext() if torch.compiler.is_exporting() else torch.no_grad()
 
 
-def track(running: Tensor, value: Tensor, rate: float | Tensor) -> None:
+def track(running: Tensor, value: Tensor, rate: float | Tensor, path: Path | None = None) -> None:
     """Move a running estimate in place: ``running += rate * (value - running)``, but not when a pass is recomputed.
 
-    Inside :func:`averaging` the rate is that of a plain average, but for a rate of 0.
+    Inside :func:`averaging` the rate is that of a plain average, but for a rate of 0. ``path`` is for estimates that
+    move along another line: it returns the point at a rate of the way from the estimate to the value.
     """
     if not recomputing():
         with moving():
-            _track(running, value.detach(), rate)
+            _track(running, value.detach(), rate, path)
 
 
-def _track(running: Tensor, value: Tensor, rate: float | Tensor) -> None:
+def _track(running: Tensor, value: Tensor, rate: float | Tensor, path: Path | None) -> None:
     if hasattr(value, "redistribute"):  # of a DTensor's samples
         whole = not hasattr(running, "placements")
         value = value.full_tensor() if whole else value.redistribute(placements=running.placements)  # type: ignore[attr-defined]
@@ -205,9 +214,10 @@ def _track(running: Tensor, value: Tensor, rate: float | Tensor) -> None:
         count, old = _averaged.get(at, (0, old))
         _averaged[at] = count + 1, old
         rate = 1 / (count + 1)
-    if isinstance(rate, Tensor):
-        rate = rate.to(old.dtype)
-    old.lerp_(value.to(old.dtype), rate)
+    if path is not None:
+        old.copy_(path(old, value, rate))
+    else:
+        old.lerp_(value.to(old.dtype), rate.to(old.dtype) if isinstance(rate, Tensor) else rate)
     if old is not running:
         running.copy_(old)
 

@@ -9,6 +9,7 @@ import normkit as nk
 from normkit.contract.subject import build, methods
 from normkit.kinds import NORM
 from normkit.manifold import _symmetric, gbw_batchnorm
+from normkit.surgery.edits.layers import takes_batch_statistics
 
 F64 = torch.float64
 close = torch.testing.assert_close
@@ -235,3 +236,35 @@ def test_what_a_norm_returns_is_a_point_of_its_manifold(name, dtype, bound):
         close(y.mT @ y, torch.eye(y.shape[-1], dtype=F64).expand_as(y.mT @ y), rtol=0, atol=10 * bound)
     elif card.shape.kind == "ball":
         assert y.norm(dim=-1).max() < 1
+
+
+AVERAGED = [(name, {}) for name in NORMS if takes_batch_statistics(build(name, 4, F64))]
+
+
+def estimates(norm, data):
+    """The running mean, of a subspace its projection, and the variance of a copy that was recalibrated on batches."""
+    copy = nk.recalibrate(torch.nn.Sequential(norm), data, inplace=False).model[0] if data else norm
+    mean = copy.running_mean
+    return mean @ mean.mT if norm.card.shape.kind == "frame" else mean, getattr(copy, "running_var", None)
+
+
+@pytest.mark.parametrize("momentum", [0.1, 0.6])
+@pytest.mark.parametrize("name, options", [*AVERAGED, ("liebn", {"metric": "LEM"}), ("gyrobn", {"geometry": "klein"})])
+def test_a_recalibrated_mean_is_that_of_equal_batches_and_between_two_in_either_order(name, options, momentum):
+    norm, of_one = (nk.card(name).small(4, **{**options, "momentum": m}).double() for m in (momentum, 1.0))
+    first, second = nk.card(name).draw(4, 8, dtype=F64)[0].chunk(2)
+    of_one(first)
+    for _ in range(2):
+        norm(second)
+    close(estimates(norm, [first] * 20), estimates(of_one, []))
+    means = [estimates(norm, data)[0] for data in ([first, second], [second, first], [first], [second])]
+    close(means[0], means[1], rtol=0, atol=1e-9)
+    assert min((means[0] - mean).abs().max() for mean in means[2:]) > 0.01
+
+
+@pytest.mark.parametrize("name", ["liebn", "riemannian-batchnorm", "gbw-batchnorm"])
+def test_a_batch_of_no_matrices_does_not_count_in_a_recalibrated_mean(name):
+    norm = nk.create(name, 3, dtype=F64)
+    first, second = written().chunk(2)
+    with_none = estimates(norm, [first, first[:0], second])
+    close(with_none, estimates(norm, [first, second]))

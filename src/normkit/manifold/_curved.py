@@ -41,9 +41,9 @@ def squared_distance(x: Tensor, y: Tensor, k: float) -> Tensor:
     return 4 * log0(_ball.add(-x, y, -k), k).square().sum(-1)
 
 
-def between(x: Tensor, y: Tensor, share: float, k: float) -> Tensor:
+def between(x: Tensor, y: Tensor, share: float | Tensor, k: float) -> Tensor:
     """Return the point at a share of the geodesic from x to y."""
-    step = scale(torch.tensor(share, dtype=x.dtype, device=x.device), _ball.add(-x, y, -k), k)
+    step = scale(torch.as_tensor(share, dtype=x.dtype, device=x.device), _ball.add(-x, y, -k), k)
     return _ball.add(x, step, -k)
 
 

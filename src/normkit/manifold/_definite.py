@@ -11,7 +11,7 @@ from normkit import check, ops, statistics
 from normkit.manifold import _symmetric
 from normkit.manifold._points import definite, square
 from normkit.norm import Norm
-from normkit.running import Running, track
+from normkit.running import Path, Running, is_averaging, track
 from normkit.statistics import accurate
 
 CONSTANT = "batch statistics are constants for the gradient"
@@ -27,6 +27,7 @@ class DefiniteNorm(Running, Norm):
     """A norm of matrices (N, n, n), or (N, h, n, n), whose statistics are means over samples that can be joined."""
 
     momentum: float
+    running_mean: Tensor
     points: ClassVar[tuple[str, ...]] = ("weight",)  # parameters that are positive definite
 
     def __init__(self, n: int, momentum: float, sync: bool, process_group):
@@ -62,14 +63,20 @@ class DefiniteNorm(Running, Norm):
         logs = _symmetric.log(_symmetric.symmetric(inverse @ points @ inverse), floor)
         return _symmetric.symmetric(root @ _symmetric.exp(self._mean(logs)) @ root)
 
-    def _follow(self, points: Tensor, **values: Tensor) -> None:
-        """Let running estimates be those values, unless there were no points."""
-        for name, value in values.items():
-            track(getattr(self, name), value, (statistics.sample_count(points, (0,)) > 0).to(value.dtype))
+    def _follow(self, points: Tensor, mean: Tensor, path: Path) -> None:
+        """Move the running mean along a path to that of points, unless there are none."""
+        some = statistics.sample_count(points, (0,)) > 0
+        if not is_averaging() or some:
+            track(self.running_mean, mean, self.momentum, lambda old, *of: torch.where(some, path(old, *of), old))
 
-    def _towards(self, running: Tensor, mean: Tensor, floor: _symmetric.Real) -> Tensor:
-        """The point of the affine-invariant geodesic from a running mean to that of the batch, at ``momentum``."""
+
+def geodesic(floor: _symmetric.Real) -> Path:
+    """The affine-invariant geodesic from a running mean to that of a batch, with a floor of eigenvalues."""
+
+    def path(running: Tensor, mean: Tensor, rate: float) -> Tensor:
         of = _symmetric.spectrum(_symmetric.symmetric(running.to(mean.dtype)))
         root, inverse = _symmetric.sqrt(of, floor), _symmetric.rsqrt(of, floor)
-        step = _symmetric.power(_symmetric.symmetric(inverse @ mean @ inverse), self.momentum)
+        step = _symmetric.power(_symmetric.symmetric(inverse @ mean @ inverse), rate)
         return _symmetric.symmetric(root @ step @ root)
+
+    return path

@@ -225,3 +225,9 @@ def onwards(base: Tensor, tangent: Tensor) -> Tensor:
     """Return where a tangent vector at ``base`` leads to."""
     c, s, _ = _functions(tangent, EXPM)
     return base @ c + tangent @ s
+
+
+def between(start: Tensor, end: Tensor, share: float) -> Tensor:
+    """Return the point at a share of the geodesic from one subspace to another."""
+    start = start.to(end.dtype)
+    return onwards(start, share * log(start, end))

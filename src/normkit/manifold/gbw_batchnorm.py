@@ -111,7 +111,7 @@ class GBWBatchNorm(DefiniteNorm):
             mean = self._batch_mean(flat)
             distances = _trace(flat) + self.n - 2 * _symmetric.eigenvalues(flat).sqrt().sum(-1)
             var = (self._mean(distances) / self.power**2).reshape(1)
-            self._follow(flat, running_mean=self._onwards(mean))
+            self._follow(flat, mean, _geodesic)
             self.move(statistics.sample_count(flat, (0,)), running_var=var)
         return mean, var
 
@@ -121,11 +121,12 @@ class GBWBatchNorm(DefiniteNorm):
         middle = self._mean(_symmetric.sqrt(_symmetric.symmetric(root @ points @ root), _symmetric.least))
         return _symmetric.symmetric(inverse @ middle @ middle @ inverse)
 
-    def _onwards(self, mean: Tensor) -> Tensor:
-        """The point of the geodesic from the running mean to that of the batch, at ``momentum``."""
-        running, t = _symmetric.symmetric(self.running_mean.to(mean.dtype)), self.momentum
-        across = _across(running, mean)
-        return (1 - t) ** 2 * running + t**2 * mean + t * (1 - t) * (across + across.mT)
+
+def _geodesic(running: Tensor, mean: Tensor, rate: float) -> Tensor:
+    """The point at ``rate`` of the geodesic from a running mean to that of a batch."""
+    start = _symmetric.symmetric(running.to(mean.dtype))
+    across = _across(start, mean)
+    return (1 - rate) ** 2 * start + rate**2 * mean + rate * (1 - rate) * (across + across.mT)
 
 
 def _trace(x: Tensor) -> Tensor:

@@ -120,11 +120,13 @@ class GyroBN(Running, Norm):
     def _follow(self, mean: Tensor, var: Tensor) -> None:
         if not recomputing():
             self.num_batches_tracked.add_(1)
-        k = self.curvature
-        running = self._space.to(accurate(self.running_mean).to(mean.dtype), k)
-        onwards = _curved.between(running, mean, self.momentum, k)
-        now = torch.where(self.num_batches_tracked == 1, mean, onwards)
-        track(self.running_mean, self._space.back(now, k), 1.0)
+        k, first = self.curvature, (self.num_batches_tracked == 1).to(mean.dtype)
+
+        def path(running: Tensor, mean: Tensor, rate: float | Tensor) -> Tensor:
+            between = _curved.between(self._space.to(running.to(mean.dtype), k), mean, rate, k)
+            return self._space.back(torch.where(first > 0, mean, between), k)
+
+        track(self.running_mean, mean, first + (1 - first) * self.momentum, path)
         track(self.running_var, var, 1 / self.num_batches_tracked.to(var.dtype))
 
     def _refuse(self, points: Tensor) -> None:

@@ -9,7 +9,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.manifold import _subspaces
 from normkit.norm import Norm
-from normkit.running import Running, recomputing, track
+from normkit.running import Running, track
 from normkit.statistics import accurate, full_precision
 
 MODES: dict[str, _subspaces.Rotation | _subspaces.Quotient] = {
@@ -117,10 +117,7 @@ class GyroBNGrassmann(Running, Norm):
         for _ in range(self.karcher_steps):
             mean = _subspaces.exp(mean, _subspaces.mean_log(mean, points))
         var = _subspaces.squared_distances(mean, points).mean(0)
-        if not recomputing():
-            running = accurate(self.running_mean).to(mean.dtype)
-            step = self.momentum * _subspaces.log(running, mean)
-            track(self.running_mean, _subspaces.onwards(running, step), 1.0)
+        track(self.running_mean, mean, self.momentum, _subspaces.between)
         track(self.running_var, var, self.momentum)
         return mean, var
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from normkit import check, ops, statistics
 from normkit.catalog import method
 from normkit.manifold import _symmetric
-from normkit.manifold._definite import EXEMPT, DefiniteNorm
+from normkit.manifold._definite import EXEMPT, DefiniteNorm, geodesic
 from normkit.statistics import accurate, full_precision
 
 METRICS = ("AIM", "LEM", "LCM")
@@ -167,4 +167,4 @@ class LieBN(DefiniteNorm):
             self.move(statistics.sample_count(points, (0,)), running_mean=mean, running_var=var)
             return
         self.move(statistics.sample_count(points, (0,)), running_var=var)
-        self._follow(points, running_mean=self._towards(self.running_mean, mean, _symmetric.least))
+        self._follow(points, mean, geodesic(_symmetric.least))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from normkit.catalog import method
 from normkit.manifold import _symmetric
-from normkit.manifold._definite import EXEMPT, DefiniteNorm
+from normkit.manifold._definite import EXEMPT, DefiniteNorm, geodesic
 from normkit.statistics import full_precision
 
 
@@ -69,5 +69,5 @@ class RiemannianBatchNorm(DefiniteNorm):
     @torch.no_grad()
     def _batch_mean(self, points: Tensor, floor: _symmetric.Real) -> Tensor:
         mean = self._karcher(points, self._mean(points), floor)
-        self._follow(points, running_mean=self._towards(self.running_mean, mean, floor))
+        self._follow(points, mean, geodesic(floor))
         return mean
