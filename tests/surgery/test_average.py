@@ -179,7 +179,85 @@ def test_every_layer_of_the_catalogue_recalibrates_to_what_it_saw():
             second(draw(*x.shape, seed=9) * 50)
         for model in (first, second):
             recalibrate(model, [x, x * 2])
-        close(dict(first[0].named_buffers()), dict(second[0].named_buffers()))
+        close(*({k: v for k, v in of[0].named_buffers() if k != "iters"} for of in (first, second)))
+
+
+ESTIMATES = [
+    ("onlinenorm", {"forward_decay": 0.5}, "running_mean running_var"),
+    ("powernorm", {}, "running_phi"),
+    ("powernorm", {"warmup_iters": 0}, "running_phi"),
+    ("unifiednorm", {}, "running_var"),
+    ("unifiednorm", {"warmup_iters": 2, "window_size": 2, "outlier_filtration": True}, "running_var"),
+    ("delta-tbr", {}, "running_mean running_std"),
+    ("test-batch-renorm", {}, "running_mean running_var"),
+]
+
+
+@pytest.mark.parametrize("name, options, estimates", ESTIMATES)
+def test_estimates_by_rules_of_their_own_become_averages_of_what_each_batch_gives_in_every_order(
+    name, options, estimates
+):
+    shape = {"test-batch-renorm": (6, 4, 3, 2), "delta-tbr": (6, 4, 3)}.get(name, (6, 4))
+    data = [draw(*shape, seed=seed) * (seed + 1) for seed in range(3)]
+    norm = nk.create(name, 4, **options, dtype=torch.float64)
+    for _ in range(5):
+        norm(data[0] * 9)
+
+    def after(*batches):
+        copied = recalibrate(nn.Sequential(norm), batches, inplace=False).model[0]
+        return [getattr(copied, estimate) for estimate in estimates.split()]
+
+    alone = [after(batch, batch) for batch in data]
+    for order in (data, data[::-1]):
+        got = after(*order)
+        close(got[0], torch.stack([each[0] for each in alone]).mean(0))
+        if name != "onlinenorm":  # the variance of all has that between batches as well
+            close(got, [torch.stack(each).mean(0) for each in zip(*alone, strict=True)])
+
+
+def test_recalibrated_root_mean_squares_are_those_of_the_batch_and_of_the_window_that_goes_on():
+    x = draw(64, 4) * 3 + 5
+    power = nk.create("powernorm", 4, warmup_iters=0, dtype=torch.float64)
+    unified = nk.create("unifiednorm", 4, dtype=torch.float64)
+    for norm in (power, unified):
+        recalibrate(nn.Sequential(norm), [x] * 5)
+    close(unified.running_var, x.square().mean(0))
+    close(unified.buffer_x2, unified.running_var.expand(4, 4))
+    close(power.running_phi, (x.square() / (x.square().mean(1, keepdim=True) + 1e-5)).mean(0))
+
+
+@pytest.mark.parametrize("size", [1, 4, 16])
+def test_online_moments_become_those_of_all_samples_however_they_are_cut(size):
+    x = draw(16, 4) * 3 + 5
+    norm, after = nk.create("onlinenorm", 4, dtype=torch.float64), nn.BatchNorm1d(4).double()
+    recalibrate(nn.Sequential(norm), x.split(size))
+    close(norm.running_mean, x.mean(0))
+    close(norm.running_var, x.var(0, correction=0))
+    recalibrate(nn.Sequential(norm, after), [x])
+    close(after.running_mean, torch.zeros(4, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["powernorm", "unifiednorm"])
+def test_recalibration_leaves_a_warm_up_where_it_was_and_passes_on_what_is_normalized(name):
+    x = draw(16, 4) * 300
+    norm, after = nk.create(name, 4, warmup_iters=2, dtype=torch.float64), nn.BatchNorm1d(4).double()
+    for _ in range(6):
+        norm(x)
+    recalibrate(nn.Sequential(norm, after), [x, x])
+    assert norm.iters == 6
+    close(after.running_var, norm(x).var(0))
+    norm.train()(x)
+    assert norm.iters == 7
+
+
+@pytest.mark.parametrize("name", ["powernorm", "unifiednorm"])
+def test_a_batch_without_tokens_does_not_count_in_a_recalibration(name):
+    x, padded = draw(3, 5, 4), torch.ones(5, 3, dtype=torch.bool)
+    of_three, of_two = (nk.create(name, 4, dtype=torch.float64) for _ in range(2))
+    pad_mask = padded if name == "powernorm" else padded.T
+    recalibrate(of_three, [{"x": x}, {"x": x * 5, "pad_mask": pad_mask}, {"x": x * 2}])
+    recalibrate(of_two, [{"x": x}, {"x": x * 2}])
+    close(dict(of_three.named_buffers()), dict(of_two.named_buffers()))
 
 
 def test_settings_stay_and_statistics_go():

@@ -9,7 +9,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
 from normkit.ops import channel
-from normkit.running import Running, moving, once, snapshot
+from normkit.running import Running, moving, once, snapshot, track
 from normkit.statistics import accurate, moments
 
 
@@ -83,11 +83,11 @@ class DeltaTBR(Method, Running):
         old_mean = torch.where(fresh, mean.detach(), snapshot(self.running_mean).to(x.dtype))
         old_std = torch.where(fresh, std.detach(), snapshot(self.running_std).to(x.dtype))
         r, d = std.detach() / old_std, (mean.detach() - old_mean) / old_std
-        self._move(batch.count > 0, running_mean=(old_mean, mean), running_std=(old_std, std))
+        self._move(batch.count > 0, fresh, running_mean=mean, running_std=std)
         return (x - channel.along(mean, x)) * channel.along(r / std, x) + channel.along(d, x)
 
-    def _move(self, moves: Tensor, **values: tuple[Tensor, Tensor]) -> None:
+    def _move(self, moves: Tensor, fresh: Tensor, **values: Tensor) -> None:
+        for name, value in values.items():
+            track(getattr(self, name), value, torch.where(fresh, 1.0, (1 - self.prior) * moves.to(value.dtype)))
         with moving():
-            for name, (old, new) in values.items():
-                getattr(self, name).copy_(old + (1 - self.prior) * (moves * (new.detach() - old)))
             self.num_batches_tracked.add_(moves.to(self.num_batches_tracked.dtype))

@@ -9,7 +9,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
 from normkit.ops import channel
-from normkit.running import Running, moving, once, snapshot
+from normkit.running import Running, moving, once, snapshot, track
 from normkit.statistics import accurate, moments
 
 
@@ -75,16 +75,15 @@ class TestBatchRenorm(Method, Running):
         old_var = torch.where(fresh, var.detach(), snapshot(self.running_var).to(x.dtype))
         std, old_std = (var + self.eps).sqrt(), (old_var + self.eps).sqrt()
         r, d = std.detach() / old_std, (mean.detach() - old_mean) / old_std
-        self._move(stats.count, fresh, mean.detach(), var.detach(), old_mean, old_var)
+        self._move(stats.count, fresh, running_mean=mean, running_var=var)
         return (x - _along(mean)) * _along(r / std) + _along(d)
 
-    def _move(self, count: Tensor, fresh: Tensor, mean: Tensor, var: Tensor, old_mean: Tensor, old_var: Tensor) -> None:
+    def _move(self, count: Tensor, fresh: Tensor, **values: Tensor) -> None:
         rate = self.momentum if self.training else 0.0
         moved = (count > 0) if self.training else fresh
+        for name, value in values.items():
+            track(getattr(self, name), value, torch.where(fresh, 1.0, rate * moved.to(value.dtype)))
         with moving():
-            for name, old, new in (("running_mean", old_mean, mean), ("running_var", old_var, var)):
-                buffer = getattr(self, name)
-                buffer.copy_(old + rate * (moved * (new - old)))
             self.num_batches_tracked.add_(moved.to(self.num_batches_tracked.dtype))
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from normkit import check, ops, statistics
 from normkit.activation.batch._channelwise import Channelwise
 from normkit.catalog import method
-from normkit.running import once
+from normkit.running import is_averaging, once, track
 
 CONTROLLED = "training uses the authors' control processes, which are not the derivative of the forward pass"
 
@@ -95,7 +95,9 @@ class OnlineNorm(Channelwise):
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running moments, and in its backward pass u and v."""
         check.channels_first(self, x, self.num_features)
-        if not self.training:
+        if self.training and is_averaging():
+            self._average(x)
+        if not self.training or is_averaging():
             wide = statistics.accurate(x)
             y = ops.normalize_with(wide, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
             return self._guard(y).to(x.dtype)
@@ -106,6 +108,13 @@ class OnlineNorm(Channelwise):
         with once(self):
             y = ops.online_norm(wide, self.weight, self.bias, moments, pulls, control, limit=limit)
         return y if limit is not None else self._guard(y).to(x.dtype)
+
+    def _average(self, x: Tensor) -> None:
+        """Take a batch in as one sample is, but by the share that makes plain averages of m and s."""
+        batch = self._moments(statistics.accurate(x).detach())
+        square = (batch.mean - self.running_mean).square()
+        track(self.running_var, batch.var, self.momentum, lambda s, var, a: s + a * (var + (1 - a) * square - s))
+        track(self.running_mean, batch.mean, self.momentum)
 
     def _guard(self, y: Tensor) -> Tensor:
         if self.guard == "clamp":

@@ -9,7 +9,7 @@ from normkit import check, statistics
 from normkit.catalog import method
 from normkit.norm import Norm
 from normkit.ops.derivatives import once_differentiable
-from normkit.running import Running, once
+from normkit.running import Running, is_averaging, once, track
 
 GROUP_EPS = 1e-5  # fixed in the authors' code; the eps argument does not reach it
 
@@ -126,14 +126,14 @@ class PowerNorm(Running, Norm):
         batch_phi, count = statistics.mean_and_count(
             x.square(), range(x.dim() - 1), mask=valid, group=self.process_group, sync=self.sync
         )
-        some, old = count > 0, self.running_phi.clone()
-        self.iters += some.any()
+        some, old, anew = count > 0, self.running_phi.to(batch_phi.dtype, copy=True), is_averaging()
+        if not anew:
+            self.iters += some.any()
         t = self.iters.to(batch_phi.dtype)
-        batch_phi = torch.where(some, batch_phi, old.to(batch_phi.dtype))
-        warm = torch.where(t < self.warmup_iters, old * ((t - 1) / t) + batch_phi / t, old)
-        moved = self.alpha_fwd * warm + (1 - self.alpha_fwd) * batch_phi
-        self.running_phi.copy_(torch.where(some, moved, old))
-        return torch.where(t <= self.warmup_iters, batch_phi, old.to(batch_phi.dtype)), batch_phi
+        batch_phi = torch.where(some, batch_phi, old)
+        kept = torch.where(t < self.warmup_iters, (t - 1) / t.clamp(min=1), 1)
+        track(self.running_phi, batch_phi, torch.where(some, 1 - self.alpha_fwd * kept, 0))
+        return torch.where((t <= self.warmup_iters) | anew, batch_phi, old), batch_phi
 
 
 class _PowerStep(torch.autograd.Function):

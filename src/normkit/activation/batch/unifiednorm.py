@@ -11,7 +11,7 @@ from normkit import check, statistics
 from normkit.catalog import method
 from normkit.norm import Norm
 from normkit.ops.derivatives import once_differentiable
-from normkit.running import Running, once
+from normkit.running import Running, is_averaging, once, track
 
 
 class _Step(NamedTuple):
@@ -132,6 +132,8 @@ class UnifiedNorm(Running, Norm):
         )
         some, width, window = (count > 0).any(), self.window[0], self.buffer_x2
         x2 = torch.where(some, x2, self.running_var.to(x2.dtype))
+        if is_averaging():
+            return self._average(x2, some)
         self.iters += some
         t = self.iters
         at = (torch.arange(width, device=x.device).unsqueeze(-1) == t % width) & some
@@ -149,10 +151,17 @@ class UnifiedNorm(Running, Norm):
         ratio = ((v + self.eps) / (self.running_var + self.eps)).sqrt()
         stable = ~((t <= max(1000, self.warmup_iters)) | skip)
         ratio = torch.where(stable, ratio.clamp(0.2, 5.0), 1.0)
-        self.running_var.copy_(self.momentum * self.running_var + (1 - self.momentum) * v)
+        track(self.running_var, v, 1 - self.momentum)
         back = self.window[1]
         at_back = (torch.arange(back, device=x.device).unsqueeze(-1) == t % back) & some
         return _Step(v, ratio, skip, at_back, (t <= back) | (t < self.warmup_iters) | skip)
+
+    def _average(self, x2: Tensor, some: Tensor) -> _Step:
+        """Let ``running_var`` and all of the window become the average over batches, each normalized by its own."""
+        for running in (self.running_var, self.buffer_x2):
+            track(running, x2.expand_as(running), (1 - self.momentum) * some)
+        never = torch.zeros_like(some)
+        return _Step(x2, torch.ones_like(x2), never, never, ~never)
 
 
 def _geometric_mean(window: Tensor) -> Tensor:
