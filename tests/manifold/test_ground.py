@@ -221,6 +221,20 @@ def test_geoopt_steps_parameters_along_the_manifold(name):
     nk.create(name, 3, dtype=F64).load_state_dict(norm.state_dict())
 
 
+def test_parameters_that_are_tied_stay_tied_as_parameters_of_geoopt():
+    pytest.importorskip("geoopt")
+    first, second, other = nk.create("liebn", 3), nk.create("gbw-batchnorm", 3), torch.nn.Module()
+    second.weight = other.start = first.weight
+    model = torch.nn.Sequential(first, second, other)
+    names = list(model.state_dict())
+    assert nk.manifold.to_geoopt(model) == 2  # the weight that is tied, and a metric
+    assert second.weight is first.weight
+    assert other.start is first.weight
+    assert type(first.weight).__name__ == "ManifoldParameter"
+    assert list(model.state_dict()) == names
+    assert len(list(model.parameters())) == 4  # and each norm's scale
+
+
 NORMS = [name for name in methods(lambda kind: kind is NORM) if nk.card(name).room == "manifold"]
 
 
