@@ -169,6 +169,11 @@ def test_late_batches_count_as_early_ones_do_in_half_precision(norm):
         torch.testing.assert_close(getattr(norm, name).float(), want, rtol=0.005, atol=0)
 
 
+def estimates(norm):
+    """The buffers but the length of a warm-up, which recalibration leaves."""
+    return {name: value for name, value in norm.named_buffers() if name != "iters"}
+
+
 def test_every_layer_of_the_catalogue_recalibrates_to_what_it_saw():
     """Once more from the same data gives the same statistics, whatever they were."""
     for name in BATCH:
@@ -179,7 +184,7 @@ def test_every_layer_of_the_catalogue_recalibrates_to_what_it_saw():
             second(draw(*x.shape, seed=9) * 50)
         for model in (first, second):
             recalibrate(model, [x, x * 2])
-        close(*({k: v for k, v in of[0].named_buffers() if k != "iters"} for of in (first, second)))
+        close(estimates(first[0]), estimates(second[0]))
 
 
 ESTIMATES = [
@@ -378,7 +383,7 @@ def test_a_layer_that_a_late_batch_is_the_first_to_reach_starts_afresh_as_well(m
         late.other(draw(8, 4, seed=9) * 50)
     assert len(recalibrate(late, of_domains(0, 0, 1, 1)).done) == 2
     recalibrate(alone, of_domains(0, 0, 1, 1)[2:])
-    close(dict(late.other.named_buffers()), dict(alone.other.named_buffers()))
+    close(estimates(late.other), estimates(alone.other))
 
 
 def test_a_layer_that_the_model_holds_in_evaluation_keeps_its_statistics():
