@@ -141,7 +141,7 @@ class Stream(Method):
             )
         nn.init.constant_(weight, start - getattr(norm, "offset", 0.0))
 
-    def start_gains(self) -> None:
+    def _start_gains(self) -> None:
         """Let the gains of its norms start as the placement wants them."""
         for name, branch in self.branches.items():
             for part, start in branch.parts(self.place, lambda start=1.0: start).items():

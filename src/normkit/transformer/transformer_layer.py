@@ -182,7 +182,7 @@ class TransformerLayer(Stream):
         if layer_inputs is not None:
             self._wire_layer_input(norm, LayerInput(dim, layer_inputs, activation=activation, linear=linear))
         self._wire_hidden(norm, hidden)
-        self.start()
+        self._start()
 
     def _attention_maker(
         self, norm: NormName, query_key_norm: str | None, bias: bool | str, **shared: Any
@@ -291,9 +291,9 @@ class TransformerLayer(Stream):
         sphere = self.branches["attention"].sphere
         return 1.0 if sphere is None else sphere
 
-    def start(self) -> None:
+    def _start(self) -> None:
         """Let gains and matrices start as the placement wants them."""
-        self.start_gains()
+        self._start_gains()
         init = self.own_wiring.init
         if init is not None:
             for matrices in self._matrices():
@@ -303,7 +303,7 @@ class TransformerLayer(Stream):
     def init_weights(self) -> None:
         """Start every parameter anew, as the placement wants it: for a layer that was made on the meta device."""
         reset_parts(self)
-        self.start()
+        self._start()
 
     def _matrices(self) -> list[dict[str, nn.Parameter]]:
         """The matrices of each sublayer by name, in the order that data meets them."""
