@@ -292,8 +292,7 @@ class TransformerLayer(Stream):
         return 1.0 if sphere is None else sphere
 
     def _start(self) -> None:
-        """Let gains and matrices start as the placement wants them."""
-        self._start_gains()
+        """Let the matrices start as the placement wants them."""
         init = self.own_wiring.init
         if init is not None:
             for matrices in self._matrices():
@@ -303,6 +302,7 @@ class TransformerLayer(Stream):
     def init_weights(self) -> None:
         """Start every parameter anew, as the placement wants it: for a layer that was made on the meta device."""
         reset_parts(self)
+        self._start_gains()
         self._start()
 
     def _matrices(self) -> list[dict[str, nn.Parameter]]:
