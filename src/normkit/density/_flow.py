@@ -15,7 +15,7 @@ from normkit import check
 from normkit.density._inputs import bind
 from normkit.density._parts import FlowCondition, Part, Plain
 from normkit.kinds.module import TRANSFORM
-from normkit.ops.derivatives import once_differentiable, transformed
+from normkit.ops.derivatives import once_differentiable, under_transform
 from normkit.statistics import accurate
 
 MEMORY = ("kept", "recomputed")
@@ -89,7 +89,7 @@ class Flow(nn.Module):
         """Return the latents of samples (N, ...), and the log-determinants (N,)."""
         wide = self._samples("x", x)
         condition = self._conditions(context, len(x))
-        if self.memory == "recomputed" and torch.is_grad_enabled() and not transformed():
+        if self.memory == "recomputed" and torch.is_grad_enabled() and not under_transform():
             learned = list(dict.fromkeys(self.parameters()))
             z, log_det = _Recomputed.apply(self, condition.labels, wide, condition.numbers, *learned)
         else:

@@ -11,7 +11,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.density._field import ADAPTIVE, METHODS, Adjoint, FieldFlow, Slopes, adapt, integrate
 from normkit.density._inputs import reals
-from normkit.ops.derivatives import transformed
+from normkit.ops.derivatives import under_transform
 
 SOLVED = "a solve by a fixed grid is exact only as the grid gets finer"
 
@@ -95,7 +95,7 @@ class CNF(FieldFlow):
         times, how = (x.new_tensor(start), x.new_tensor(end)), (self.steps, self.method)
         if self.method == ADAPTIVE:
             return adapt(self, self._slope, (x, x.new_zeros(len(x))), *times, self.tolerance)
-        if self.adjoint and not transformed():
+        if self.adjoint and not under_transform():
             of = Slopes(self, self._slope)
             self._refuse_hidden(of, times[0], x.detach())
             return Adjoint.apply(of, times, how, x, *(p for p in of.parameters() if p.requires_grad))

@@ -17,16 +17,16 @@ from torch.autograd import forward_ad
 
 from normkit.ops import eager
 
-__all__ = ["are_constants", "once", "once_differentiable", "transformed"]
+__all__ = ["are_constants", "once", "once_differentiable", "under_transform"]
 
 
 def are_constants(*tensors: Tensor) -> bool:
     """Tell whether nobody takes a derivative by these, in either mode."""
-    forward = forward_ad._current_level >= 0 or transformed()
+    forward = forward_ad._current_level >= 0 or under_transform()
     return not (forward or eager.needs_grad(*tensors))
 
 
-def transformed() -> bool:
+def under_transform() -> bool:
     """Tell whether a transform of torch.func is at work, which takes no pass that writes its backward by hand."""
     return torch._C._are_functorch_transforms_active()
 

@@ -179,9 +179,9 @@ class Transformer(nn.Module):
             if (own.cut, own.kv_heads) != (other.cut, other.kv_heads):
                 raise ValueError(f"{name} with kv_heads={own.kv_heads} and head_dim={own.head_dim}")
             require(type(other.core), keeps_keys, f"queries of another layer, as keys_of={of} of layer {index} wants")
-            (rule, wanted), (others, came) = self._turning(index), self._turning(of)
-            if rule != others:
-                raise ValueError(f"{name} that turns keys by {wanted}, not by {came}")
+            (rule, words), (other_rule, others) = self._turning(index), self._turning(of)
+            if rule != other_rule:
+                raise ValueError(f"{name} that turns keys by {words}, not by {others}")
 
     def _turning(self, index: int) -> tuple[Any, str]:
         """The rule by which a layer turns queries and keys, None where that is left to its core, and it in words."""

@@ -545,12 +545,12 @@ def _classes_last(preds: Tensor, target: Tensor) -> Tensor:
 
 def classes_of(batch: Any) -> Tensor | None:
     """Return the classes that a batch wants, one a sample; None if it wants something else."""
-    labels = _wanted(batch)
+    labels = _target_of(batch)
     whole = isinstance(labels, Tensor) and labels.dim() == 1 and not labels.is_floating_point()
     return labels if whole else None
 
 
-def _wanted(batch: Any) -> Any:
+def _target_of(batch: Any) -> Any:
     """Return what a model should give for a batch, None where the batch does not tell it apart."""
     return batch.get("labels") if isinstance(batch, Mapping) else batch[1] if is_pair(batch) else None
 
@@ -566,7 +566,7 @@ def _wants_numbers(batch: Any) -> bool:
 
 def _own_size(batch: Any) -> int:
     """Return the samples of a batch, by what it wants, as the loss is a mean over that; else by its first tensor."""
-    tensors = (part for part in (_wanted(batch), *tensors_in(batch)) if isinstance(part, Tensor))
+    tensors = (part for part in (_target_of(batch), *tensors_in(batch)) if isinstance(part, Tensor))
     return next((len(part) for part in tensors if part.dim()), 1)
 
 
