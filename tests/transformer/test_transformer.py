@@ -1002,7 +1002,7 @@ def test_presets_start_as_documented():
 
 
 def spread(model):
-    return {name: (p.mean().item(), p.std().item()) for name, p in model.named_parameters()}
+    return {name: (p.mean().item(), p.std(correction=0).item()) for name, p in model.named_parameters()}
 
 
 MADE = {
