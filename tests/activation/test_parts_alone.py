@@ -106,5 +106,5 @@ def test_numbers_that_are_negated_as_they_are_read_are_read_so():
     wanted = ops.add_row_norm(x, -other, rule=ops.Row())
     for got, want in zip(ops.add_row_norm(x, torch._neg_view(other), rule=ops.Row()), wanted, strict=True):
         assert torch.equal(got, want)
-    cos, sin = other[:, :16], other[:, 16:].contiguous()
+    cos, sin = other[:, :16].contiguous(), other[:, 16:].contiguous()
     assert torch.equal(ops.rotate(x, (cos, torch._neg_view(sin))), ops.rotate(x, (cos, -sin)))
