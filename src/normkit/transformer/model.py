@@ -246,7 +246,7 @@ class Transformer(nn.Module):
         """
         reset_parts(self)
         for layer in self.layers:
-            cast(TransformerLayer, layer).init_weights()
+            cast(TransformerLayer, layer)._start_as_placed()
         self._start()
         self.normalize_weights()
 

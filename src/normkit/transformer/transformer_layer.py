@@ -302,6 +302,10 @@ class TransformerLayer(Stream):
     def init_weights(self) -> None:
         """Start every parameter anew, as the placement wants it: for a layer that was made on the meta device."""
         reset_parts(self)
+        self._start_as_placed()
+
+    def _start_as_placed(self) -> None:
+        """Let what its parts have started alone start as the placement wants it."""
         self._start_gains()
         self._start()
 
