@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from normkit import catalog, check
 from normkit.kinds import CORE, Method
+from normkit.ops.derivatives import under_transform
 
 
 class Mixer(Method):
@@ -214,7 +215,7 @@ def softmax_attention(
     >>> softmax_attention(torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 2, 2), torch.tensor([[[[1.0, 0.0], [3.0, 0.0]]]]))
     tensor([[[[2., 0.]]]])
     """
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+    if under_transform() or forward_ad._current_level >= 0:
         return softmax_formula(q, k, v, visible(mask, causal, q.shape[2], k.shape[2], q.device), scale)
     if mask is None:
         y = F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.catalog import method
 from normkit.loss.storm_loss import rescale
+from normkit.ops.derivatives import under_transform
 from normkit.statistics import accurate
 
 
@@ -89,7 +90,7 @@ def _total(weight: Tensor, x: Tensor, target: Tensor, weights: Tensor, normalize
 
 def _gradient(weight: Tensor, x: Tensor, target: Tensor, weights: Tensor, normalize: bool) -> Tensor:
     """The gradient of the total for the classifier, kept differentiable."""
-    if torch._C._are_functorch_transforms_active():
+    if under_transform():
         return torch.func.grad(_total)(weight, x, target, weights, normalize)
     with torch.enable_grad():  # not by that transform, which refuses the hooks of a checkpoint
         inner = weight if weight.requires_grad else weight.detach().requires_grad_()
