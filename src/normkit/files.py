@@ -102,7 +102,10 @@ def folder_beside(path: Path) -> Iterator[Path]:
 
 def check_replaceable(path: Path) -> None:
     """Refuse the working directory: once another folder has its place, a process in it is nowhere."""
-    if path.is_dir() and path.samefile("."):
+    same = False
+    with contextlib.suppress(OSError):  # there is none, or another writer has moved it aside by now
+        same = path.samefile(".")
+    if same:
         raise ValueError(f"{path} is the working directory; name a new folder")
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import shutil
 import signal
 import stat
 import sys
@@ -163,6 +164,23 @@ def test_savers_at_once_do_not_meet(tmp_path):
     assert failed == []
     whole(path)
     assert [one.name for one in tmp_path.iterdir()] == ["names"]
+
+
+def test_a_folder_that_another_writer_moves_aside_at_any_system_call_stops_no_save(tmp_path):
+    path, rename = tmp_path / "names", os.rename
+    save(path, "old")
+
+    def moved_aside():
+        if os.path.isdir(path):
+            rename(path, tmp_path / "aside")
+
+    for count in range(calls_of_a_save(path) - 1):
+        save(path, "old")
+        with pytest.MonkeyPatch.context() as patch:
+            stopping(patch, count, moved_aside)
+            save(path, "new")
+        assert not path.exists() or whole(path) in ("old", "new")
+        shutil.rmtree(tmp_path / "aside", ignore_errors=True)
 
 
 def test_files_of_the_users_with_similar_names_stay(tmp_path):
