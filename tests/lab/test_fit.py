@@ -554,6 +554,29 @@ def test_a_flow_that_fails_leaves_the_others_which_are_written(tmp_path, capsys,
     assert left() == before
 
 
+def test_no_file_that_is_read_or_is_of_another_page_is_written_over(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path, new = written(tmp_path / "samples.csv", rows(60)), written(tmp_path / "scores.csv", rows(3))
+    table_of = written(tmp_path / "t.csv", rows(60))
+    (tmp_path / "index.html").write_text("mine")
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    way = "name another folder with --out\n"
+    for words, why in (
+        (["samples.csv"], "samples.csv would be written over"),
+        ([str(table_of), "--score", "scores.csv"], "scores.csv would be written over"),
+        ([str(table_of)], "index.html exists already, and is of no fit"),
+    ):
+        assert cli.main(["fit", *words, "--steps", "2", "-o", "."]) == 2
+        assert capsys.readouterr().err == f"normkit fit: {why}; {way}"
+    assert before == {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert cli.main(["fit", str(path), "--steps", "2", "--hidden", "4", "-o", "out", "--score", str(new)]) == 0
+    saved = str(tmp_path / "out" / "spline-autoregressive.pt")
+    (tmp_path / "out" / "scores.csv").write_bytes(new.read_bytes())
+    capsys.readouterr()
+    assert cli.main(["fit", saved, "--score", "out/scores.csv", "-o", "out"]) == 2
+    assert capsys.readouterr().err == f"normkit fit: out/scores.csv would be written over; {way}"
+
+
 def test_a_flow_of_before_it_knew_its_columns_loads_and_does_not_score(tmp_path, capsys):
     made = nk.density.flow("affine-coupling", 2)
     recipe = {"name": "affine-coupling", "event": (2,)}

@@ -191,7 +191,7 @@ def test_fresh_deletes_what_a_comparison_wrote_and_nothing_else(tmp_path):
 
 
 def test_fresh_keeps_the_files_of_a_project_that_no_comparison_wrote(tmp_path):
-    own = ("plan.json", "plan.json.bak", "speed.json", "runs/mine.jsonl", "checkpoints/my-own-model.pt")
+    own = ("plan.json", "plan.json.bak", "runs/mine.jsonl", "checkpoints/my-own-model.pt")
     for name in own:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
@@ -201,7 +201,21 @@ def test_fresh_keeps_the_files_of_a_project_that_no_comparison_wrote(tmp_path):
     assert all((tmp_path / name).read_text() == name for name in own[1:])
     runs.open_folder(plan(), tmp_path, [], fresh=True)
     assert (tmp_path / "plan.json.damaged").read_text() == "plan.json"
-    assert all((tmp_path / name).read_text() == name for name in own if name not in ("plan.json", "speed.json"))
+    assert all((tmp_path / name).read_text() == name for name in own[1:])
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("name", ["index.html", "speed.json", "times.json"])
+def test_a_file_of_a_project_that_a_comparison_would_write_over_is_named(name, fresh, tmp_path):
+    own = (name, "plan.json", "runs/mine.jsonl")
+    for one in own:
+        (tmp_path / one).parent.mkdir(exist_ok=True)
+        (tmp_path / one).write_text(one)
+    why = f"^{tmp_path / name} exists already, and is of no comparison; name another folder with --out$"
+    with pytest.raises(ValueError, match=why):
+        runs.open_folder(plan(), tmp_path, [], fresh=fresh)
+    assert sorted(tmp_path.rglob("*")) == sorted([*(tmp_path / one for one in own), tmp_path / "runs"])
+    assert all((tmp_path / one).read_text() == one for one in own)
 
 
 def test_fresh_deletes_all_files_of_a_run_and_the_times_beside_them_where_the_plan_is_lost(tmp_path):
@@ -212,8 +226,8 @@ def test_fresh_deletes_all_files_of_a_run_and_the_times_beside_them_where_the_pl
         (folder.runs / f"{name}.{ending}").touch()
     for ending in ("pt", "pt.damaged", "pt.partial-0123abcd", "lock"):
         (folder.checkpoints / f"{name}.{ending}").touch()
-    folder.times.touch()
-    folder.speed.touch()
+    for path in (folder.report, folder.times, folder.speed):
+        path.touch()
     runs.open_folder(plan(), tmp_path, [], fresh=True)
     assert {path.name for path in tmp_path.rglob("*")} == {"plan.json", "runs", "checkpoints"}
 

@@ -34,7 +34,8 @@ from normkit.lab.fit.training import Fitted, bits_of, fit, normal_law, numbers_o
 from normkit.optional import require_group
 from normkit.safe import say
 
-OUT, SAVED, SCORES, RESULTS = "normkit-fit", ".pt", "scores.csv", "results.json"
+OUT, SAVED, SCORES, RESULTS, PAGE = "normkit-fit", ".pt", "scores.csv", "results.json", "index.html"
+SAMPLES = ("samples.csv", "samples.npy")
 OF_DATA = ("flow", "columns", "drop", "categories", "patience", "depth", "hidden", "seeds", "steps", "batch", "lr")
 SHOWN = 5  # categories or columns that are named
 CRASHED, REFUSED = 1, 2  # the command's status where some flows were not fitted, and where none was
@@ -109,9 +110,11 @@ def run(options: argparse.Namespace) -> int:
             if event != (1,) and "event" not in str(error):
                 raise
             raise ValueError(f"{options.data} holds {_kind(data)}: {error}") from error
-    folder = writable(options.out)
+    folder = writable(options)
     if replaces := (folder / RESULTS).exists():
         say(_replaced(folder, {_saved_as(name) for name in named} | ({SCORES} if new else set())))
+    elif (folder / PAGE).exists():
+        raise ValueError(f"{folder / PAGE} exists already, and is of no fit; name another folder with --out")
     warn(data)
     fits: list[Fitted] = []
     runs = [(name, seed) for name in dict.fromkeys(named) for seed in range(options.seeds)]
@@ -161,7 +164,7 @@ def conclude(
     for place in sorted(folder / name for name in older):
         if place.exists():
             say(f"{place} is of the earlier fit")
-    say(f"\n{folder / 'index.html'}")
+    say(f"\n{folder / PAGE}")
     if new is not None:
         winner = min(fits, key=lambda one: one.bits.mean().item())
         say(score(folder, new, winner.flow, winner.bits))
@@ -212,13 +215,16 @@ def score_by_saved(options: argparse.Namespace) -> int:
     shape = tuple(more["data"].pop("shape"))
     data = Observations(np.empty((0, *shape), np.uint8 if more["data"]["bytes"] else np.float64), **more["data"])
     new = read_more(options.score, data, separator_of(options.sep))
-    say(score(writable(options.out), new, model, more["held"]))
+    say(score(writable(options), new, model, more["held"]))
     return 0
 
 
-def writable(out: str) -> Path:
-    """Make the folder, or refuse it before the work."""
-    folder = Path(out)
+def writable(options: argparse.Namespace) -> Path:
+    """Make the folder, or refuse it before the work, where a file that is read has the name of one that is written."""
+    folder = Path(options.out)
+    for path in map(Path, filter(None, (options.data, options.score))):
+        if path.name in (*SAMPLES, SCORES) and path.resolve().parent == folder.resolve():
+            raise ValueError(f"{path} would be written over; name another folder with --out")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     require_writable(folder)
@@ -325,7 +331,7 @@ def write(
         for one in fits
     ]
     replace_file(folder / RESULTS, json.dumps(results, indent=2))
-    replace_file(folder / "index.html", text)
+    replace_file(folder / PAGE, text)
 
 
 def best_of_each(fits: Sequence[Fitted]) -> dict[str, Fitted]:
@@ -351,9 +357,9 @@ def _write_samples(folder: Path, data: Observations, best: Fitted, count: int) -
             if name in data.categories:
                 columns[place] = _words(samples[:, place], data.categories[name])
         csv.writer(text, lineterminator="\n").writerows([data.names, *zip(*columns, strict=True)])
-        replace_file(folder / "samples.csv", text.getvalue())
+        replace_file(folder / SAMPLES[0], text.getvalue())
     else:
-        with beside(folder / "samples.npy") as temp_path, temp_path.open("wb") as file:
+        with beside(folder / SAMPLES[1]) as temp_path, temp_path.open("wb") as file:
             np.save(file, samples)
 
 

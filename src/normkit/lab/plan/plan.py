@@ -164,7 +164,7 @@ def clear(folder: Folder) -> None:
     ]
     written += [folder.plan] if plan_in(folder) is not None else []
     with writing(folder.root):
-        for path in [*written, folder.speed, folder.times] if written else []:
+        for path in [folder.report, folder.speed, folder.times, *written] if written else []:
             path.unlink(missing_ok=True)
 
 

@@ -21,7 +21,7 @@ from normkit.lab import logs
 from normkit.lab.files import Folder, Unwritable, replace_file, seal, set_aside
 from normkit.lab.plan import findings, growth, ladder, later, measures, tasks
 from normkit.lab.plan.optimizers import optimizer_for, usual_rate
-from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, clear, environment, plan_in, rung_of, same
+from normkit.lab.plan.plan import RUN_FILE, SEARCH_SEED, Plan, Run, clear, environment, plan_in, rung_of, same
 from normkit.lab.plan.settings import HANDED, Settings, another_folder, full, spell
 from normkit.lab.plan.variants import Variant
 from normkit.lab.training import own
@@ -289,8 +289,12 @@ def open_folder(plan: Plan, root: str | Path, command: list[str], fresh: bool = 
     folder = Folder(root)
     if fresh:
         clear(folder)
-    folder.create()
     existing = plan_in(folder)
+    if existing is None and not any(RUN_FILE.fullmatch(path.name) for path in folder.logs()):
+        for path in (folder.report, folder.speed, folder.times):
+            if path.exists():
+                raise ValueError(f"{path} exists already, and is of no comparison; {another_folder()}")
+    folder.create()
     if existing is None:
         require_own(plan, folder)
         if folder.plan.exists():
