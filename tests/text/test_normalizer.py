@@ -125,9 +125,10 @@ def test_a_vocabulary_is_read_from_everything(tmp_path):
     want = {"DEU": ["Germany", "Deutschland"], "AUT": ["Austria"]}
     table = {"id": [a for a, _ in pairs], "name": [b for _, b in pairs]}
     (tmp_path / "a.csv").write_text("\ufeffid,name\n" + "".join(f"{a},{b}\n" for a, b in pairs), encoding="utf-8")
-    (tmp_path / "a.tsv").write_text("name\tid\n" + "".join(f"{b}\t{a}\n" for a, b in pairs))
-    (tmp_path / "a.json").write_text(json.dumps(want))
-    files = [tmp_path / f"a.{kind}" for kind in ("csv", "tsv", "json")]
+    (tmp_path / "a.tsv").write_text("name\tid\tseen, by whom, when\n" + "".join(f"{b}\t{a}\n" for a, b in pairs))
+    for kind in ("json", "JSON"):
+        (tmp_path / f"a.{kind}").write_text(json.dumps(want))
+    files = [tmp_path / f"a.{kind}" for kind in ("csv", "tsv", "json", "JSON")]
     for source in (pairs, want, pandas.DataFrame(table), polars.DataFrame(table), *files, str(files[0]), iter(pairs)):
         assert read_vocabulary(source) == want
     assert read_vocabulary(pandas.DataFrame({"name": ["Bern", None, "Oslo"]})) == {"Bern": ["Bern"], "Oslo": ["Oslo"]}

@@ -197,6 +197,7 @@ def test_a_comma_before_decimals_is_not_lost(desk, capsys):
         ('"Price\nnet";n\n1;2\n', ["Price_net", "n"], ["1", "2"]),
         ('5" a;6" b\n1;2\n', ["5_a", "6_b"], ["1", "2"]),
         ("\r\n\na;b\n1;2", ["a", "b"], ["1", "2"]),
+        ("a\tin 2024, all\n1\t2,5\n", ["a", "in_2024_all"], ["1", "2.5"]),
         ("sep=;\r\na,b;c\r\n1;2\r\n", ["ab", "c"], ["1", "2"]),
         (f"a,b\n1,{'x' * 200_000}\n", ["a", "b"], ["1", "x" * 200_000]),
         ('a,b\n1,"x""\n"', ["a", "b"], ["1", 'x"']),

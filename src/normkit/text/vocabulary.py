@@ -54,7 +54,7 @@ def read_vocabulary(source: Any, id: str = "id", name: str = "name", encoding: s
 
 
 def _read_file(path: Path, id: str, name: str, encoding: str) -> Names:
-    if path.suffix == ".json":
+    if path.suffix.lower() == ".json":
         document = json.loads(decode(path, encoding))
         if not isinstance(document, Mapping):
             raise ValueError(f"{path}: a vocabulary in JSON is an object of id: names")
@@ -74,8 +74,9 @@ def read_table(path: Path, encoding: str = UTF8) -> dict[str, list[str]]:
 def read_rows(path: Path, encoding: str = UTF8) -> tuple[list[list[str]], str]:
     """Return the rows of a file, the header first, all of its length, and what parts cells.
 
-    That is what the header has most of, outside of quotes, or what Excel's line ``sep=;`` names. Rows that are empty
-    are left out, and cells that are missing at the end are empty. The cells of a .parquet file become text.
+    That is what Excel's line ``sep=;`` names, a tab in a .tsv, or what the header has most of, outside of quotes, a tab
+    before others. Rows that are empty are left out, and cells that are missing at the end are empty. The cells of a
+    .parquet file become text.
     """
     if path.suffix.lower() == ".parquet":
         return _parquet_rows(path), ","
@@ -84,7 +85,8 @@ def read_rows(path: Path, encoding: str = UTF8) -> tuple[list[list[str]], str]:
     text = text[named.end() :] if named else text
     first = next(re.finditer(rf"({QUOTED.pattern}|[^\r\n])*", text))[0]
     bare = QUOTED.sub("", first)
-    delimiter = named[1] if named else max(",;\t|", key=lambda sign: (bare.count(sign), first.count(sign)))
+    signs = "\t" if path.suffix.lower() == ".tsv" else "\t,;|" if "\t" in bare else ",;\t|"
+    delimiter = named[1] if named else max(signs, key=lambda sign: (bare.count(sign), first.count(sign)))
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # a cell may hold a page
     rows = [row for row in csv.reader(io.StringIO(f"{text}\n{END}", newline=""), delimiter=delimiter) if row]
     if rows.pop() != [END]:
