@@ -23,6 +23,7 @@ from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
+from torch.utils._pytree import tree_map_only
 
 from normkit.columns import aligned
 from normkit.threads import processor_by_default
@@ -89,6 +90,7 @@ class Roles(list[Row]):
         return [row.parameter for row in self if row.role in roles]
 
 
+@torch.inference_mode(False)
 def roles(
     model: nn.Module,
     *inputs: Any,
@@ -394,7 +396,7 @@ def _ran(model: nn.Module, inputs: Sequence[Any], parameters: Sequence[nn.Parame
         if own_parameter(m, "weight") is not None and not is_scripted(m)
     ]
     with remove_after(hooks), trial(model):
-        outputs = [o for o in tensors_in(model(*inputs)) if o.requires_grad]
+        outputs = [o for o in tensors_in(model(*for_gradients(inputs))) if o.requires_grad]
         cosines = _cosines(outputs, parameters)
     last = [makers[id(o)]._parameters["weight"] for o in outputs if id(o) in makers]
     return Ran(last[-1] if last else None, cosines)
@@ -510,6 +512,13 @@ def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
     elif depth > 0 and hasattr(value, "__dict__") and not isinstance(value, nn.Module | type):
         for part in vars(value).values():
             yield from tensors_in(part, depth - 1)
+
+
+def for_gradients(batch: Any) -> Any:
+    """Copy a batch that was made under torch.inference_mode, as its tensors cannot be a part of a graph."""
+    if not any(x.is_inference() for x in tensors_in(batch)):
+        return batch
+    return tree_map_only(Tensor, torch.clone, dict(batch) if isinstance(batch, Mapping) else batch)
 
 
 def _cosines(outputs: Sequence[Tensor], parameters: Sequence[nn.Parameter]) -> dict[int, float]:

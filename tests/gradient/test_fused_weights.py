@@ -185,6 +185,16 @@ def test_a_model_of_ones_own_by_its_features(fused):
     assert nk.param_groups(model, "muon", inputs=[torch.randn(1, 20, 8)]).parts == parts
 
 
+def test_parts_are_seen_within_inference_mode_as_outside_of_it():
+    model = nn.Sequential(nn.LayerNorm(8), Own())
+    wanted = nk.param_groups(model, "muon")
+    decay = {"input gain": 0.1}
+    by_inputs = nk.param_groups(model, "muon", inputs=torch.randn(1, 20, 8), weight_decay=decay)
+    with torch.inference_mode():
+        assert str(nk.param_groups(model, "muon")) == str(wanted)
+        assert str(nk.param_groups(model, "muon", inputs=torch.randn(1, 20, 8), weight_decay=decay)) == str(by_inputs)
+
+
 def test_a_gate_that_is_closed_for_every_token_is_a_gate():
     model = Own()
     for seed in range(3):  # a quarter of the gates is negative at both tokens

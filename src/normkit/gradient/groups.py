@@ -19,7 +19,7 @@ from normkit.gradient._sharded import is_sharded
 from normkit.gradient._widths import READERS, Width, Widths, root_mean_square
 from normkit.gradient.blockwise_lr import blockwise_groups
 from normkit.kinds import OPTIMIZER
-from normkit.parameters import MATRICES, ROLES, Roles, Row, fits, roles
+from normkit.parameters import MATRICES, ROLES, Roles, Row, fits, for_gradients, roles
 
 
 class ParamGroups(list[dict[str, Any]]):
@@ -77,6 +77,7 @@ def _describe(group: Mapping[str, Any]) -> str:
     return f"{', '.join(group['roles'])}: {tensors}, {number_of(count, 'number')}; {settings or 'as usual'}"
 
 
+@torch.inference_mode(False)
 def param_groups(
     model: nn.Module,
     optimizer: Any = None,
@@ -154,7 +155,7 @@ def param_groups(
     [(['matrix'], True), (['embedding', 'head'], False), (['bias', 'gain'], False)]
     """
     _check_options(blocks, by_heads, parametrization, base, lr, settings)
-    inputs = (inputs,) if torch.is_tensor(inputs) else inputs
+    inputs = [for_gradients(x) for x in ((inputs,) if torch.is_tensor(inputs) else inputs)]
     rows = roles(model, *inputs, override=override)
     name = _method_name(optimizer)
     rule = _rule(name)
@@ -210,7 +211,7 @@ def _cuts(name: str, model: nn.Module, inputs: Sequence[Any], rows: Roles, block
             f"param_groups: {', '.join(whole[:3])}{f' and {len(whole) - 3} more' * (len(whole) > 3)} will be stepped "
             "whole, since no run shows which sharded weights are fused; call it before sharding, and give blocks="
             "{name: part.heights for name, part in groups.parts.items()} after, or blocks=False where none is fused",
-            stacklevel=3,
+            stacklevel=4,
         )
     for pattern, heights in blocks.items() if isinstance(blocks, Mapping) else ():
         names = [name for name in weights if fits(name, pattern)]

@@ -11,11 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils._pytree import tree_map_only
 
 from normkit import check
 from normkit.columns import aligned
-from normkit.parameters import buffers_apart, mode, tensors_in
+from normkit.parameters import buffers_apart, for_gradients, mode
 from normkit.surgery.models import import_object
 from normkit.surgery.proof import require_model
 from normkit.surgery.statistics.batch_statistics import feed, field_of
@@ -144,14 +143,7 @@ def batches_for(owner: str, batches: Iterable[Any], most: int | None = None) -> 
     if not listed:
         raise ValueError(f"{owner}: batches must hold at least one batch, and hold none")
     with torch.inference_mode(False):
-        return [_for_gradients(batch) for batch in listed]
-
-
-def _for_gradients(batch: Any) -> Any:
-    """Copy a batch that was made under torch.inference_mode, as its tensors cannot be a part of a graph."""
-    if not any(x.is_inference() for x in tensors_in(batch)):
-        return batch
-    return tree_map_only(Tensor, torch.clone, dict(batch) if isinstance(batch, Mapping) else batch)
+        return [for_gradients(batch) for batch in listed]
 
 
 def is_finite(batch: Any) -> bool:
