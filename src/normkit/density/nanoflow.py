@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +57,7 @@ class _Step(nn.Module):
     "arXiv 2006.06280",
     shape="N C height width",
     example={"hidden": 4, "num_flows": 2, "embedding_channels": 2, "height": 4, "width": 3, "layers": 2},
+    exempt={"moves initialized": "initialize sets it"},
 )
 class NanoFlow(Transform):
     """Chain couplings of images that share one network, so that depth costs few parameters.
@@ -82,13 +83,16 @@ class NanoFlow(Transform):
         layers: of the network.
 
     ``forward(x)``, (N, C, H, W), returns ``z`` and ``log_det`` (N,); ``inverse(z)`` returns x. :meth:`initialize` sets
-    the activation norms from the first batch; nothing else does. State: ``estimator.k`` is shared, ``steps.i`` is not.
+    the activation norms from the first batch; nothing else does. State: ``estimator.k`` is shared, ``steps.i`` is not;
+    ``initialized`` says whether the norms were set.
 
     NanoFlow (Lee et al., 2020), arXiv 2006.06280.
 
     Differs from the authors' code in: activation norms are set by a call, not by the first forward pass; channels are
     reversed, where they also have learned 1x1 convolutions.
     """
+
+    initialized: Tensor
 
     def __init__(
         self,
@@ -116,6 +120,7 @@ class NanoFlow(Transform):
             _Step(num_features, hidden, layers, embedding, outputs)
             for _ in range(check.size(self, "num_flows", num_flows))
         )
+        self.register_buffer("initialized", torch.tensor(False))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the image of ``x`` (N, C, H, W), and the log-determinant of each sample."""
@@ -143,9 +148,11 @@ class NanoFlow(Transform):
     def initialize(self, x: Tensor) -> None:
         """Set every activation norm so that what leaves it has mean 0 and deviation 1 on this batch.
 
-        The shared network's are set in the first step, for all.
+        The shared network's are set in the first step, for all. What was set or loaded before stays.
         """
         z = reals(self, "x", x, (None, self.num_features, self.height, self.width))
+        if self.initialized:
+            return
         for number, step in enumerate(self._steps):
             _set(z, step.norm_bias, step.norm_log_scale)
             _set(step.embedding, step.embedding_norm_bias, step.embedding_norm_log_scale)
@@ -153,6 +160,11 @@ class NanoFlow(Transform):
             if number == 0:
                 self._estimate(step, z.flip(1).chunk(2, 1)[0], setting=True)
             z, _ = self._step(step, z)
+        self.initialized.fill_(True)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        """Take states that do not say whether they were set for such that were."""
+        super()._load_from_state_dict({f"{prefix}initialized": torch.tensor(True), **state_dict}, prefix, *others)
 
     @property
     def _steps(self) -> list[_Step]:
