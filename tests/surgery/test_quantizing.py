@@ -70,6 +70,12 @@ def test_perplexity_is_of_real_tokens_alone(model, held):
     assert perplexity(Named(), [left]) == pytest.approx(losses[kept.flip(1)[:, :-1]].mean().exp().item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("score, wanted", [(-1e5, float("inf")), (float("nan"), float("nan"))])
+def test_a_perplexity_that_is_too_large_for_a_number_is_infinite(score, wanted):
+    model = nn.Embedding.from_pretrained(score * torch.eye(2))
+    assert perplexity(model, [torch.zeros(1, 3, dtype=torch.long)]) == pytest.approx(wanted, nan_ok=True)
+
+
 def test_perplexity_is_of_the_labels_where_the_models_own_loss_predicts_them():
     """An encoder-decoder and a masked model predict them at their own place, and the former from another text."""
     tf = library("transformers")

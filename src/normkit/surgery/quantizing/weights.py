@@ -258,7 +258,7 @@ def perplexity(model: nn.Module, batches: Iterable[Any]) -> float:
             total, count = total + loss, count + counted
     if not count:
         raise ValueError("perplexity: batches must hold at least two tokens in a row, but they are empty")
-    return math.exp(total / count)
+    return torch.tensor(total / count, dtype=torch.float64, device="cpu").exp().item()  # inf where math.exp raises
 
 
 def _loss_and_count(output: Any, batch: Mapping[str, Any]) -> tuple[float, int]:
