@@ -77,7 +77,8 @@ def test_a_lexical_model_learns_normal_forms(desk, capsys):
 
     lines = ["\n".join(map("\t".join, zip(*own, strict=True))) for own in zip(*sentences(400), strict=True)]
     (desk / "train.norm").write_text("\n\n".join(lines))
-    assert "LexicalModel('model')" in run(capsys, "train lexical train.norm -o model --steps 60 --batch 32")
+    for steps in (1, 60):  # the second in place of the first
+        assert "LexicalModel('model')" in run(capsys, f"train lexical train.norm -o model --steps {steps} --batch 32")
     held, meant = sentences(30)
     said = text.LexicalModel("model", beams=1)(held)
     assert nk.create("lexical-evaluation")(held, meant, said)["error_reduction"] > 0.3
@@ -193,6 +194,28 @@ def test_what_cannot_be_trained_on_is_named(tmp_path, given, said):
     with pytest.raises(ValueError, match="a form for each word"):
         lexical.train_lexical([["a"]], [[]], tmp_path / "v")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "files, message",
+    [
+        ({"config.json": '{"port": 8080}', "results.csv": ""}, "model is there already and is no model; it stays"),
+        ({"config.json": "[]"}, "model is there already and is no model; it stays"),
+        (
+            {"config.json": '{"model_type": "t5"}', "tokenizer.json": "", "results.csv": ""},
+            "model has results.csv beside",
+        ),
+    ],
+)
+def test_a_folder_with_files_of_somebody_else_is_not_replaced_by_a_model(tmp_path, files, message):
+    (tmp_path / "model").mkdir()
+    for name, content in files.items():
+        (tmp_path / "model" / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        encoder.train_encoder({"a": ["x"], "b": ["y"]}, tmp_path / "model")
+    with pytest.raises(ValueError, match=message):
+        lexical.train_lexical([["a"]], [["a"]], tmp_path / "model")
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == sorted(files)
 
 
 @pytest.mark.parametrize("bad", [float("inf"), float("nan")])
