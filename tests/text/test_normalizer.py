@@ -534,6 +534,21 @@ def test_aliases_that_are_refused_change_nothing(pairs, none):
     assert norm("49").id is None
 
 
+def test_a_fit_that_fails_leaves_what_was_fitted_as_it_was():
+    def encode(texts):
+        if "limit" in texts:
+            raise MemoryError
+        return np.array([[len(one), 1] for one in texts])
+
+    known = text.Normalizer([text.NGrams(), text.Dense(encode)]).fit(COUNTRIES).aliases([], none=["zz"])
+    matches, names = known.normalize(["Germny", "austria", "limits", "zz"]), known.names
+    for change in (lambda: known.fit({"x": ["limit"]}), lambda: known.aliases([("DEU", "limit")])):
+        with pytest.raises(MemoryError):
+            change()
+        assert known.names == names
+        assert known.normalize(["Germny", "austria", "limits", "zz"]) == matches
+
+
 def damage(path, name, change):
     found = json.loads((path / "normalizer.json").read_text())
     change(found)

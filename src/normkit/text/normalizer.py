@@ -128,10 +128,20 @@ class Normalizer:
 
     def fit(self, source: Any, id: str = "id", name: str = "name", encoding: str = vocabulary.UTF8) -> Normalizer:
         """Take a vocabulary: {id: names}, pairs (id, name), a data frame or a file with columns ``id`` and ``name``."""
-        self._take(vocabulary.read_vocabulary(source, id, name, encoding))
-        for part in self.candidates:
-            part.fit(self._rewritten)
-        self._fit_rescorers()
+        names = vocabulary.read_vocabulary(source, id, name, encoding)
+        before = [
+            (vars(one), {**vars(one)}) for one in (self, *self.candidates, *self.rescore) if hasattr(one, "__dict__")
+        ]
+        try:
+            self._take(names)
+            for part in self.candidates:
+                part.fit(self._rewritten)
+            self._fit_rescorers()
+        except BaseException:
+            for state, old in before:
+                state.clear()
+                state.update(old)
+            raise
         return self
 
     def _fit_rescorers(self) -> None:
