@@ -579,8 +579,11 @@ def test_a_folder_that_is_another_s_or_damaged_is_named(norm, tmp_path, harm, sa
 
 def test_nothing_else_is_overwritten_and_a_failed_save_changes_nothing(norm, tmp_path):
     (tmp_path / "mine").mkdir()
-    with pytest.raises(ValueError, match="is no normalizer; it stays"):
-        norm.save(tmp_path / "mine")
+    for content in (None, "{}"):
+        if content:
+            (tmp_path / "mine/normalizer.json").write_text(content)
+        with pytest.raises(ValueError, match=r"is no normalizer: .*; it stays"):
+            norm.save(tmp_path / "mine")
     norm.save(tmp_path / "v")
     before = {file.name: file.read_bytes() for file in (tmp_path / "v").iterdir()}
     unsaved = text.Normalizer(rewrite=text.Rules([("a", lambda found: "b")])).fit(COUNTRIES)
@@ -589,6 +592,19 @@ def test_nothing_else_is_overwritten_and_a_failed_save_changes_nothing(norm, tmp
     assert {file.name: file.read_bytes() for file in (tmp_path / "v").iterdir()} == before
     norm.save(tmp_path / "v")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["mine", "v"]
+
+
+def test_files_of_the_user_stay_in_a_folder_that_is_saved_again(norm, tmp_path):
+    path = tmp_path / "v"
+    text.Normalizer([text.NGrams(), text.Aliases(), text.NGrams(k=2)]).fit(COUNTRIES).save(path)
+    (path / "review.csv").write_text("text,right_id\n")
+    (path / "older").mkdir()
+    (path / "older/vocabulary.json").write_text("{}")
+    norm.save(path)
+    names = ["candidates-0.npz", "normalizer.json", "older", "review.csv", "vocabulary.json"]
+    assert sorted(file.name for file in path.iterdir()) == names
+    assert (path / "older/vocabulary.json").read_text() == "{}"
+    assert text.Normalizer.load(path).names == COUNTRIES
 
 
 def test_dense_vectors_are_searched_exactly_or_by_an_index_that_tells_its_recall(tmp_path):

@@ -312,7 +312,7 @@ def test_sql_has_many_rows_soon_and_columns_of_their_types():
     "line, said",
     [
         ("map swiss visits.csv --column city", "swiss is no normalizer"),
-        ("fit names.csv -o names.csv", "names.csv is there already and is no normalizer"),
+        ("fit names.csv -o names.csv", "names.csv is no normalizer"),
         ("table visits.csv -o nowhere/clean.csv", "nowhere/clean.csv cannot be written: No such file"),
         ("fit names.csv -o v --aim nil_f1", "--aim is of --tune: give --tune as well"),
         ("fit nowhere.csv -o v", "nowhere.csv: there is no such file"),

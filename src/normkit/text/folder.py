@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +34,8 @@ def _steps() -> dict[str, Any]:
 
 
 def save(norm: Normalizer, path: Path) -> None:
-    """Write a fitted normalizer; a folder that holds another one is replaced, and nothing else is."""
-    if path.exists() and not (path / SETTINGS).is_file():
-        raise ValueError(f"{path} is there already and is no normalizer; it stays as it is")
-    names = norm._fit()
+    """Write a fitted normalizer; an earlier one in the folder is replaced, and other files there stay."""
+    names, earlier = norm._fit(), _earlier_files(path)
     parts = {role: [_description(part) for part in _parts(norm, role)] for role in ROLES}
     with folder_beside(path) as folder:
         files = {VOCABULARY: json.dumps(names).encode()}
@@ -57,6 +56,20 @@ def save(norm: Normalizer, path: Path) -> None:
         }
         settings["files"][SETTINGS] = _seal(settings)
         (folder / SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")
+        if path.exists():
+            own = {*earlier, *settings["files"]}
+            shutil.copytree(
+                path, folder, symlinks=True, ignore=lambda at, _: own if at == str(path) else (), dirs_exist_ok=True
+            )
+
+
+def _earlier_files(path: Path) -> Iterable[str]:
+    """Return the names of the files of the normalizer that is to be replaced; what is none is refused."""
+    restore(path)
+    try:
+        return _settings(path).get("files", ()) if path.exists() else ()
+    except ValueError as error:
+        raise ValueError(f"{error}; it stays as it is") from None
 
 
 def _seal(settings: Mapping[str, Any]) -> str:
@@ -80,7 +93,12 @@ def load(kind: type[Normalizer], path: Path, parts: Mapping[str, Any]) -> Normal
 
 
 def _check_whole(path: Path, settings: Mapping[str, Any]) -> None:
-    """Require that settings are what was written; those of before they had a checksum name files alone."""
+    """Require that settings are what this version wrote; those of before they had a checksum name files alone."""
+    if settings.get("version") != VERSION:
+        raise ValueError(
+            f"{path} is of version {settings.get('version')} of its format, and this normkit reads {VERSION}; "
+            "fit it again, or take the normkit that wrote it"
+        )
     seal = settings["files"].get(SETTINGS)
     missing = [name for name in settings["files"] if not (path / name).is_file()]
     if missing:
@@ -157,11 +175,6 @@ def _settings(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path / SETTINGS} is damaged: it is not JSON") from None
     if not isinstance(settings, dict) or settings.get("format") != FORMAT:
         raise ValueError(f"{path} is no normalizer: {SETTINGS} does not say so")
-    if settings.get("version") != VERSION:
-        raise ValueError(
-            f"{path} is of version {settings.get('version')} of its format, and this normkit reads {VERSION}; "
-            "fit it again, or take the normkit that wrote it"
-        )
     return settings
 
 
