@@ -30,6 +30,14 @@ def test_gaussian_normality_stands_in_a_pipeline_with_arrays():
     assert scores[-3:].max() < scores[:-3].mean()
 
 
+def test_other_arguments_leave_type_place_and_mode():
+    for place in ({"dtype": torch.float64}, {"device": "meta"}):
+        module = nk.NearestMean(3, 2).to(**place).eval()
+        mean = module.mean
+        assert module.set_params(num_features=5).mean.shape == (2, 5)
+        assert (module.mean.dtype, module.mean.device, module.training) == (mean.dtype, mean.device, False)
+
+
 @pytest.mark.parametrize("reduction", [None, "pca", "npca"])
 def test_what_was_fitted_loads_into_one_that_knows_no_sizes(reduction):
     fitted = nk.GaussianNormality(reduction=reduction, variance_threshold=0.5).double().fit(numbers(30, 5))

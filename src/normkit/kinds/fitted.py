@@ -105,9 +105,10 @@ class Fitted(Method):
         return dict(self.arguments)
 
     def set_params(self, **params: Any) -> Fitted:
-        """Build it anew with other arguments; what was found is lost."""
-        arguments = {**self.arguments, **params}
-        fresh = type(self)(**arguments)
+        """Build it anew with other arguments, where it is and in its type and mode; what was found is lost."""
+        fresh = type(self)(**{**self.arguments, **params}).train(self.training)
+        buffer = next(filter(torch.is_floating_point, self.buffers()), None)
+        fresh = fresh if buffer is None else fresh.to(buffer)
         self.__dict__.clear()
         self.__dict__.update(fresh.__dict__)
         return self
