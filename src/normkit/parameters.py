@@ -361,7 +361,8 @@ def _is_repeated(model: nn.Module, path: str) -> bool:
     for depth in range(1, len(parts) - 1):
         above, rest = model.get_submodule(".".join(parts[:depth])), ".".join(parts[depth + 1 :])
         if isinstance(above, nn.ModuleList | nn.Sequential):
-            layers = [layer for layer in above if type(layer) is type(above[int(parts[depth])])]
+            own = type(above.get_submodule(parts[depth]))
+            layers = [layer for layer in above if type(layer) is own]
             alike = sum(1 for layer in layers if any(name == rest for name, _ in layer.named_modules()))
             if alike > 1 or (isinstance(above, nn.ModuleList) and len(above) == 1):
                 return True
@@ -414,15 +415,16 @@ def trial(model: nn.Module) -> Iterator[None]:
     >>> layer.training, int(layer.num_batches_tracked), torch.equal(torch.get_rng_state(), before)
     (True, 0, True)
     """
-    buffers = [(b, b.clone()) for b in model.buffers()]
-    try:
-        with mode(model), torch.random.fork_rng(), torch.enable_grad(), uncompiled():
-            torch.manual_seed(0)
-            yield
-    finally:
-        with torch.no_grad():
-            for b, before in buffers:
-                b.copy_(before)
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        mode(model),
+        buffers_apart(model),
+        torch.random.fork_rng(),
+        uncompiled(),
+    ):
+        torch.manual_seed(0)
+        yield
 
 
 def uncompiled() -> contextlib.AbstractContextManager[Any]:
@@ -465,14 +467,15 @@ def buffers_apart(model: nn.Module) -> Iterator[None]:
     tensor([0., 0.])
     """
     held = [(part, dict(part._buffers.items())) for part in model.modules()]
+    copies = {id(b): b.clone() for b in model.buffers()}  # one of a buffer that several modules share
     for part, own in held:
         for name, b in own.items():
-            part._buffers[name] = None if b is None else b.clone()
+            part._buffers[name] = copies.get(id(b))
     try:
         yield
     finally:
         for part, own in held:
-            for name in [name for name in part._buffers if name not in own]:  # made as the model was called
+            for name in part._buffers.keys() - own.keys():  # made as the model was called
                 delattr(part, name)
             for name, b in own.items():
                 part._buffers[name] = b
@@ -522,7 +525,9 @@ def for_gradients(batch: Any) -> Any:
 
 
 def _cosines(outputs: Sequence[Tensor], parameters: Sequence[nn.Parameter]) -> dict[int, float]:
-    """The largest cosine between each parameter and its gradient; 1 where there is no gradient."""
+    """The largest cosine between each parameter and its gradient, 1 without one; none where outputs have no history."""
+    if not outputs or not parameters:
+        return {}
     cosines = {id(p): 0.0 for p in parameters}
     for draw in range(DRAWS):
         sent = [torch.randn_like(o) for o in outputs]
@@ -543,7 +548,7 @@ def _invariant(row: Row, owners: Sequence[Owner], normed: set[int], ran: Ran | N
         return False
     if any(_parametrized_away(module, name, p) for module, name in owners):
         return True
-    if ran is not None:
+    if ran is not None and ran.cosines:
         return ran.cosines[id(p)] < UPRIGHT / math.sqrt(p.numel())
     if row.role in ("embedding", "head"):
         return False
@@ -556,12 +561,12 @@ def _parametrized_away(module: nn.Module, name: str, p: nn.Parameter) -> bool:
     own = getattr(module, "parametrizations", {})
     if name not in own or not isinstance(own[name], ParametrizationList):
         return False
-    with torch.no_grad(), buffers_apart(own[name]):
-        before, kept = own[name](), p.clone()
-        p.mul_(2)
-        same = torch.allclose(own[name](), before, rtol=1e-4)
-        p.copy_(kept)
-    return same
+    key = next(key for key, value in own[name]._parameters.items() if value is p)
+    made = []
+    for factor in (1, 2):
+        with torch.no_grad(), buffers_apart(own[name]), contextlib.suppress(Exception):  # some refuse what is too large
+            made.append(torch.func.functional_call(own[name], {key: factor * p}, ()))
+    return len(made) == 2 and torch.allclose(made[0], made[1], rtol=1e-4)
 
 
 def _before_norms(model: nn.Module) -> set[int]:

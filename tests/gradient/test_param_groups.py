@@ -1,12 +1,15 @@
 """What a parameter is, read off modules, and the groups that optimizers get by it."""
 
+from collections import OrderedDict
+
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils.parametrizations import spectral_norm
+from torch.nn.utils import parametrize
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 import normkit as nk
-from normkit.parameters import hidden_matrices, is_norm, roles
+from normkit.parameters import buffers_apart, hidden_matrices, is_norm, roles
 from sizes import calls
 
 
@@ -57,6 +60,12 @@ def test_a_stack_without_a_head_has_none_however_few_its_layers(depth):
     assert not roles(stack).of("head")
 
 
+def test_the_layers_of_a_list_may_have_names():
+    head = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 4))
+    model = nn.Sequential(OrderedDict(net=nn.Sequential(OrderedDict(body=nn.Linear(8, 8), head=head))))
+    assert told(model)["net.head.1.weight"] == "head"
+
+
 def test_inputs_show_the_head_and_what_has_no_length():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(32, 5))
@@ -75,6 +84,22 @@ def test_inputs_show_the_head_and_what_has_no_length():
     assert roles(bare, torch.randn(3, 4))[0].scale_invariant is True
     assert roles(nn.Sequential(*bare, nn.Linear(4, 2)))[0].scale_invariant is True
     assert roles(nn.Sequential(*features, nn.Linear(4, 2)))[2].scale_invariant is None
+
+
+def test_inputs_show_it_under_inference_mode_and_nothing_of_frozen_weights_or_of_outputs_without_gradients():
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.LayerNorm(4, elementwise_affine=False))
+    classes = nn.Sequential(nn.Linear(4, 4), nn.Threshold(0.0, 0.0), nn.Linear(4, 2), Classes())
+    with torch.inference_mode():
+        x = torch.randn(3, 4)
+        assert roles(model, x)[0].scale_invariant is True
+        nk.param_groups(model, "muon", inputs=x, weight_decay={"input gain": 0.1})
+    assert [row.scale_invariant for row in roles(classes, x)] == [None, False, False, False]
+    assert roles(model.requires_grad_(False), x) == []
+
+
+class Classes(nn.Module):
+    def forward(self, x):
+        return x.argmax(-1)
 
 
 class Experts(nn.Module):
@@ -312,6 +337,58 @@ def test_to_ask_what_parameters_are_moves_no_singular_vectors():
     assert invariant["0.parametrizations.weight.original"] is True
     for name, value in model.state_dict().items():
         torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("optimizer, inputs", [("muon", ()), ("adamw", torch.ones(4, 8))])
+def test_to_ask_moves_no_buffer_that_a_model_assigns_anew(optimizer, inputs):
+    model = Seen()
+    nk.param_groups(model, optimizer, inputs=inputs)
+    assert model.mean.tolist() == [0.0] * 8
+
+
+class Seen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, x):
+        self.mean = x.detach().mean(0)
+        return self.second(self.first(x))
+
+
+def test_a_buffer_that_modules_share_is_one_while_it_is_apart():
+    one, other = nn.BatchNorm1d(2), nn.BatchNorm1d(2)
+    other.running_mean = one.running_mean
+    with buffers_apart(nn.Sequential(one, other)):
+        assert one.running_mean is other.running_mean
+
+
+def test_to_ask_what_parameters_are_writes_into_no_weight():
+    model = nn.Sequential(weight_norm(nn.Linear(4, 4)), nn.Linear(4, 4))
+    loss = model(torch.ones(2, 4)).sum()
+    nk.param_groups(model)
+    loss.backward()
+    small = nn.Linear(4, 4)
+    parametrize.register_parametrization(small, "weight", Small())
+    assert roles(nn.Sequential(small, nn.Linear(4, 4)))[1].scale_invariant is None
+
+
+class Small(nn.Module):
+    def forward(self, weight):
+        if weight.abs().max() > 0.5:
+            raise ValueError("the weight is too large")
+        return weight / weight.norm()
+
+    def right_inverse(self, weight):
+        return torch.full_like(weight, 0.4)
+
+
+def test_spectral_norms_that_have_not_converged_are_scale_invariant():
+    torch.manual_seed(0)
+    layer = spectral_norm(nn.Linear(64, 64), n_power_iterations=1)
+    nn.init.normal_(layer.parametrizations.weight[0]._u)  # as far from the singular vector as they can be
+    assert roles(layer)[1].scale_invariant is True
 
 
 def test_twice_the_layers_take_twice_the_work():
