@@ -151,6 +151,7 @@ def test_a_guard_that_is_silent_changes_no_number(name):
         adapter.out = silent(adapter, batches(4, 8))
     for a, b in zip(plain.out, guarded.out, strict=True):
         assert torch.equal(a, b)
+    assert guarded(x=batches(1, 8)[0]).shape == guarded.out[0].shape
     assert not any("guard" in key or "reference" in key for key in plain.state_dict())
 
 
@@ -173,6 +174,7 @@ def test_a_collapse_stops_the_adapter_and_the_source_answers():
         assert torch.equal(a, b)
     before = [p.clone() for p in adapter.parameters()]
     silent(adapter, inputs)
+    torch.testing.assert_close(adapter(x=inputs[0]), source(inputs[0]))
     assert all(torch.equal(p, old) for p, old in zip(adapter.parameters(), before, strict=True))
     adapter.reset()
     assert not adapter.guard.stopped

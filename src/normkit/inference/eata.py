@@ -13,7 +13,8 @@ from normkit import check
 from normkit.catalog import method
 from normkit.inference._norms import Names, entropies, gains_and_shifts, is_batch_norm, norms_of, use_batch_statistics
 from normkit.kinds import Adapter
-from normkit.kinds.adapter import optimizer_builder, usable
+from normkit.kinds.adapter import optimizer_builder
+from normkit.parameters import usable
 from normkit.statistics import accurate
 
 

@@ -132,5 +132,5 @@ class MEMO(Adapter):
                 self.step(self.gradients(-(mean.exp() * mean).sum()))
             return self.logits(self.model, x.unsqueeze(0))[0]
 
-    def _of_reference(self, x: Tensor, *others: Any) -> Tensor:
+    def _of_reference(self, x: Tensor) -> Tensor:
         return super()._of_reference(x) if self.batched else super()._of_reference(x.unsqueeze(0))[0]

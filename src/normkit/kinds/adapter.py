@@ -18,7 +18,7 @@ from normkit import check
 from normkit.kinds.guard import OFF, RESET, make_guard
 from normkit.kinds.kind import ADAPTER_LINES, Kind
 from normkit.kinds.module import Method, ModuleKind
-from normkit.parameters import copy_model
+from normkit.parameters import copy_model, usable
 from normkit.statistics import accurate
 
 if TYPE_CHECKING:
@@ -126,17 +126,21 @@ class Adapter(Method):
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """Return the logits of a batch, and learn from it."""
         with torch.inference_mode(False), torch.enable_grad():
+            call = inspect.signature(self.observe).bind(
+                *map(usable, inputs), **{name: usable(value) for name, value in named.items()}
+            )
+            x = call.args[0]
             self.start()
             if self.guard is not None and self.guard.stopped:
-                return self._of_reference(*map(usable, inputs))
+                return self._of_reference(x)
             before = [(buffer, buffer.clone()) for buffer in self.buffers()]
-            if inputs and not len(inputs[0]):  # nothing is learned, though momenta would move by gradients of 0
-                answers = self.logits(self.model, usable(inputs[0])).detach()
+            if not len(x):  # nothing is learned, though momenta would move by gradients of 0
+                answers = self.logits(self.model, x).detach()
                 self._restore(before)
                 return answers
             logits = None
             try:
-                logits = self.observe(*map(usable, inputs), **named).detach()
+                logits = self.observe(*call.args, **call.kwargs).detach()
             except ValueError as error:
                 if "more than 1 value per channel" not in str(error):
                     raise
@@ -147,11 +151,11 @@ class Adapter(Method):
             finally:
                 if logits is None or not bool(logits.isfinite().all()):
                     self._restore(before)
-            return logits if self.guard is None else self._fall_back(logits, *map(usable, inputs))
+            return logits if self.guard is None else self._fall_back(logits, x)
 
-    def _fall_back(self, logits: Tensor, *inputs: Any) -> Tensor:
+    def _fall_back(self, logits: Tensor, x: Tensor) -> Tensor:
         """Return the logits, or the reference's where the adaptation has collapsed."""
-        source = self._of_reference(*inputs)
+        source = self._of_reference(x)
         if self.guard is None or not self.guard.look(source, logits):
             return logits
         if self.guard.action == RESET:
@@ -159,7 +163,7 @@ class Adapter(Method):
         return source
 
     @torch.no_grad()
-    def _of_reference(self, x: Tensor, *others: Any) -> Tensor:
+    def _of_reference(self, x: Tensor) -> Tensor:
         """What the model as it was says of a batch."""
         return self.logits(self.reference.eval(), x).detach()
 
@@ -297,11 +301,6 @@ class Adapter(Method):
             self.optimizer = self.build(self._wide(self.parameters_trained()))
             self.optimizer.load_state_dict(saved)  # which takes its tensors to the parameters' type and place
         return self
-
-
-def usable(value: Any) -> Any:
-    """Return a tensor of inference mode as one that a gradient goes through, and anything else as it is."""
-    return value.clone() if isinstance(value, Tensor) and value.is_inference() else value
 
 
 def optimizer_builder(

@@ -13,9 +13,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
-from normkit.kinds.adapter import usable
 from normkit.kinds.start import own_parts
-from normkit.parameters import copy_model, trial
+from normkit.parameters import copy_model, trial, usable
 from normkit.statistics import accurate
 
 SGD = functools.partial(torch.optim.SGD, lr=0.05)
