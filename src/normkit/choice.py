@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import Any
 
-OUTER_COMMA = re.compile(r",(?![^(\[{]*[)\]}])")  # not one inside a tuple, a list or a dictionary
+SIGN = re.compile(r"""(?<!\w)('(\\.|[^'\\])*'|"(\\.|[^"\\])*")|[(\[{,}\])]""")  # a text in quotes is one
 
 
 def parsed(text: str) -> tuple[str, dict[str, Any]]:
@@ -14,17 +15,30 @@ def parsed(text: str) -> tuple[str, dict[str, Any]]:
 
     >>> parsed("groupnorm:num_groups=4"), parsed("adamw:betas=(0.9,0.95)")
     (('groupnorm', {'num_groups': 4}), ('adamw', {'betas': (0.9, 0.95)}))
+    >>> parsed("x:a=[1,(2,3)],b='p,q',c={4:(5,)}")
+    ('x', {'a': [1, (2, 3)], 'b': 'p,q', 'c': {4: (5,)}})
     >>> parsed("layernorm:affine=false")  # as YAML and JSON write it
     ('layernorm', {'affine': False})
     """
     name, _, rest = text.partition(":")
     arguments = {}
-    for part in filter(None, OUTER_COMMA.split(rest)):
+    for part in filter(None, _split(rest)):
         key, equals, value = part.partition("=")
         if not equals:
             raise ValueError(f"{text!r}: an argument is written key=value, not {part!r}")
         arguments[key.strip()] = _value(value.strip())
     return name, arguments
+
+
+def _split(text: str) -> Iterator[str]:
+    """Split at commas that are not inside a tuple, a list, a dictionary or quotes."""
+    start = depth = 0
+    for sign in SIGN.finditer(text):
+        depth += (sign[0] in "([{") - (sign[0] in "}])")
+        if sign[0] == "," and depth <= 0:
+            yield text[start : sign.start()]
+            start = sign.end()
+    yield text[start:]
 
 
 def _value(text: str) -> Any:
