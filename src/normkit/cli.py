@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import normkit
 from normkit.columns import number_of
-from normkit.files import Unwritable, name_replaced
+from normkit.files import Unwritable, name_replaced, require_writable
 from normkit.lab import cli as lab
 from normkit.lab.plan.variants import SLOTS
 from normkit.optional import library, uncollected
@@ -357,12 +357,11 @@ def run_inspect(options: argparse.Namespace) -> int:
 
 def run_widths(options: argparse.Namespace, batches: Any) -> int:
     """Print how far activations change at several widths; 1 where it depends on the width."""
-    from normkit.lab.files import require_writable
     from normkit.watching import drawn, widths
 
     if options.plot:
         path = drawn.require_form("--plot", options.plot)
-        require_writable(path.parent, path)
+        require_writable(path)
     report = widths.coordinate_check(
         widths.builder(options.model),
         widths.widths_of(options.widths),

@@ -71,6 +71,14 @@ def beside(path: Path) -> Iterator[Path]:
         os.replace(temp_path, place)
 
 
+def require_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, before long work."""
+    place = Path(os.path.realpath(path))
+    with writing(path), _side(place, folder=False):
+        if place.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+
 def name_replaced(path: Path) -> str:
     """Return what to say behind the name of a file or folder that is about to be written: whether it replaces one."""
     return ", in place of an earlier one" if path.exists() else ""

@@ -332,7 +332,8 @@ def test_an_entrant_that_fails_does_not_race(monkeypatch):
         (["rmsnorm", "--group", "spatial"], "rmsnorm is not of the group spatial"),
         (["dyt", "bnpo"], "bnpo is of the kind function, and only modules race alone\n"),
         (["--room", "probe"], "the room probe has no module"),
-        (["--json", "nowhere/at/all.json"], "there is no folder"),
+        (["--json", "nowhere/at/all.json"], "nowhere/at/all.json cannot be written: No such file or directory"),
+        (["--csv", "."], ". cannot be written: Is a directory"),
         (["layernorm2d", "--sizes", "4x8"], "no method chosen"),
         (["--room", "residual", "--sizes", "4x8"], "batch x length x width"),
         (["--room", "residual", "--vocab", "1"], "--vocab must be at least 2"),
@@ -347,6 +348,7 @@ def test_an_entrant_that_fails_does_not_race(monkeypatch):
 )
 def test_mistakes_are_one_line(words, message, capsys, monkeypatch):
     monkeypatch.setattr(bench, "make_node", lambda: pytest.fail("it was built before the words were read"))
+    monkeypatch.setattr(bench, "measure", lambda *_: pytest.fail("they raced before the words were read"))
     assert cli.main(["bench", *words]) == 2
     error = capsys.readouterr().err
     assert message in error

@@ -110,20 +110,19 @@ def run(options: argparse.Namespace) -> int:
     if options.repeats < 1:
         raise ValueError(f"--repeats must be at least 1, not {options.repeats}")
     for file in filter(None, [options.json, options.csv]):
-        if not file.parent.is_dir():
-            raise ValueError(f"{file}: there is no folder {file.parent}")
+        files.require_writable(file)
     study = find_study(options)
     races = line_up(options) if study is None else []
     if races and not options.forward:
         make_node()
     with threads(1) if options.cpu_time else contextlib.nullcontext():
         record = measure_all(options, study, races)
+    table = {} if study is None else {"columns": study.COLUMNS, "meanings": study.LEGEND}
+    print((report.markdown if options.markdown else report.text)(record, **table), flush=True)
     if options.json:
         keep(options.json, record)
     if options.csv:
         files.replace_file(options.csv, report.csv_text(record["rows"]))
-    table = {} if study is None else {"columns": study.COLUMNS, "meanings": study.LEGEND}
-    print((report.markdown if options.markdown else report.text)(record, **table))
     return 0
 
 

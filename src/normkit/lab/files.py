@@ -6,7 +6,6 @@ import errno
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -84,12 +83,6 @@ class Folder:
         for path in (self.runs, self.checkpoints):
             with writing(path):
                 path.mkdir(parents=True, exist_ok=True)
-
-
-def require_writable(folder: Path, path: Path | None = None) -> None:
-    """Refuse a folder that takes no file, before long work; ``path`` is what is to stand in it, if one file."""
-    with writing(path or folder), tempfile.TemporaryFile(dir=folder):
-        pass
 
 
 def set_aside(path: Path, why: str = "damaged") -> Path:

@@ -27,8 +27,7 @@ from normkit.choice import parsed
 from normkit.columns import aligned, number_of
 from normkit.density._saved import read as load_flow
 from normkit.density._saved import save as save_flow
-from normkit.files import beside, name_replaced, replace_file, writing
-from normkit.lab.files import require_writable
+from normkit.files import beside, name_replaced, replace_file, require_writable, writing
 from normkit.lab.fit.table import Choice, Observations, few, numbered, numbering, read, read_more
 from normkit.lab.fit.training import Fitted, bits_of, fit, normal_law, numbers_of, require_spread_of, split
 from normkit.optional import require_group
@@ -227,7 +226,7 @@ def writable(options: argparse.Namespace) -> Path:
             raise ValueError(f"{path} would be written over; name another folder with --out")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    require_writable(folder)
+        require_writable(folder / PAGE)
     return folder
 
 
