@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, TypeVar
 from torch import nn
 
 from normkit import check
-from normkit.choice import parsed
+from normkit.choice import module_name, parsed
 from normkit.kinds import CONTRACT, Kind, exemption, kind_of
 from normkit.kinds.arguments import near, nearest
 from normkit.layout import Layout
@@ -413,9 +413,8 @@ def _held_by(name: str) -> str:
     paths = [f"{card.module}.{card.entry.__name__}" for card in others() if card.module in (module, parent)]
     if paths:
         return f"the module holds {', '.join(paths)}"
-    file = Path(f"{module}.py")
-    if file.is_file():
-        return f"one of {file.name} is named with its class, such as {file.stem}.MyNorm"
+    if Path(f"{module}.py").is_file():
+        return f"one of {module}.py is named with its class, such as {module_name(module)}.MyNorm"
     missing = parent.replace(".", "").isidentifier() and _module_or_none(parent) is None
     return f"Python has no module {parent!r} to import it from" if missing else ""
 
@@ -518,6 +517,8 @@ def _by_path(name: str) -> Choice | None:
 
 def _module_or_none(path: str) -> Any:
     """The module of a path; None where there is none, an error where one that it imports is missing."""
+    if path.startswith("."):  # that of a file, ./my_norm.py
+        return None
     try:
         return importlib.import_module(path)
     except ModuleNotFoundError as error:

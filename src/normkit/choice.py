@@ -1,8 +1,9 @@
-"""A name with arguments, as a command line and a config write it: ``dyt:alpha=0.8``."""
+"""A name as a command line and a config write it: with arguments, ``dyt:alpha=0.8``, or that of a file."""
 
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -28,6 +29,15 @@ def parsed(text: str) -> tuple[str, dict[str, Any]]:
             raise ValueError(f"{text!r}: an argument is written key=value, not {part!r}")
         arguments[key.strip()] = _value(value.strip())
     return name, arguments
+
+
+def module_name(path: str) -> str:
+    """Return the name by which Python imports a file of the working directory, or of a folder above it.
+
+    >>> module_name("./nets/mine.py"), module_name("../mine.py"), module_name("nets.mine")
+    ('nets.mine', 'mine', 'nets.mine')
+    """
+    return ".".join(re.findall(r"[^./\\]+", os.path.relpath(path or ".").removesuffix(".py")))
 
 
 def _split(text: str) -> Iterator[str]:

@@ -252,9 +252,13 @@ def test_a_module_on_the_path_is_found_by_its_dotted_name(tmp_path, name):
 def test_a_file_here_is_answered_with_the_name_of_its_method(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_norm.py").touch()
-    for name in ("my_norm", "my_norm.py"):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "norm.py").touch()
+    names = {"my_norm": "my_norm", "my_norm.py": "my_norm", "./my_norm.py": "my_norm", "mine/norm.py": "mine.norm"}
+    for name, module in names.items():
+        file = f"{name.removesuffix('.py')}.py"
         with pytest.raises(
-            ValueError, match=rf"no method '{name}'; one of my_norm.py is named with its class, such as my_norm.MyNorm"
+            ValueError, match=f"no method '{name}'; one of {file} is named with its class, such as {module}.MyNorm"
         ):
             nk.card(name)
 

@@ -71,7 +71,11 @@ def test_what_looks_like_a_norm_and_is_none_is_reported_with_the_reason(tmp_path
         (__file__, "it is a file; name a function that makes the model and loads it"),
         ("timm:resnet19", "timm has no model 'resnet19'; nearest: resnet"),
         ("no_such_module:f", "model 'no_such_module:f' cannot be imported: No module named 'no_such_module'; a "),
-        ("nets/mine.py:Net", "model 'nets/mine.py:Net' must be a module and a name in it: nets.mine:Net"),
+        ("nets/mine.py:Net", "must be a module of the working directory and a name in it: nets.mine:Net"),
+        ("./nets/mine.py:Net", "model './nets/mine.py:Net' must be a module of the .* name in it: nets.mine:Net"),
+        ("../mine.py:Net", "name in it: mine:Net"),
+        ("..nets.mine:Net", "name in it: nets.mine:Net"),
+        (":Net", "name in it: MODULE:Net"),
         ("json:dumps", "dumps"),
     ],
 )

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import nn
 
+from normkit.choice import module_name
 from normkit.optional import hub_once, library
 
 FORMS = "a folder or hub name of transformers (hf:NAME), timm:NAME, or package.module:factory"
@@ -116,9 +117,9 @@ def _transformers(word: str, whole: str) -> nn.Module:
 def import_object(source: str, role: str, hint: str = "") -> Any:
     """Import ``module:name``, with modules of the current folder."""
     module, _, name = source.partition(":")
-    if module.endswith(".py"):
-        dotted = module.removesuffix(".py").replace("/", ".")
-        raise ValueError(f"{role} {source!r} must be a module and a name in it: {dotted}:{name or 'NAME'}")
+    if not module or module.startswith(".") or module.endswith(".py") or "/" in module:
+        own = f"{module_name(module) or 'MODULE'}:{name or 'NAME'}"
+        raise ValueError(f"{role} {source!r} must be a module of the working directory and a name in it: {own}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
