@@ -83,14 +83,15 @@ def select_cards(pattern: str, room: str | None, group: str | None, kind: str | 
     cards = [catalog.card(name) for name in catalog.methods(room=room, group=group)]
     cards = cards if kind is None else _of_kind(cards, kind)
     matches = [card for card in cards if fits(card, pattern)] or [card for card in cards if fits(card, f"*{pattern}*")]
-    if not matches and (way := way_to_folder(pattern, cards)):
+    if (short := pattern.strip("*").lower()) in ABBREVIATIONS:
+        matches = [card for card in matches if means(card, short)]
+    elif not matches and (way := way_to_folder(pattern, cards)):
         raise ValueError(f"no method {pattern!r}; {way}")
-    if not matches and not set(pattern) & set("*?["):
+    elif not matches and not set(pattern) & set("*?["):
         matches = [card for card in cards if card is catalog.card(pattern)]
     if not matches:
         raise ValueError(f"no method fits {pattern!r} there; {_nearest(pattern, cards)}")
-    short = pattern.strip("*").lower()
-    return [card for card in matches if means(card, short)] if short in ABBREVIATIONS else matches
+    return matches
 
 
 def way_to_folder(word: str, cards: Iterable[Card]) -> str:

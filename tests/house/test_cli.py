@@ -241,6 +241,8 @@ def test_every_command_that_writes_takes_the_same_words_for_where():
         (["list", "zzz"], "no method 'zzz'; 'normkit list' shows them all"),
         (["list", "token"], "no method 'token'; 'normkit list --group token' lists those of that folder"),
         (["list", "activation/token"], "'normkit list --room activation --group token' lists those of that folder"),
+        (["list", "ln", "--group", "sets"], "no method fits 'ln' there; did you mean"),
+        (["list", "rms", "--room", "weight"], "no method fits 'rms' there; "),
         (["list", "--room", "attic"], "no room 'attic'"),
         (["list", "--group", "tokens"], "no group 'tokens'"),
     ],
