@@ -23,6 +23,7 @@ from normkit.columns import number_of
 from normkit.files import Unwritable, name_replaced, require_writable
 from normkit.lab import cli as lab
 from normkit.lab.plan.variants import SLOTS
+from normkit.loading import find_in_current_folder
 from normkit.optional import library, uncollected
 from normkit.safe import say
 
@@ -112,6 +113,9 @@ class Parser(argparse.ArgumentParser):
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command; ``words`` are what was typed after ``normkit``."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, as a shell's `>&-` does
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal or pipe that is not UTF-8 has no sign for each
     try:
@@ -123,6 +127,8 @@ def main(words: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        return 130
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # rich has noticed it, and leaves with status 1
             return 0
@@ -131,8 +137,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def answer(words: Sequence[str] | None) -> int:
     """Run one command; a refusal is one line."""
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # a method or model of the user's, as `python -m` would find it
+    find_in_current_folder()  # a method or model of the user's
     top = parser()
     if "_ARGCOMPLETE" in os.environ:
         complete(top)
@@ -159,8 +164,6 @@ def answer(words: Sequence[str] | None) -> int:
     except (ValueError, TypeError, Unwritable) as error:
         say(f"normkit {options.command}: {str(error).removeprefix(f'{options.command}: ')}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
     finally:
         warnings.formatwarning = before
 

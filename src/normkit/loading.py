@@ -1,9 +1,19 @@
-"""Files of the package, imported by name."""
+"""Files of the package and modules of the user's, imported by name."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
+import sys
 from typing import Any
+
+
+def find_in_current_folder() -> None:
+    """Let Python import modules of the current folder, as ``python -m`` does; one that was deleted has none."""
+    with contextlib.suppress(FileNotFoundError):
+        if "" not in sys.path and os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
 
 
 def own_file(module: str) -> Any:

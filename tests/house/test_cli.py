@@ -362,6 +362,28 @@ def test_an_output_that_is_not_utf_8_takes_what_it_can(encoding, capsys):
     assert done.stdout == plain.encode(encoding, errors="replace") != plain.encode()
 
 
+def test_an_interrupt_while_a_command_is_imported_leaves_with_its_status(monkeypatch):
+    monkeypatch.setattr(cli, "describe_list", lambda command: (_ for _ in ()).throw(KeyboardInterrupt()))
+    assert cli.main(["list"]) == 130
+
+
+def test_a_command_runs_in_a_folder_that_was_deleted(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert cli.main(["recognize", "torch.nn:Identity"]) == 0
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name, words", [("stdout", ["list", "ln"]), ("stderr", ["list", "zzz"])])
+def test_a_command_runs_where_an_output_is_closed(name, words, monkeypatch, capsys):
+    monkeypatch.setattr(sys, name, None)
+    assert cli.main(words) == (0 if name == "stdout" else 2)
+    getattr(sys, name).close()
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_reader_who_leaves_a_table_early_makes_no_failure(monkeypatch):
     console = pytest.importorskip("rich.console").Console(file=io.StringIO())
     monkeypatch.setattr(os, "dup2", lambda *_: None)

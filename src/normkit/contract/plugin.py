@@ -1,10 +1,11 @@
 """The options of pytest: ``pytest --normkit-check NAME``; nothing heavy is imported here."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
+
+from normkit.loading import find_in_current_folder
 
 VARIABLES = {
     "normkit_check": "NORMKIT_CHECK",
@@ -54,17 +55,11 @@ def pytest_configure(config):
         if value:
             os.environ[variable] = value if isinstance(value, str) else ",".join(value)
     if os.environ.get("NORMKIT_CHECK"):
-        find_in_current_folder()
+        find_in_current_folder()  # a file of the user's from where pytest was started
     if config.getoption("normkit_check", None) and config.args_source is config.ArgsSource.INVOCATION_DIR:
         config.args = [str(Path(__file__).parent)]  # no tests were named, by words or by a configuration
     if any(config.getoption(option, None) for option in VARIABLES):
         refuse_what_is_not_there()
-
-
-def find_in_current_folder():
-    """Import a file of the user's from where pytest was started, as ``python -m pytest`` does."""
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
 
 
 def refuse_what_is_not_there():

@@ -7,7 +7,6 @@ import difflib
 import importlib
 import inspect
 import os
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from normkit.choice import module_name
+from normkit.loading import find_in_current_folder
 from normkit.optional import hub_once, library
 
 FORMS = "a folder or hub name of transformers (hf:NAME), timm:NAME, or package.module:factory"
@@ -120,8 +120,7 @@ def import_object(source: str, role: str, hint: str = "") -> Any:
     if not module or module.startswith(".") or module.endswith(".py") or "/" in module:
         own = f"{module_name(module) or 'MODULE'}:{name or 'NAME'}"
         raise ValueError(f"{role} {source!r} must be a module of the working directory and a name in it: {own}")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    find_in_current_folder()
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
