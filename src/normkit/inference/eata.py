@@ -14,7 +14,7 @@ from normkit.catalog import method
 from normkit.inference._norms import Names, entropies, gains_and_shifts, is_batch_norm, norms_of, use_batch_statistics
 from normkit.kinds import Adapter
 from normkit.kinds.adapter import optimizer_builder
-from normkit.parameters import usable
+from normkit.parameters import for_gradients
 from normkit.statistics import accurate
 
 
@@ -95,7 +95,7 @@ class EATA(Adapter):
         self.start()
         parameters = self.parameters_trained()
         sums = [torch.zeros_like(accurate(p)) for p in parameters]
-        for x in map(usable, batches):
+        for x in map(for_gradients, batches):
             logits = accurate(self.logits(self.model, x))
             for total, grad in zip(sums, self.gradients(F.cross_entropy(logits, logits.argmax(1))), strict=True):
                 total += accurate(grad).square()

@@ -18,7 +18,7 @@ from normkit import check
 from normkit.kinds.guard import OFF, RESET, make_guard
 from normkit.kinds.kind import ADAPTER_LINES, Kind
 from normkit.kinds.module import Method, ModuleKind
-from normkit.parameters import copy_model, usable
+from normkit.parameters import copy_model, for_gradients
 from normkit.statistics import accurate
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Adapter(Method):
         """Return the logits of a batch, and learn from it."""
         with torch.inference_mode(False), torch.enable_grad():
             call = inspect.signature(self.observe).bind(
-                *map(usable, inputs), **{name: usable(value) for name, value in named.items()}
+                *map(for_gradients, inputs), **{name: for_gradients(value) for name, value in named.items()}
             )
             x = call.args[0]
             self.start()
