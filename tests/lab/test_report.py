@@ -16,7 +16,7 @@ from normkit.lab.fit import page
 from normkit.lab.plan import findings
 from normkit.lab.plan.findings import BETTER, EQUAL, FEW, LIKELY_BETTER, LIKELY_WORSE, SAME, WORSE
 from normkit.lab.plan.measures import Measure
-from normkit.lab.report import figures, history, ranking, tables
+from normkit.lab.report import factor, figures, history, ladder, ranking, tables
 from normkit.lab.report import page as report
 from normkit.lab.report.exports import csv_text
 from normkit.lab.report.words import Scale, faster
@@ -816,3 +816,22 @@ def test_what_a_finding_is_stays_where_most_variants_have_none(tmp_path):
 def test_an_interval_far_wider_than_its_mean_is_even(mean):
     scale = Scale(Measure("own"), 0.0, 2, 1)
     assert scale.difference(findings.Interval(mean, 3e8 / 7, 5)) == f"{mean:+.1f} ± 4.29e+07"
+
+
+ACCURACY = Measure("accuracy", "accuracy", higher=True)
+BASELINE = SimpleNamespace(is_baseline=True, measured=findings.Interval(0.95, 0.01, 5), measure=ACCURACY, finding=None)
+
+
+@pytest.mark.parametrize(
+    ("scale", "mean", "half", "written"),
+    [
+        (ladder.scale_of(SimpleNamespace(settings={"metric": "accuracy"}), {}), -0.05, 0.01, "-5.00 ± 1.00"),
+        (ladder.scale_of(SimpleNamespace(settings={}), {}), -1.5, 0.1, "-150.00% ± 10.00"),
+        (factor.scale_of([BASELINE]), 0.4, 0.03, "+40.00 ± 3.00"),
+        (Scale(ACCURACY, 0.95, 3, 2), 0.06, 0.2, "+6.00 [-14.00, +6.00]"),
+        (Scale(Measure(), 1.0, 3, 2), -0.95, 0.2, "-95.00% [-100.00, -75.00]"),
+        (Scale(Measure(), 1.0, 3, 2), -1.05, 0.2, "-105.00% [-105.00, -85.00]"),
+    ],
+)
+def test_an_interval_holds_its_own_mean(scale, mean, half, written):
+    assert scale.difference(findings.Interval(mean, half, 5)) == written

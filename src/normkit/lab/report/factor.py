@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 from normkit.columns import number_of
@@ -10,10 +11,11 @@ from normkit.lab.plan import factor, findings
 from normkit.lab.plan.factor import FEW, GROWS, SAME, SHRINKS, TURNS, Interaction
 from normkit.lab.plan.settings import full
 from normkit.lab.plan.variants import Variant
+from normkit.lab.report import words
 from normkit.lab.report.history import Comparison
 from normkit.lab.report.ranking import Row, sound_values
 from normkit.lab.report.tables import Column, Line, Section
-from normkit.lab.report.words import Scale, chance, join_names, odds, scale_of
+from normkit.lab.report.words import Scale, chance, join_names, odds
 
 
 def variants_of(comparison: Comparison) -> list[Variant]:
@@ -43,6 +45,11 @@ def interactions_of(comparison: Comparison) -> list[Interaction]:
     """Return the interactions."""
     cells = cells_of(comparison)
     return factor.interactions(cells, reference(comparison)) if cells else []
+
+
+def scale_of(rows: Sequence[Row]) -> Scale:
+    """Return how gaps are written: those with the other name are from another level than the baseline's."""
+    return replace(words.scale_of(rows), bounded=False)
 
 
 def section(comparison: Comparison, rows: Sequence[Row]) -> Section | None:

@@ -43,7 +43,7 @@ def scale_of(comparison: Comparison, variant_trends: Mapping[str, Trend]) -> Sca
     scale = Scale(measure, level, 3, 2)
     largest = scale.factor * max(means, default=0.0)
     places = 3 if scale.factor == 1 else 2 if largest < 10 else 1 if largest < 100 else 0
-    return Scale(measure, level, 3, places)
+    return Scale(measure, level, 3, places, bounded=False)
 
 
 def names_of(comparison: Comparison, rungs: Sequence[float]) -> list[str]:

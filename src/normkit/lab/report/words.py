@@ -25,13 +25,15 @@ class Scale:
     A loss as it is, its differences as shares of the baseline's; an accuracy and its differences in percent; a user's
     own measure as it is.
 
-    level: the baseline's mean; digits: decimals of a value, places: of a difference.
+    level: the baseline's mean; digits: decimals of a value, places: of a difference; bounded: whether differences are
+    from ``level`` itself, so that their intervals end where the measure does.
     """
 
     measure: Measure
     level: float
     digits: int
     places: int
+    bounded: bool = True
 
     @property
     def factor(self) -> float:
@@ -67,11 +69,13 @@ class Scale:
 
     def _bounds(self, interval: Interval) -> tuple[float, float]:
         """Return the ends of an interval, as far as they are possible: no loss falls by more than all of it."""
-        low, high = interval.mean - interval.half, interval.mean + interval.half
+        mean, low, high = interval.mean, interval.mean - interval.half, interval.mean + interval.half
+        if not self.bounded:
+            return low, high
         if self.measure.is_share:
-            return max(low, -self.level), min(high, 1 - self.level)
+            return max(low, min(mean, -self.level)), min(high, max(mean, 1 - self.level))
         possible = self.measure.key == measures.LOSS and self.level > 0
-        return (max(low, -self.level) if possible else low), high
+        return (max(low, min(mean, -self.level)) if possible else low), high
 
     def _with_bounds(self, mean: float, bounds: tuple[float, float], sign: str) -> str:
         """Write a number with ± and how far its interval reaches, or with both ends where that would say too little."""
