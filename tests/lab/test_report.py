@@ -1,6 +1,9 @@
 """The report tells what the logs say: whole logs, torn ones, and those of runs that failed."""
 
+import csv
 import dataclasses
+import functools
+import io
 import json
 import math
 import re
@@ -160,6 +163,18 @@ def test_what_failed_is_written_as_csv_too(tmp_path):
     assert [row.split(",")[0] for row in rows] == ["layernorm", "never"]
     assert "samples_per_second" in first
     assert "tokens" not in first
+
+
+@pytest.mark.parametrize(("name", "column"), [("f1", "f1"), ("loss", "metric: loss"), ("p", "metric: p")])
+def test_an_own_measure_takes_no_other_columns_name(name, column, tmp_path):
+    run = functools.partial(synthetic_logs.run, measured=lambda step, loss: {"metric": 0.75})
+    synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, "dyt": 0.1}, run=run, metric=f"mine:{name}", higher=True)
+    rows = report.summary(tmp_path)
+    rows = [rows[0], dataclasses.replace(rows[1], decay=0.1)]
+    lines = list(csv.DictReader(io.StringIO(csv_text(rows))))
+    assert [line[column] for line in lines] == ["0.75", "0.75"]
+    assert [line["weight_decay"] for line in lines] == ["", "0.1"]
+    assert all(float(line["loss"]) > 1 for line in lines)
 
 
 def test_the_survivors_of_divergence_do_not_win(tmp_path):

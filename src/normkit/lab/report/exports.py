@@ -34,6 +34,7 @@ OF_A_SPEED = {
     "step_time_low": attrgetter("low"),
     "step_time_high": attrgetter("high"),
 }
+OF_A_MEASURE = ("", "_half")  # ends of its columns' names
 COLOUR = re.compile(r"--(\w+): (#[0-9a-f]{6})")
 
 
@@ -41,8 +42,14 @@ def records(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the table as numbers, a dictionary a row; None where there is none.
 
     An interval reaches as far above its mean as below: ``loss`` and ``loss_half``. Differences are from the baseline's.
+    A measure of the user's own that is called as another column is ``metric: NAME``.
     """
-    return [{key: _plain(value) for key, value in _record(row).items()} for row in rows]
+    table = [_record(row) for row in rows]
+    columns = dict.fromkeys(key for record in table for key in record)
+    measure = rows[0].measure.name if rows else ""
+    taken = not columns.keys().isdisjoint((measure, f"{measure}_half"))
+    names = {end: f"{'metric: ' * taken}{measure}{end}" for end in OF_A_MEASURE}
+    return [{names.get(key, key): _plain(record.get(key)) for key in columns} for record in table]
 
 
 def _record(row: Row) -> dict[str, Any]:
@@ -55,8 +62,7 @@ def _record(row: Row) -> dict[str, Any]:
         "worst_place": worst,
         "status": row.status,
         "seeds": row.seeds,
-        measure.name: row.measured.mean,
-        f"{measure.name}_half": row.measured.half,
+        **dict(zip(OF_A_MEASURE, row.measured[:2], strict=True)),
         **{name: row.finding and value(row.finding) for name, value in OF_A_FINDING.items()},
         **{name: row.speed and value(row.speed) for name, value in OF_A_SPEED.items()},
         **({} if measure.key == measures.LOSS else {"loss": row.final.mean, "loss_half": row.final.half}),
