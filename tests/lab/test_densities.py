@@ -47,6 +47,17 @@ def test_bytes_are_counted_in_bits_of_a_byte(tmp_path):
     assert 8.0 < found < 8.6  # a normal law costs 0.25 bits more than the even one that the bytes have
 
 
+@pytest.mark.parametrize("values", [8, 256])
+def test_bytes_of_a_table_are_counted_in_bits_of_a_byte_though_its_columns_are_standard(values, tmp_path):
+    columns = 100 % values + np.random.default_rng(0).integers(0, values, (2000, 2), dtype=np.uint8)
+    np.save(tmp_path / "t.npy", columns)
+    task = tasks.load(settings(model="flow:hidden=8", data=str(tmp_path / "t.npy"), batch=64))
+    model = task.build(Variant("a", norm="original", flow="affine-coupling"), 1)
+    with torch.no_grad():
+        bits = task.loss(model, (task.data.images, None)).item()
+    assert bits == pytest.approx(math.log2(values) + 0.25, abs=0.05)  # what a normal law costs beside the even one
+
+
 def test_the_command_compares_flows_and_norms_of_matrices(table, tmp_path, capsys):
     short = ["--steps", "2", "--seeds", "1", "--lr", "0.01", "--engine", "here"]
     flows = ["--flow", "affine-coupling:depth=1", "ferumal:num_points=4,depth=1", "--data", table]

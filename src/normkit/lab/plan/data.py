@@ -183,19 +183,21 @@ class Rows(Images):
     """Samples without labels: rows of a table, each column with mean 0 and deviation 1, or images.
 
     whole: whether the numbers were bytes, and are now even noise above them, in [0, 1).
+    offset: what is added to the bits of each number: of bytes, those of a byte as it was read.
     """
 
     unit = "samples"
 
     def __init__(self, values: Tensor, batch: int, source: str, apart: Tensor | None = None, whole: bool = False):
+        self.offset = 8.0 if whole else 0.0
         if values.dim() == 2:
             deviation, mean = torch.std_mean(values if apart is None else torch.cat([values, apart]), 0)
+            self.offset += deviation.log2().mean().item() if whole else 0.0
             values = (values - mean) / deviation
             apart = None if apart is None else (apart - mean) / deviation
         none = torch.zeros(len(values), dtype=torch.int64)
         held = None if apart is None else (apart, torch.zeros(len(apart), dtype=torch.int64))
         super().__init__(values, none, batch, source, held)
-        self.whole = whole
 
 
 def text_of(source: str) -> str:

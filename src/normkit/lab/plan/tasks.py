@@ -459,7 +459,7 @@ def likelihood(rows: data.Rows, build: Callable[[Variant, int], nn.Module]) -> T
     """Give data the highest density; the loss is in bits for each number."""
 
     def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        return bits(model(batch[0]), rows.shape, rows.whole).mean()
+        return bits(model(batch[0]), rows.shape, whole=False).mean() + rows.offset
 
     return Task(rows, build, loss, lambda batch: len(batch[0]))
 
