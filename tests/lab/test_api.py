@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -189,11 +190,21 @@ def test_what_the_caller_draws_next_and_its_threads_are_as_before(tmp_path):
     assert torch.get_num_threads() == threads
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_it_trains_where_the_caller_takes_no_gradients(mode, result, tmp_path):
+@contextmanager
+def float64_by_default():
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, float64_by_default])
+def test_it_trains_alike_in_any_mode_of_the_caller(mode, result, tmp_path):
     with mode():
+        before = torch.is_grad_enabled(), torch.get_default_dtype()
         found = here(tmp_path, model=TINY, norms=["layernorm"])
-        assert not torch.is_grad_enabled()
+        assert (torch.is_grad_enabled(), torch.get_default_dtype()) == before
     (plain,) = (row for row in result.rows if row.variant == "layernorm")
     assert found.rows[0].measured == plain.measured
 

@@ -199,9 +199,14 @@ def without_prints() -> Iterator[None]:
 
 @contextmanager
 def keep_chances() -> Iterator[None]:
-    """Give the caller back what torch, NumPy and Python draw next, and torch's threads and default device."""
+    """Give the caller back what torch, NumPy and Python draw next, and torch's threads, default device and type."""
+    usual = torch.get_default_dtype()
     with threads(torch.get_num_threads()), data_of.chances(0), processor_by_default():
-        yield
+        torch.set_default_dtype(torch.float32)  # as in the processes of another engine
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(usual)
 
 
 def _call_text(arguments: Mapping[str, Any]) -> str:

@@ -234,7 +234,7 @@ class Training:
         return self.last if math.isfinite(self.last) else math.inf
 
     def _over_validation(self, measure: Callable[[nn.Module, Any], Tensor]) -> float:
-        sizes = torch.tensor([float(self.task.size(batch)) for batch in self.validation])
+        sizes = torch.tensor([float(self.task.size(batch)) for batch in self.validation], dtype=torch.float32)
         with self.accelerator.autocast():
             scores = torch.stack([measure(self.model, batch) for batch in self.validation]).float()
         return self._mean(scores @ (sizes / sizes.sum()).to(scores.device))
