@@ -207,6 +207,8 @@ def test_the_report_names_no_setting_that_the_loop_decides(tmp_path):
         (lambda build, seed, log: build("4"), "build takes a width, for a norm, or a model, whose norms it exchanges"),
         (lambda build, seed, log: log(0.5), "log: the step must be a whole number from 0, not 0.5"),
         (lambda build, seed, log: log(1, loss="low"), "log: loss must be a number, not 'low'"),
+        (lambda build, seed, log: log(1, loss=1.0, tokens=8), "are the log's own; give 'tokens' another name"),
+        (lambda build, seed, log: log(1, val_step=1), "are the log's own; give 'val_step' another name"),
     ],
 )
 def test_what_it_does_wrong_is_in_the_report(train, error, tmp_path, capsys):

@@ -40,6 +40,7 @@ from normkit.surgery.replacement.fits import maker
 GIVEN = ("norm", "optimizer")  # the slots of a variant that ``build`` gives
 EXTRA = ("lr", "steps", "seconds", "device")  # what the function is given as well if it has such arguments
 VALIDATION = "val_"  # begins the names of what is logged of held-out data
+OF_THE_LOG = ("event", "seconds", "tokens", "unit", "val_event", "val_step")  # which it writes itself
 UNIT = "steps"
 NO_TWIN = "the training loop makes its start from the seed, so that a twin would be the same run"
 
@@ -91,6 +92,8 @@ class Log:
 
     def __call__(self, step: int, **values: Any) -> None:
         """Write numbers of a step."""
+        if reserved := [name for name in OF_THE_LOG if name in values]:
+            raise ValueError(f"log: {', '.join(OF_THE_LOG)} are the log's own; give {reserved[0]!r} another name")
         numbers = {name: _number(name, value) for name, value in values.items()}
         self.step = _whole(step)
         held_out = {name.removeprefix(VALIDATION): v for name, v in numbers.items() if name.startswith(VALIDATION)}
