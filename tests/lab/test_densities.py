@@ -70,10 +70,10 @@ def test_the_command_compares_flows_and_norms_of_matrices(table, tmp_path, capsy
     assert "liebn:metric=LEM" in capsys.readouterr().out
 
 
-def stacked(path, least=0.5, dtype=np.int64):
-    drawn = np.random.default_rng(0).normal(size=(40, 3, 9))
-    values = drawn @ drawn.transpose(0, 2, 1) / 9 + least * np.eye(3)
-    np.savez(path, covariances=values, labels=np.arange(40, dtype=dtype) % 2)
+def stacked(path, least=0.5, dtype=np.int64, n=3, classes=2):
+    drawn = np.random.default_rng(0).normal(size=(40, n, 9))
+    values = drawn @ drawn.transpose(0, 2, 1) / 9 + least * np.eye(n)
+    np.savez(path, covariances=values, labels=np.arange(40, dtype=dtype) % classes)
     return str(path)
 
 
@@ -131,6 +131,8 @@ REFUSED = [
     ("--model spdnet:dim=11 --data spd", "dim must be from 1 to 10"),
     ("--data {indefinite}", "smallest eigenvalue of one is -"),
     ("--data {unlabelled}", "must hold matrices"),
+    ("--data {stack} --val {larger}", r"held-out data .* are of shape \(4, 4\), and the data of \(3, 3\)"),
+    ("--data {stack} --val {third}", r"held-out data .* has classes \['0', '1', '2'\], and the data \['0', '1'\]"),
     ("--flow affine-coupling --data {text}", "column 'a' holds text"),
 ]
 
@@ -142,6 +144,9 @@ def test_what_is_no_task_is_named(words, said, table, tmp_path, capsys):
     places = {
         "table": table,
         "text": text,
+        "stack": stacked(tmp_path / "stack.npz"),
+        "larger": stacked(tmp_path / "larger.npz", n=4),
+        "third": stacked(tmp_path / "third.npz", classes=3),
         "indefinite": stacked(tmp_path / "i.npz", least=-3.0),
         "unlabelled": stacked(tmp_path / "u.npz", dtype=np.float64),
     }

@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -361,23 +361,30 @@ def _tokens(encode: Callable[[str], Tensor], settings: Settings) -> data.Tokens:
 def _images(settings: Settings, size: int | None = None, channels: int | None = None) -> data.Images:
     apart = _apart(settings)
     splits = [_pictures(source, settings, size, channels) for source in filter(None, (settings.data, apart))]
-    if splits[0].names != splits[-1].names:
-        raise ValueError(f"held-out data {apart!r} has classes {splits[-1].names}, and the data {splits[0].names}")
-    shapes = [tuple(one.images.shape[1:]) for one in splits]
-    if shapes[0] != shapes[-1]:
-        raise ValueError(f"held-out data {apart!r} are of shape {shapes[-1]}, and the data of {shapes[0]}")
+    _require_classes(apart, splits, fits=splits[-1].names == splits[0].names)
     held_out = None if apart is None else (splits[1].images, splits[1].labels)
     return data.Images(splits[0].images, splits[0].labels, settings.batch or BATCHES[IMAGES], settings.data, held_out)
 
 
+def _require_classes(apart: str | None, splits: Sequence[data.Pictures], fits: bool) -> None:
+    """Refuse held-out data whose classes do not fit those of the data, or whose samples have another shape."""
+    if not fits:
+        raise ValueError(f"held-out data {apart!r} has classes {splits[-1].names}, and the data {splits[0].names}")
+    shapes = [tuple(one.images.shape[1:]) for one in splits]
+    if shapes[0] != shapes[-1]:
+        raise ValueError(f"held-out data {apart!r} are of shape {shapes[-1]}, and the data of {shapes[0]}")
+
+
 def _matrices(settings: Settings) -> data.Matrices:
     apart = _apart(settings)
-    for source in filter(None, (settings.data, apart)):
+    sources = [settings.data, *filter(None, [apart])]
+    for source in sources:
         if data.kind_of(source) != "matrices":
             raise ValueError(f"model {settings.model!r} learns from 'spd' or a FILE.npz, which data {source!r} is not")
-    matrices = data.matrices_of(settings.data)
-    held = None if apart is None else data.matrices_of(apart)[:2]
-    return data.Matrices(matrices.images, matrices.labels, settings.batch or BATCHES[IMAGES], settings.data, held)
+    splits = [data.matrices_of(source) for source in sources]
+    _require_classes(apart, splits, fits=len(splits[-1].names) <= len(splits[0].names))
+    held = None if apart is None else splits[1][:2]
+    return data.Matrices(splits[0].images, splits[0].labels, settings.batch or BATCHES[IMAGES], settings.data, held)
 
 
 def _rows(settings: Settings) -> data.Rows:
