@@ -344,6 +344,11 @@ def test_an_entrant_that_fails_does_not_race(monkeypatch):
         (["--room", "manifold", "rmsnorm"], "a norm that races must be one of"),
         (["--room", "residual", "mid-norm"], "placement must be one of 'altup', 'attention-residuals'"),
         (["fold", "--room", "text"], "--room text is measured as a whole: leave out fold"),
+        (["--room", "text", "--sizes", "8x8"], "--room text takes no --sizes"),
+        (["--room", "quant", "--dtypes", "bogus", "--forward"], "--room quant takes no --dtypes and no --forward"),
+        (["csls", "--room", "inference", "--quick"], "--room inference takes no --quick"),
+        (["--room", "residual", "--no-compile"], "--room residual takes no --no-compile"),
+        (["--room", "token", "--device", "interpreter"], "--device interpreter takes no --room"),
     ],
 )
 def test_mistakes_are_one_line(words, message, capsys, monkeypatch):

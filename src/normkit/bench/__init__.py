@@ -39,7 +39,7 @@ from normkit.catalog import Card
 from normkit.ops import eager, node
 from normkit.threads import threads
 
-UNNAMED = ("federated", "quant", "text")  # rooms whose studies are of no single methods
+OF_STUDIES = ("sizes", "dtypes", "forward", "quick", "no_compile")  # options that not every study takes
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -159,7 +159,8 @@ def find_study(options: argparse.Namespace) -> ModuleType | None:
     """Return the module that measures a room in its own way, or None where single methods race.
 
     It is the one of the room's name, for rooms whose methods say little alone. It has ``measure``, which takes the
-    options and a clock and returns rows, ``COLUMNS`` of their table, and a ``LEGEND`` of what these mean.
+    options and a clock and returns rows, ``COLUMNS`` of their table, and a ``LEGEND`` of what these mean. ``TAKES``
+    names the options that have an effect on it, of names and :data:`OF_STUDIES`.
     """
     if options.static and options.device != "cuda":
         raise ValueError("--static is of the GPU's kernels: it needs --device cuda")
@@ -168,12 +169,23 @@ def find_study(options: argparse.Namespace) -> ModuleType | None:
     if options.vocab is not None and options.room not in ("gradient", "residual", "weight"):
         raise ValueError("--vocab is of decoders: --room gradient, residual or weight trains some")
     if options.device != "cpu":
-        return importlib.import_module("normkit.bench.gpu")
+        study = importlib.import_module("normkit.bench.gpu")
+        return _require_effects(options, study, f"--device {options.device}", "room", "group")
     own = options.room in catalog.rooms() and not options.group
-    if own and options.names and options.room in UNNAMED:
-        raise ValueError(f"--room {options.room} is measured as a whole: leave out {' '.join(options.names)}")
     name = f"normkit.bench.{options.room}"
-    return importlib.import_module(name) if own and importlib.util.find_spec(name) is not None else None
+    if not own or importlib.util.find_spec(name) is None:
+        return None
+    return _require_effects(options, importlib.import_module(name), f"--room {options.room}")
+
+
+def _require_effects(options: argparse.Namespace, study: ModuleType, way: str, *unused: str) -> ModuleType:
+    """Refuse what a study does not look at."""
+    if options.names and "names" not in study.TAKES:
+        raise ValueError(f"{way} is measured as a whole: leave out {' '.join(options.names)}")
+    unused += tuple(name for name in OF_STUDIES if name not in study.TAKES)
+    if typed := options.parser.find_flags(options, *unused):
+        raise ValueError(f"{way} takes no {' and no '.join(typed)}")
+    return study
 
 
 def line_up(options: argparse.Namespace) -> list[Case]:

@@ -34,6 +34,7 @@ YARDSTICK = "softmax"
 RESULTS = ("seconds", "low", "high", "rounds", "growth", "peak_bytes", "peak_growth", "softmax", "overtakes", "stopped")
 Rows = list[dict[str, Any]]
 
+TAKES = ("names", "sizes", "dtypes", "forward")
 COLUMNS: report.Columns = {
     "core": lambda row: row["method"],
     "form": lambda row: row["form"],

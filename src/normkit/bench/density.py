@@ -20,6 +20,7 @@ from normkit import catalog, check, density
 from normkit.bench import _steps, cases, report, timing
 from normkit.bench._steps import OURS
 
+TAKES = ("names", "sizes")
 SIZE = (512, 8)  # samples, numbers in each
 DEPTH, HIDDEN, BINS = 4, 64, 8
 TAILS = {"tails": "linear", "tail_bound": 5.0}

@@ -17,8 +17,9 @@ from normkit.bench import cases, goals, timing
 from normkit.bench.goals import COLUMNS
 from normkit.federated.rounds import State, Update, accept, average
 
-__all__ = ["COLUMNS", "LEGEND", "measure"]
+__all__ = ["COLUMNS", "LEGEND", "TAKES", "measure"]
 
+TAKES = ("sizes",)
 SIZES = [(10, 124_000_000)]
 GOAL = 1.3
 MOST = 1e3  # times as far as the median client

@@ -29,6 +29,7 @@ from normkit.bench import cases, report, timing
 from normkit.bench.timing import Entrant
 from normkit.ops import machine, paths
 
+TAKES = ("names", "sizes", "dtypes", "forward", "no_compile")
 SIZES = {"cuda": "64x256,4096x256,4096x1024,4096x4096,8192x8192,2048x32768", "interpreter": "3x8,5x24"}
 WIDTHS = "768,4096,32768"
 TARGETS = "sm_90,gfx942"

@@ -29,6 +29,7 @@ from normkit.optional import let_torchvision_load
 from normkit.parameters import hidden_matrices
 from normkit.transformer.presets import preset
 
+TAKES = ("names", "sizes")
 SIZES = ((12, 768),)  # GPT-2 small
 LENGTH = 1024
 STEPS = 5

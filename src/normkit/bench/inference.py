@@ -17,8 +17,9 @@ from normkit.bench.goals import COLUMNS
 from normkit.inference.retrieval import BANKS
 from normkit.threads import threads
 
-__all__ = ["COLUMNS", "LEGEND", "measure"]
+__all__ = ["COLUMNS", "LEGEND", "TAKES", "measure"]
 
+TAKES = ("names", "sizes")
 SIZES = [(512, 20_000, 256)]
 GOAL = 1.5
 PRODUCT = "matrix product"

@@ -19,6 +19,7 @@ from normkit.bench import _authors, _steps, cases, timing
 from normkit.bench._steps import COLUMNS as COLUMNS
 from normkit.bench._steps import LEGEND as LEGEND
 
+TAKES = ("names", "sizes")
 SIZE = (64, 8, 20, 20)
 METHODS: dict[str, dict[str, Any]] = {
     "liebn:metric=AIM": {"metric": "AIM"},

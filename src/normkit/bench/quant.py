@@ -15,8 +15,9 @@ from normkit.bench import cases, goals, timing
 from normkit.bench.goals import COLUMNS
 from normkit.surgery.quantizing import caching
 
-__all__ = ["COLUMNS", "LEGEND", "measure"]
+__all__ = ["COLUMNS", "LEGEND", "TAKES", "measure"]
 
+TAKES = ("sizes",)
 SIZES = [(8, 64, 64), (32, 64, 128), (32, 512, 128)]
 PLAIN, OURS = "groups of 64 in 4 bits", "nsnquant in 2 bits"
 LEGEND = {

@@ -25,6 +25,7 @@ from normkit.bench.timing import Entrant
 from normkit.residual.stream import wiring_of
 from normkit.transformer.presets import preset
 
+TAKES = ("names", "sizes", "dtypes", "forward")
 SIZES = ((4, 512, 768),)  # the width of GPT-2 small
 DEPTH, HEAD_DIM = 4, 64
 YARDSTICK = "pre-norm"

@@ -47,6 +47,7 @@ def write_measure(name: str, row: Mapping[str, Any]) -> str:
     return f"{row[name]:.3f}" if name in row else "-"
 
 
+TAKES: tuple[str, ...] = ()
 COLUMNS: report.Columns = {
     "task": lambda row: row["task"],
     "of": lambda row: row["entrant"],

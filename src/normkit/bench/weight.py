@@ -34,6 +34,7 @@ THEIRS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "torch spectral_norm": parametrizations.spectral_norm,
 }
 
+TAKES = ("names", "sizes")
 COLUMNS: dict[str, Callable[[Any], str]] = {
     "model": lambda row: row["model"],
     "size": lambda row: row["size"],
