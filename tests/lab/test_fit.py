@@ -174,6 +174,9 @@ def test_parquet_and_numpy_hold_the_same_table(tmp_path):
         ("a,b\n" + "1,1.7e9\n2,1700000300\n" * 15, "column 'b' spreads by 150 around 1.7e.09, where float32 has steps"),
         ("a,a,b\n" + "1,2,3\n2,3,5\n" * 15, "2 columns are named 'a'; rename all but one, or leave all out .*--drop a"),
         ("", "it is empty"),
+        ("\n\n", "it is empty"),
+        ('a,b\n1,2\n"3,4\n' + "5,6\n" * 40_000, r"t\.csv: it is no CSV, or a quote in it is not closed: field"),
+        ("\na\n" + "1\n2\n\n3\n" + "4\n5\n" * 10 + "\n", "column 'a' has a missing value, in row 3"),
     ],
 )
 def test_what_cannot_be_fitted_is_named(tmp_path, text, words):

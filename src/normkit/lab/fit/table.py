@@ -229,8 +229,14 @@ def _csv(path: Path, choice: Choice) -> Read:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: it is not UTF-8 at byte {error.start}; save it as UTF-8") from error
-    sep = choice.sep or separator(text)
-    rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=sep) if row]
+    text = text.strip("\r\n")
+    try:
+        sep = choice.sep or separator(text)
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=sep))
+    except csv.Error as error:
+        raise ValueError(f"{path}: it is no CSV, or a quote in it is not closed: {error}") from error
+    narrow = all(len(row) <= 1 for row in rows)  # a blank line then is a row whose one value is missing
+    rows = [row or [""] for row in rows if row or narrow]
     if not rows:
         raise ValueError(f"{path}: it is empty")
     comma = sep == ";"  # where columns are separated so, a comma stands before decimals

@@ -330,7 +330,10 @@ def read_variants(path: Path) -> tuple[Variant, ...]:
     """Read variants from a YAML file: a list under ``variants``, as :func:`listed` takes it, or lists to be crossed."""
     import yaml
 
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: it is no YAML in UTF-8: {' '.join(str(error).split())}") from error
     if not isinstance(content, Mapping):
         raise ValueError(f"{path}: the file must hold a mapping, with 'variants' or lists to cross, not {content!r}")
     if "variants" not in content:
