@@ -73,7 +73,7 @@ def test_the_command_compares_flows_and_norms_of_matrices(table, tmp_path, capsy
 def stacked(path, least=0.5, dtype=np.int64, n=3, classes=2):
     drawn = np.random.default_rng(0).normal(size=(40, n, 9))
     values = drawn @ drawn.transpose(0, 2, 1) / 9 + least * np.eye(n)
-    np.savez(path, covariances=values, labels=np.arange(40, dtype=dtype) % classes)
+    np.savez(path, covariances=values.astype(">f8"), labels=np.arange(40, dtype=dtype) % classes)
     return str(path)
 
 

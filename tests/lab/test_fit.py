@@ -155,10 +155,10 @@ def test_parquet_and_numpy_hold_the_same_table(tmp_path):
     pytest.importorskip("datasets")
     pandas = pytest.importorskip("pandas")
     pandas.DataFrame(rows(30), columns=["a", "b"]).to_parquet(tmp_path / "t.parquet")
-    np.save(tmp_path / "t.npy", rows(30))
-    np.savez(tmp_path / "t.npz", rows(30))
+    np.save(tmp_path / "t.npy", rows(30).astype(">f8"))
+    np.savez(tmp_path / "t.npz", rows(30).astype(">f8"))
     found = [table.read(tmp_path / f"t.{end}") for end in ("parquet", "npy", "npz")]
-    assert all(np.array_equal(one.values, rows(30)) for one in found)
+    assert all(np.array_equal(one.values, rows(30)) and one.values.dtype.isnative for one in found)
     assert (found[0].names, found[1].names) == (["a", "b"], ["x0", "x1"])
 
 

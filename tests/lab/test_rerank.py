@@ -15,14 +15,14 @@ from normkit.lab.rerank import right_items
 
 @pytest.fixture
 def tables(tmp_path, monkeypatch):
-    """Queries near to items of unequal length, of which the long ones are hubs."""
+    """Queries near to items of unequal length, of which the long ones are hubs; on disk in the other order of bytes."""
     monkeypatch.chdir(tmp_path)
     draw = np.random.default_rng(0)
     gallery = draw.normal(size=(200, 24)) * np.exp(0.3 * draw.normal(size=(200, 1)))
     made = {"g": gallery, "q": gallery + 0.5 * draw.normal(size=gallery.shape)}
     made["b"] = gallery[:150] + 0.5 * draw.normal(size=(150, 24))
     for name, values in made.items():
-        np.save(f"{name}.npy", values)
+        np.save(f"{name}.npy", values.astype(">f8"))
     return {name: torch.from_numpy(values) for name, values in made.items()}
 
 
@@ -71,6 +71,10 @@ def test_parquet_is_read_as_npy_is(tables, capsys):
         (["q.npy", "g.npy", "--bank", "b.npy", "--method", "hubness"], "--method must be one of"),
         (["q.npy", "g.npy", "--bank", "b.npy", "-o", "out.txt"], "--output must end in .npz"),
         (["q.npy", "g.npy", "--bank", "b.npy", "-o", "no/out.npz"], "no/out.npz cannot be written: No such file"),
+        (
+            ["q.npy", "g.npy", "--bank", "b.npy", "--method", "csls:count=3"],
+            "csls takes no argument 'count'; it takes k",
+        ),
         (["q.npy", "narrow.npy", "--bank", "b.npy"], "gallery must have shape"),
         (["q.npy", "empty.npy", "--bank", "b.npy"], "empty.npy must be an array of numbers"),
         (["q.npy", "words.npy", "--bank", "b.npy"], "words.npy must be an array of numbers"),

@@ -8,12 +8,15 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from normkit.files import Unwritable as Unwritable
 from normkit.files import beside as beside
 from normkit.files import leftovers, writing
 from normkit.files import replace_file as replace_file
+
+if TYPE_CHECKING:
+    import numpy as np
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -83,6 +86,11 @@ class Folder:
         for path in (self.runs, self.checkpoints):
             with writing(path):
                 path.mkdir(parents=True, exist_ok=True)
+
+
+def native(array: np.ndarray) -> np.ndarray:
+    """Return an array in this machine's order of bytes, the only one that torch takes."""
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def set_aside(path: Path, why: str = "damaged") -> Path:

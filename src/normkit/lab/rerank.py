@@ -24,6 +24,7 @@ from normkit.columns import aligned
 from normkit.files import beside, name_replaced
 from normkit.inference.hubness import Hubness, counted
 from normkit.inference.retrieval import BANKS, retrieve
+from normkit.lab.files import native
 from normkit.optional import require
 from normkit.safe import say
 
@@ -77,6 +78,7 @@ def run_rerank(options: argparse.Namespace) -> int:
     """Retrieve twice, by plain and by normalized scores, and print the measures of both."""
     choice = catalog.find(options.method)
     method = check.choice("rerank", "--method", choice.card.name, METHODS)
+    choice.create()  # names an argument that it does not take, such as one of the command's own
     names = [options.queries, options.gallery, *options.bank]
     for name in names:
         if not Path(name).is_file():
@@ -176,7 +178,7 @@ def _npy(name: str) -> np.ndarray:
         raise ValueError(f"rerank: {name} must be an array of numbers as numpy.save writes it: {error}") from error
     if not isinstance(values, np.ndarray):
         raise ValueError(f"rerank: {name} must be an array of numbers as numpy.save writes it, not an archive")
-    return values
+    return native(values)
 
 
 def _parquet(name: str, column: str | None) -> np.ndarray:

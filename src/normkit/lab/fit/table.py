@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from normkit import check
+from normkit.lab.files import native
 from normkit.optional import require
 
 LEAST = 20  # rows, of which a tenth is held out twice
@@ -327,7 +328,7 @@ def _load(path: Path) -> np.ndarray:
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path}: it must be an array of numbers as numpy.save writes it: {error}") from error
     if isinstance(contents, np.ndarray):
-        return contents
+        return native(contents)
     if len(contents.files) != 1:
         raise ValueError(f"{path}: it must hold one array, and holds {', '.join(contents.files) or 'none'}")
-    return contents[contents.files[0]]
+    return native(contents[contents.files[0]])

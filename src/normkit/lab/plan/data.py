@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from normkit import manifold
+from normkit.lab.files import native
 from normkit.lab.plan import handed
 from normkit.lab.plan.settings import spell
 from normkit.optional import hub_once, library, require
@@ -338,7 +339,7 @@ def matrices_of(source: str) -> Pictures:
         return covariances()
     try:
         with numpy.load(source, allow_pickle=False) as file:
-            arrays = [torch.as_tensor(file[name]) for name in file.files]
+            arrays = [torch.as_tensor(native(file[name])) for name in file.files]
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(f"data {source!r} cannot be read as arrays of NumPy: {error}") from error
     points = [part.to(torch.float32) for part in arrays if part.dim() == 3 and part.is_floating_point()]
