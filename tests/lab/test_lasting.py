@@ -41,6 +41,15 @@ def test_of_a_training_loop_of_the_users_own_nothing_is_said(tmp_path):
     assert "small runs" not in headline(tmp_path, {"layernorm": 0.0, "dyt": -0.3}, train="mine:train")
 
 
+def test_a_twin_of_the_baseline_is_no_other_kind(tmp_path):
+    synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, "dyt": -0.3}, seeds=6)
+    path = tmp_path / "plan.json"
+    plan = json.loads(path.read_text())
+    plan["variants"].append({**plan["variants"][0], "name": "twin", "start": "permuted"})
+    path.write_text(json.dumps(plan))
+    assert lasting.headline(report.load(tmp_path), report.summary(tmp_path)) == SAYS
+
+
 def test_what_differs_in_two_ways_has_no_kind(tmp_path):
     synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, "dyt": -0.3}, seeds=6)
     path = tmp_path / "plan.json"

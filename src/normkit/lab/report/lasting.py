@@ -27,8 +27,8 @@ def counts() -> Mapping[str, Mapping[str, int]]:
 
 
 def kind(comparison: Comparison) -> str:
-    """Return the one choice in which all variants differ; empty where there are several, or none."""
-    variants = variants_of(comparison)
+    """Return the one choice in which all variants but twins differ; empty where there are several, or none."""
+    variants = [variant for variant in variants_of(comparison) if variant.name not in comparison.twins]
     varied = [name for name in OF_A_VARIANT if len({str(getattr(variant, name)) for variant in variants}) > 1]
     return varied[0] if len(varied) == 1 else ""
 
