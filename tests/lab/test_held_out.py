@@ -221,6 +221,16 @@ def test_classes_of_parts_are_known_where_all_of_them_are():
     assert samples._labels(ConcatDataset([*parts, TensorDataset(x, x[:, 0])])) is None
 
 
+@pytest.mark.parametrize(
+    ("targets", "classes"), [([2, 0, 1.0], [2, 0, 1]), (["2", "0", "1"], [2, 0, 1]), ([0.5, 1.25, 2.0], None)]
+)
+def test_targets_in_a_list_are_classes_where_all_are_whole(targets, classes):
+    data = TensorDataset(torch.zeros(3, 2), torch.zeros(3))
+    data.targets = targets
+    labels = samples._labels(data)
+    assert (labels if labels is None else labels.tolist()) == classes
+
+
 @pytest.mark.parametrize("count, batch", [(50, 16), (400, 64), (5000, 4)])
 def test_a_split_has_as_much_of_each_class_as_all_have(count, batch):
     labels = torch.arange(count) % 7 // 3  # 3/7, 3/7 and 1/7 of them

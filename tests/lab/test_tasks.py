@@ -682,6 +682,12 @@ def test_the_classes_of_an_image_stand_second(shape):
     torch.testing.assert_close(given(preds, target)[1], nn.functional.cross_entropy(preds, target))
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.bool])
+def test_classes_are_integers_of_any_width_and_truth_values(dtype):
+    preds, target = torch.randn(6, 2), torch.arange(6) % 2
+    torch.testing.assert_close(given(preds, target.to(dtype))[1], nn.functional.cross_entropy(preds, target))
+
+
 def test_the_classes_of_tokens_stand_last():
     preds, target = torch.randn(2, 5, 5), torch.randint(5, (2, 5))
     torch.testing.assert_close(given(preds, target)[1], nn.functional.cross_entropy(preds.mT, target))

@@ -367,10 +367,17 @@ def _label_of(sample: Any) -> Any:
 
 def _classes(labels: Any, count: int) -> Tensor | None:
     try:
-        classes = labels if isinstance(labels, Tensor) else torch.tensor([int(label) for label in labels])
+        classes = labels if isinstance(labels, Tensor) else torch.tensor([_whole(label) for label in labels])
     except (TypeError, ValueError, RuntimeError):
         return None
     return None if classes.is_floating_point() or classes.shape != (count,) else classes.cpu()
+
+
+def _whole(label: Any) -> int:
+    """Return a whole number, and refuse one with decimals, which is no class."""
+    if int(label) != float(label):
+        raise ValueError(f"{label!r} is not whole")
+    return int(label)
 
 
 class Stream:

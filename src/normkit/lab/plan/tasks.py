@@ -499,7 +499,7 @@ def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Ta
         preds = scores(model(inputs))
         if target.is_floating_point():
             return _as_wanted(preds, target), target
-        return _classes_last(preds, target).flatten(0, target.dim() - 1), target.flatten()
+        return _classes_last(preds, target).flatten(0, target.dim() - 1), target.flatten().long()
 
     def loss(model: nn.Module, batch: Any) -> Tensor:
         if isinstance(batch, Mapping):
