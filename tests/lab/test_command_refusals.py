@@ -19,6 +19,7 @@ COMMANDS = {
     "--variants: there is no file 'x.yaml'": "--variants x.yaml",
     "list.yaml: the file must hold a mapping": "--variants list.yaml",
     "one.yaml: variants must be a list": "--variants one.yaml",
+    "a name, of which files are called, has at most 160 bytes, not 161": "--variants long.yaml",
     "open.yaml: it is no YAML in UTF-8: while parsing a flow sequence": "--variants open.yaml",
     "there is no variant to train": "--variants none.yaml",
     "--steps and --seconds exclude": "--steps 3 --seconds 3",
@@ -39,7 +40,13 @@ COMMANDS = {
 def test_what_a_command_cannot_do_is_refused(message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for name, text in {"list": "[1]", "open": "variants: [dyt", "one": "variants: dyt", "none": "variants: []"}.items():
+    for name, text in {
+        "list": "[1]",
+        "open": "variants: [dyt",
+        "long": f"variants: [{'é' * 80}a]",
+        "one": "variants: dyt",
+        "none": "variants: []",
+    }.items():
         (tmp_path / f"{name}.yaml").write_text(text)
     command = argparse.ArgumentParser()
     cli.add_arguments(command)

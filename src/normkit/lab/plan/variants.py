@@ -269,6 +269,7 @@ SLOTS: dict[str, Slot] = {f.name: f.metadata["slot"] for f in dataclasses.fields
 STARTS = ("own", "permuted")
 TWIN = "twin"  # what the command calls the baseline from a permuted start
 NUMBERS = {name: OWN[name] for name in ("steps", "lr", "warmup", "batch")}  # that it may have of its own
+LONGEST = 160  # bytes of a name, of the 255 that a file's may have: a run's has its rate, its seed and endings too
 OF_A_VARIANT = (*SLOTS, *NUMBERS, "start")
 
 
@@ -321,6 +322,10 @@ def unique(variants: Sequence[Variant]) -> tuple[Variant, ...]:
         raise ValueError("there is no variant to train")
     names = [safe(variant.name).lower() for variant in variants]
     for name in names:
+        if (size := len(name.encode())) > LONGEST:
+            raise ValueError(
+                f"variant {name!r}: a name, of which files are called, has at most {LONGEST} bytes, not {size}"
+            )
         if names.count(name) > 1:
             raise ValueError(f"two variants have the name {name!r}; give each a name of its own")
     return tuple(variants)
