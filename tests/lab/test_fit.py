@@ -325,6 +325,14 @@ def test_two_seeds_have_a_span_and_one_has_none():
     assert spans[1]["affine-coupling"] == f"{abs(means[0] - means[1]):.4f}" != "0.0000"
 
 
+def test_a_loss_that_is_not_finite_is_null_in_the_results(tmp_path):
+    data = table.require_numbers("rows", rows(60))
+    one = training.fit(data, "affine-coupling", steps=2, hidden=4, depth=1)._replace(curve=[(1, math.nan, 2.0)])
+    run.write(tmp_path, "rows", data, [one], 2, run.rows(data, [one]))
+    results = json.loads((tmp_path / "results.json").read_text(), parse_constant=lambda word: pytest.fail(word))
+    assert results[0]["curve"] == [[1, None, 2.0]]
+
+
 def test_a_run_ends_where_it_has_long_been_best():
     data = table.require_numbers("rows", rows(60))
     how = {"steps": 400, "lr": 0.05, "hidden": 16, "depth": 2}
@@ -497,6 +505,10 @@ def test_a_fit_into_the_folder_of_another_names_what_stays_of_that(tmp_path, cap
     assert cli.main([*words, "affine-coupling:depth=1"]) == 0
     told = f"{out} holds an earlier fit, which is written over; affine-coupling.pt, scores.csv of it stay"
     assert capsys.readouterr().out.startswith(f"{told}\n")
+    np.save(tmp_path / "i.npy", np.random.default_rng(0).normal(size=(30, 2, 2, 2)))
+    images = ["fit", str(tmp_path / "i.npy"), "--steps", "2", "--flow", "nanoflow:depth=1", "-o", str(out)]
+    assert cli.main(images) == 0
+    assert ", affine-coupling_depth=1.pt, samples.csv, scores.csv of it stay\n" in capsys.readouterr().out
 
 
 def test_a_flow_that_fails_leaves_the_others_which_are_written(tmp_path, capsys, monkeypatch):

@@ -122,7 +122,7 @@ def nan_to_none(value: Any) -> Any:
     """Turn what JSON has no word for, NaN and infinity, into None."""
     if isinstance(value, dict):
         return {key: nan_to_none(part) for key, part in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [nan_to_none(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

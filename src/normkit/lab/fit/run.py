@@ -30,6 +30,7 @@ from normkit.density._saved import save as save_flow
 from normkit.files import beside, name_replaced, replace_file, require_writable, writing
 from normkit.lab.fit.table import Choice, Observations, few, numbered, numbering, read, read_more
 from normkit.lab.fit.training import Fitted, bits_of, fit, normal_law, numbers_of, require_spread_of, split
+from normkit.lab.logs import nan_to_none
 from normkit.optional import require_group
 from normkit.safe import say
 
@@ -111,7 +112,8 @@ def run(options: argparse.Namespace) -> int:
             raise ValueError(f"{options.data} holds {_kind(data)}: {error}") from error
     folder = writable(options)
     if replaces := (folder / RESULTS).exists():
-        say(_replaced(folder, {_saved_as(name) for name in named} | ({SCORES} if new else set())))
+        written = {SAMPLES[data.values.ndim != 2], *map(_saved_as, named)}
+        say(_replaced(folder, written | ({SCORES} if new else set())))
     elif (folder / PAGE).exists():
         raise ValueError(f"{folder / PAGE} exists already, and is of no fit; name another folder with --out")
     warn(data)
@@ -232,7 +234,8 @@ def writable(options: argparse.Namespace) -> Path:
 
 def _replaced(folder: Path, names: Collection[str]) -> str:
     """Say what a fit to the folder of another one does to that."""
-    kept = sorted({path.name for pattern in (f"*{SAVED}", SCORES) for path in folder.glob(pattern)} - {*names})
+    patterns = (f"*{SAVED}", SCORES, *SAMPLES)
+    kept = sorted({path.name for pattern in patterns for path in folder.glob(pattern)} - {*names})
     stays = f"; {', '.join(kept)} of it stay" if kept else ""
     return f"{folder} holds an earlier fit, which is written over{stays}"
 
@@ -329,7 +332,7 @@ def write(
         {"flow": one.name, "seed": one.seed, "bits": one.bits.mean().item(), "seconds": one.seconds, "curve": one.curve}
         for one in fits
     ]
-    replace_file(folder / RESULTS, json.dumps(results, indent=2))
+    replace_file(folder / RESULTS, json.dumps(nan_to_none(results), indent=2))
     replace_file(folder / PAGE, text)
 
 
