@@ -14,7 +14,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
 from normkit.kinds.start import own_parts
-from normkit.parameters import copy_model, trial, usable
+from normkit.parameters import copy_model, for_gradients, trial
 from normkit.statistics import accurate
 
 SGD = functools.partial(torch.optim.SGD, lr=0.05)
@@ -187,7 +187,7 @@ def _learn(
 ) -> Plasticity:
     """Train the model, which is a copy, and measure it before and after."""
     kind = next(model.parameters()).dtype
-    x = usable(inputs.to(kind) if inputs.is_floating_point() else inputs)
+    x = for_gradients(inputs.to(kind) if inputs.is_floating_point() else inputs)
     update = optimizer(model.parameters())
     losses = []
     with torch.enable_grad():
