@@ -276,6 +276,7 @@ CASES = {
     r"EATA: entropy_margin must lie in \[-inf, inf": lambda: adapted("EATA", entropy_margin=NAN),
     "EATA: fisher needs at least one batch": lambda: adapted("EATA").fisher(),
     "RejectionSampling: scores must be a floating-point": lambda: RejectionSampling(bool)(WHOLE, WHOLE),
+    "RejectionSampling: eos_token_id must be an integer": lambda: RejectionSampling(bool, eos_token_id="</s>"),
     "RejectionSampling: max_rejects must be at least 1": lambda: RejectionSampling(bool, max_rejects=0),
     "LinEAS: x must have shape": lambda: made("lineas", 2).wasserstein(X, X),
     "local-normalization-distortion: logits must be a tensor": lambda: distribution([1.0], mode="top_k", k=1),

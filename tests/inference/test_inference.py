@@ -141,6 +141,25 @@ def test_rejection_sampling_in_generate_keeps_to_the_constraint():
     assert processor.calls < 2 * 6 * 11
 
 
+@pytest.mark.parametrize("end", [1, [1, 5]])
+def test_rejection_sampling_asks_nothing_behind_the_end_of_a_text(end):
+    """``generate`` calls with all rows until the last has ended, and 1 in a prompt ends nothing."""
+    asked, uniform = [], torch.zeros(2, 6)
+    processor = nk.RejectionSampling(lambda ids, token: asked.append(ids) or token == ids[0], eos_token_id=end)
+    prompts = torch.tensor([[1, 1], [3, 1]])
+    first, weight = processor(prompts, uniform), processor.log_weight
+    assert first.argmax(1).tolist() == [1, 3]
+    asked.clear()
+    second = processor(torch.cat([prompts, first.argmax(1, keepdim=True)], 1), uniform)
+    assert torch.equal(second[0], uniform[0])
+    assert second[1].argmax() == 3
+    assert {ids[0].item() for ids in asked} == {3}
+    assert processor.log_weight[0] == weight[0]
+    assert processor.log_weight[1] != weight[1]
+    processor.reset()
+    assert processor(prompts, uniform)[0].argmax() == 1
+
+
 def test_weights_of_rejection_sampling_estimate_the_mass_that_is_allowed():
     log_probs = torch.log_softmax(numbers(6), 0)
     allowed = torch.tensor([1, 0, 1, 0, 0, 1])
