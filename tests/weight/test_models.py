@@ -379,6 +379,21 @@ def test_baking_a_copy_leaves_the_original_and_a_parameter_its_optimizer():
     assert torch.equal(net(x), y)
 
 
+@pytest.mark.parametrize(
+    "remove", [nk.weight.bake, lambda net: nk.fold(net, torch.arange(6), inplace=True)], ids=["bake", "fold"]
+)
+def test_baking_leaves_a_tied_weight_to_the_other_layer(remove):
+    net = nn.Sequential(nn.Embedding(6, 4), nn.Linear(4, 6, bias=False))
+    net[1].weight = net[0].weight
+    parametrizations.spectral_norm(net.eval()[1]).eval()
+    tokens, before = torch.arange(6), copy.deepcopy(net[0].weight)
+    y = net(tokens)
+    remove(net)
+    assert torch.equal(net[0].weight, before)
+    assert torch.equal(net(tokens), y)
+    assert isinstance(net[1].weight, nn.Parameter)
+
+
 def work(*task):
     return trained_when_cut(*task)
 

@@ -14,6 +14,7 @@ from normkit import catalog
 from normkit.catalog import Choice
 from normkit.kinds import PARAMETRIZATION, Parametrization
 from normkit.parameters import buffers_apart, mode, own_parameter, require_whole
+from normkit.parameters import holders as owners_of
 from normkit.weight._layers import (
     Row,
     Table,
@@ -151,6 +152,8 @@ def _take_back(module: Any, tensor: str, maps: int, parameter: nn.Parameter | No
 def bake(model: nn.Module) -> Table:
     """Take every parametrization off a model, and leave the weights that it computes in evaluation, to the last bit.
 
+    A parameter stays the object that it was, but for one that other layers hold too: those keep it.
+
     >>> model = nn.Linear(4, 8)
     >>> print(apply(model, "spectral-norm"))
     (model)  Linear  8x4  spectral-norm
@@ -159,25 +162,33 @@ def bake(model: nn.Module) -> Table:
     ([''], ['bias', 'weight'])
     """
     check_model("bake", model)
-    layers = [(name, module) for name, module in model.named_modules() if parametrize.is_parametrized(module)]
-    values = [computed(module) for _, module in layers]  # of all, before any is changed
     rows = []
-    for (name, module), own in zip(layers, values, strict=True):
-        take_off(module, own)
-        rows += [Row(name, type(module).__name__, tuple(value.shape), "") for value in own.values()]
+    for name, values in take_all_off(model).items():
+        kind = type(model.get_submodule(name)).__name__
+        rows += [Row(name, kind, tuple(value.shape), "") for value in values.values()]
     return Table("baked", rows)
 
 
+def take_all_off(model: nn.Module) -> dict[str, dict[str, Tensor]]:
+    """Do what :func:`bake` does, and return what each layer is left by name."""
+    layers = {name: module for name, module in model.named_modules() if parametrize.is_parametrized(module)}
+    values = {name: _computed(module) for name, module in layers.items()}  # of all, before any is changed
+    shared = {key for key, owners in owners_of(model).items() if len(owners) > 1}
+    for name, module in layers.items():
+        _take_off(module, values[name], shared)
+    return values
+
+
 @torch.no_grad()
-def computed(layer: Any) -> dict[str, Tensor]:
+def _computed(layer: Any) -> dict[str, Tensor]:
     """Copies of what a layer's parametrizations compute in evaluation, by name."""
     with mode(layer, False):
         return {name: getattr(layer, name).clone() for name in layer.parametrizations}
 
 
 @torch.no_grad()
-def take_off(layer: Any, values: Mapping[str, Tensor]) -> None:
-    """Leave a layer these values of :func:`computed`; a parameter stays the object that it was.
+def _take_off(layer: Any, values: Mapping[str, Tensor], shared: set[int]) -> None:
+    """Leave a layer these values of :func:`_computed`; a parameter that is not ``shared`` stays the object that it was.
 
     ``torch.nn.utils.parametrize`` would take the parametrizations off all copies of the layer, which share a class.
     """
@@ -186,7 +197,7 @@ def take_off(layer: Any, values: Mapping[str, Tensor]) -> None:
     layer.__class__ = type(layer).__bases__[0]
     for name, value in values.items():
         originals = list(lists[name]._parameters.values()) or list(lists[name]._buffers.values())
-        if len(originals) == 1 and originals[0].dtype == value.dtype:
+        if len(originals) == 1 and originals[0].dtype == value.dtype and id(originals[0]) not in shared:
             value = originals[0].set_(value)
         elif lists[name]._parameters:
             value = nn.Parameter(value, any(p.requires_grad for p in originals))

@@ -36,7 +36,7 @@ from normkit.surgery.recognition.match import Followed, Match, begun
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.search import behind, without
 from normkit.surgery.recognition.specimen import inputs_of
-from normkit.weight._apply import computed, take_off
+from normkit.weight._apply import take_all_off
 from normkit.where import Where, require_known, selects
 
 __all__ = ["fold"]
@@ -150,7 +150,7 @@ def bake(model: nn.Module) -> dict[str, str]:
     for name, part in layers.items():
         lists: Any = part.parametrizations
         kinds[name] = ", ".join(type(way).__name__.lstrip("_") for ways in lists.values() for way in ways)
-        take_off(part, computed(part))
+    take_all_off(model)
     for name, part in model.named_modules():
         for hook in hooks_of(part, WeightNorm):
             kinds[name] = type(hook).__name__
