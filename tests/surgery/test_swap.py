@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import normkit as nk
+from normkit.contract.subject import build, draw
 from normkit.optional import library
 from normkit.surgery.recognition import recognize
 from normkit.surgery.replacement import fits
@@ -67,6 +68,15 @@ def test_random_numbers_of_a_norm_do_not_move_those_of_the_model():
     after = torch.rand(1)
     torch.manual_seed(0)
     assert torch.equal(after, torch.rand(1))
+
+
+@pytest.mark.parametrize("name", ["polynormer", "softmax-free", "jet-coupling", "tarflow-block", "fedlog-classifier"])
+def test_a_norm_inside_a_method_is_what_the_method_computes(name):
+    model, inputs = nn.ModuleDict({"part": build(name)}).double(), draw(name)
+    outputs = lambda: [*torch.utils._pytree.tree_leaves(model["part"](*inputs))]  # noqa: E731
+    before = outputs()
+    nk.swap(model, "dyt")
+    assert not torch.allclose(outputs()[0], before[0])
 
 
 def test_what_does_not_fit_is_reported_with_what_does():

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normkit import check, ops, statistics
+from normkit import catalog, check, statistics
 from normkit.attention.core import Mixer
 from normkit.catalog import method
 from normkit.layers import Linear
@@ -106,7 +106,7 @@ class _Layer(nn.Module):
         super().__init__()
         self.hidden, self.key, self.value = (Linear(dim, dim) for _ in range(3))
         self.query = None if shared else Linear(dim, dim)
-        self.norm, self.rule = nn.LayerNorm(dim, eps), ops.Row(center=True, eps=eps)
+        self.norm = catalog.create("layernorm", dim, eps=eps)
 
     def attend(self, x: Tensor, heads: int, gather: Join, add: Join) -> Tensor:
         """Average the values of all nodes by products of sigmoids, and normalize the result.
@@ -119,4 +119,4 @@ class _Layer(nn.Module):
         q, k, v = (part.unflatten(-1, (-1, heads)).permute(2, 0, 1) for part in (q, k, v))
         total = gather(k.logsumexp(-2, keepdim=True)).logsumexp(0)
         y = ((q + total).softmax(-1) @ add((k - total).exp().mT @ v)).permute(1, 2, 0).flatten(-2)
-        return ops.row_norm(y, self.norm.weight, self.norm.bias, self.rule)
+        return self.norm(y)

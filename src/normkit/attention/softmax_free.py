@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normkit import check, ops, statistics
+from normkit import catalog, check, statistics
 from normkit.attention._linear import LinearCore, accurate, grid, inverse
 from normkit.catalog import method
 
-LAYER_NORM = ops.Row(center=True, eps=1e-5)
 RIDGE = 0.01  # added to the kernel of the landmarks, fixed in the authors' code
 
 
@@ -84,7 +83,7 @@ class SoftmaxFree(LinearCore):
         self.max_iter = check.size(self, "max_iter", max_iter, 0, 1000)
         self.sync, self.process_group = bool(sync), process_group
         self.landmark = nn.Conv2d(head_dim, head_dim, ratio, ratio, bias=False)
-        self.landmark_norm = nn.LayerNorm(head_dim, LAYER_NORM.eps)
+        self.landmark_norm = catalog.create("layernorm", head_dim)
         self.conv = None
         if kernel_size is not None:
             if check.size(self, "kernel_size", kernel_size) % 2 == 0:
@@ -118,8 +117,7 @@ class SoftmaxFree(LinearCore):
     def _landmarks(self, q: Tensor) -> Tensor:
         image = q.mT.flatten(0, 1).unflatten(-1, self.size)
         z = F.conv2d(image, self.landmark.weight.to(q.dtype), stride=self.ratio).flatten(2).mT
-        z = F.gelu(ops.row_norm(z, self.landmark_norm.weight, self.landmark_norm.bias, LAYER_NORM))
-        return z.unflatten(0, (q.shape[0], self.heads))
+        return F.gelu(self.landmark_norm(z)).unflatten(0, (q.shape[0], self.heads))
 
     def _convolve(self, v: Tensor) -> Tensor:
         """Convolve the values on the grid, each feature an image with the heads as channels."""

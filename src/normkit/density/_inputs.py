@@ -95,10 +95,3 @@ def bind(module: nn.Module, state: Mapping[str, Tensor]) -> Callable[..., Any]:
 def linear(x: Tensor, layer: nn.Linear) -> Tensor:
     """A linear layer in the type of ``x``."""
     return F.linear(x, layer.weight.to(x.dtype), None if layer.bias is None else layer.bias.to(x.dtype))
-
-
-def layer_norm(x: Tensor, layer: nn.LayerNorm) -> Tensor:
-    """A layer norm in the type of ``x``."""
-    off = x - x.mean(-1, keepdim=True)  # as a formula: the third derivatives of torch's own kernel are off
-    scaled = off * (off.square().mean(-1, keepdim=True) + layer.eps).rsqrt()
-    return scaled * layer.weight.to(x.dtype) + layer.bias.to(x.dtype)

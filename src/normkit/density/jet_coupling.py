@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normkit import check
+from normkit import catalog, check
 from normkit.catalog import method
-from normkit.density._inputs import layer_norm, linear, reals
+from normkit.density._inputs import linear, reals
 from normkit.kinds import Transform
 
 FIXED = "a permutation that is chosen once"
@@ -23,13 +23,13 @@ class _Block(nn.Module):
     def __init__(self, dim: int, heads: int):
         super().__init__()
         self.heads = heads
-        self.norm1, self.norm2 = (nn.LayerNorm(dim, eps=1e-6) for _ in range(2))
+        self.norm1, self.norm2 = (catalog.create("layernorm", dim, eps=1e-6) for _ in range(2))
         self.query, self.key, self.value, self.out = (nn.Linear(dim, dim) for _ in range(4))
         self.fc1, self.fc2 = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + linear(self._attend(layer_norm(x, self.norm1)), self.out)
-        inner = F.gelu(linear(layer_norm(x, self.norm2), self.fc1), approximate="tanh")
+        x = x + linear(self._attend(self.norm1(x)), self.out)
+        inner = F.gelu(linear(self.norm2(x), self.fc1), approximate="tanh")
         return x + linear(inner, self.fc2)
 
     def _attend(self, x: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class JetCoupling(Transform):
         self.input = nn.Linear(dim // 2, emb_dim)
         self.position = nn.Parameter(torch.randn(num_tokens, emb_dim) * emb_dim**-0.5)
         self.blocks = nn.ModuleList(_Block(emb_dim, num_heads) for _ in range(check.size(self, "depth", depth)))
-        self.norm = nn.LayerNorm(emb_dim, eps=1e-6)
+        self.norm = catalog.create("layernorm", emb_dim, eps=1e-6)
         self.output = nn.Linear(emb_dim, dim)
         nn.init.zeros_(self.output.weight)
         nn.init.zeros_(self.output.bias)
@@ -163,4 +163,4 @@ class JetCoupling(Transform):
         inner = linear(x, self.input) + self.position.to(x.dtype)
         for block in self.blocks:
             inner = block(inner)
-        return linear(layer_norm(inner, self.norm), self.output).chunk(2, 2)
+        return linear(self.norm(inner), self.output).chunk(2, 2)

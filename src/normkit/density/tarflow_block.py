@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normkit import check
+from normkit import catalog, check
 from normkit.catalog import method
-from normkit.density._inputs import layer_norm, linear, reals
+from normkit.density._inputs import linear, reals
 from normkit.kinds import Transform
 
 
@@ -17,13 +17,13 @@ class _Attention(nn.Module):
 
     def __init__(self, channels: int, head_dim: int):
         super().__init__()
-        self.norm = nn.LayerNorm(channels)
+        self.norm = catalog.create("layernorm", channels)
         self.qkv, self.proj = nn.Linear(channels, 3 * channels), nn.Linear(channels, channels)
         self.heads, self.head_dim = channels // head_dim, head_dim
 
     def forward(self, x: Tensor, temperature: float, before: tuple[Tensor, Tensor] | None):
         n, tokens, channels = x.shape
-        read = linear(layer_norm(x, self.norm), self.qkv).reshape(n, tokens, 3 * self.heads, self.head_dim)
+        read = linear(self.norm(x), self.qkv).reshape(n, tokens, 3 * self.heads, self.head_dim)
         q, k, v = read.transpose(1, 2).chunk(3, 1)
         if before is not None:
             k, v = torch.cat([before[0], k], 2), torch.cat([before[1], v], 2)
@@ -40,13 +40,13 @@ class _MLP(nn.Module):
 
     def __init__(self, channels: int, expansion: int):
         super().__init__()
-        self.norm = nn.LayerNorm(channels)
+        self.norm = catalog.create("layernorm", channels)
         wide = channels * expansion
         self.main = nn.Sequential(nn.Linear(channels, wide), nn.GELU(), nn.Linear(wide, channels))
 
     def forward(self, x: Tensor) -> Tensor:
         first, _, last = self.main
-        return linear(F.gelu(linear(layer_norm(x, self.norm), first)), last)  # type: ignore[arg-type]
+        return linear(F.gelu(linear(self.norm(x), first)), last)  # type: ignore[arg-type]
 
 
 class _Block(nn.Module):

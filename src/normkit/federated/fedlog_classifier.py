@@ -5,13 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from normkit import check
+from normkit import catalog, check
 from normkit.catalog import method
 from normkit.federated.fedlog_branches import PAPER
 from normkit.kinds import Method
 from normkit.statistics import accurate
-
-EPS = 1e-5
 
 
 class Layer(nn.Module):
@@ -86,7 +84,7 @@ class FedLoGClassifier(Method):
         self.dim = check.size(self, "dim", dim)
         self.way, self.shot = check.size(self, "way", way), check.size(self, "shot", shot)
         self.move = bool(move)
-        self.norm = nn.LayerNorm(dim, eps=EPS)
+        self.norm = catalog.create("layernorm", dim)
         self.layers = nn.ModuleList(Layer(dim) for _ in range(check.size(self, "layers", layers, least=0, most=1000)))
 
     def forward(self, query: Tensor, neighbors: Tensor, prototypes: Tensor) -> Tensor:
@@ -96,8 +94,7 @@ class FedLoGClassifier(Method):
         check.values(self, "prototypes", prototypes, (self.way * self.shot, self.dim), query)
         wide = accurate(query)
         near, p = neighbors.to(wide.dtype), prototypes.to(wide.dtype)
-        weight, bias = (value.to(wide.dtype) for value in (self.norm.weight, self.norm.bias))
-        q = nn.functional.layer_norm(wide, (self.dim,), weight, bias, EPS)
+        q = self.norm(wide)
         for layer in self.layers:
             moves = layer(q, near, p)
             q = q + (moves if self.move else moves * 0)
