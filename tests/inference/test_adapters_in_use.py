@@ -15,6 +15,7 @@ from normkit.kinds.adapter import small_network
 
 OF_BATCHES = ("tent", "eata", "sar", "deyo", "delta")
 OF_SAMPLES = ("note", "rotta", "cotta")
+BEGUN = ("note", "rotta", "memo:prior_strength=3")  # from running moments of the model
 
 
 def made(name, model):
@@ -272,6 +273,24 @@ def test_what_does_more_than_a_batch_norm_is_refused_before_anything_changes(nor
             nk.adapt(model, method=name)
     assert [p.requires_grad for p in model.parameters()] == needed
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("method", "norm", "words"),
+    [
+        *((name, {"affine": False}, "1 has no weight") for name in ("delta", *BEGUN)),
+        *((name, {"track_running_stats": False}, "no running moments") for name in BEGUN),
+        ("t3a:supports=0", {}, "supports"),
+        ("lame:neighbours=0", {}, "neighbours"),
+    ],
+)
+def test_a_refusal_leaves_the_model_as_it_was(method, norm, words):
+    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, **norm), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 3)]
+    model = nn.Sequential(*layers)
+    with pytest.raises(ValueError, match=words):
+        nk.adapt(model, method=method)
+    assert [*model] == layers
+    assert all(p.requires_grad for p in model.parameters())
 
 
 @pytest.mark.parametrize("name", ["note", "rotta", "delta", "memo:prior_strength=4"])

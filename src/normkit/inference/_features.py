@@ -37,7 +37,6 @@ class OfFeatures(Adapter):
         if self.guard is not None:
             self.guard.owner = self.name
         self.head = linears[-1] if head is None else head
-        model.requires_grad_(False)
 
     def _get_name(self) -> str:
         return self.name

@@ -71,10 +71,15 @@ def use_batch_statistics(norms: Iterable[nn.Module]) -> None:
 
 
 def replace_batch_norms(
-    owner: object, model: nn.Module, norms: dict[str, nn.Module], make: Callable[[Any], nn.Module]
+    owner: object,
+    model: nn.Module,
+    norms: dict[str, nn.Module],
+    make: Callable[[Any], nn.Module],
+    *,
+    moments: bool = True,
 ) -> dict[str, nn.Module]:
-    """Put another norm in all places of each batch norm, with its gain, shift and running moments."""
-    made = {name: _make(owner, name, norm, make) for name, norm in norms.items()}
+    """Put another norm in all places of each batch norm, with its gain and shift, and ``moments`` where it has some."""
+    made = {name: _make(owner, name, norm, make, moments) for name, norm in norms.items()}
     new = {id(norms[name]): norm for name, norm in made.items()}
     for place, part in list(model.named_modules(remove_duplicate=False)):
         if id(part) in new:
@@ -83,7 +88,7 @@ def replace_batch_norms(
 
 
 @torch.no_grad()
-def _make(owner: object, name: str, old: Any, make: Callable[[Any], nn.Module]) -> nn.Module:
+def _make(owner: object, name: str, old: Any, make: Callable[[Any], nn.Module], moments: bool) -> nn.Module:
     own = "card" in vars(type(old))
     plain = (_BatchNorm.forward, nn.SyncBatchNorm.forward)  # which synchronizes nothing in evaluation
     more = isinstance(old, _BatchNorm) and type(old).forward not in plain and not own
@@ -94,6 +99,8 @@ def _make(owner: object, name: str, old: Any, make: Callable[[Any], nn.Module]) 
         raise ValueError(f"{check.whose(owner)}: model is a batch norm itself; put it into a torch.nn.Sequential")
     if old.weight is None or old.bias is None:
         raise ValueError(f"{check.whose(owner)}: {name} has no weight or no bias to train")
+    if moments and old.running_mean is None:
+        raise ValueError(f"{check.whose(owner)}: {name} has no running moments: track_running_stats must be True")
     new = make(old).to(old.weight)
     state = old.state_dict()
     for key, value in new.state_dict().items():

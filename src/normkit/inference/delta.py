@@ -86,14 +86,12 @@ class DELTA(Adapter):
         prior = check.number(self, "prior", prior, 0.0, 1.0)
         self.dot = None if dot is None else check.number(self, "dot", dot, 0.0, 1.0)
         self.loss, self.entropy_weight = check.choice(self, "loss", loss, LOSSES), bool(entropy_weight)
-        self.train_only(gains_and_shifts(own))
         if renorm:
-            own = replace_batch_norms(
-                self, model, own, lambda norm: DeltaTBR(norm.num_features, prior=prior, eps=norm.eps)
-            )
+            make = lambda norm: DeltaTBR(norm.num_features, prior=prior, eps=norm.eps)  # noqa: E731
+            own = replace_batch_norms(self, model, own, make, moments=False)
             for norm in own.values():
                 _forget_source(norm)
-            self.train_only(gains_and_shifts(own))
+        self.train_only(gains_and_shifts(own))
         use_batch_statistics(part for part in model.modules() if not isinstance(part, DeltaTBR))
         self.register_buffer("class_frequency", torch.empty(0))
 

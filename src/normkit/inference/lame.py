@@ -30,6 +30,7 @@ class OfNeighbours(OfFeatures):
         super().__init__(model, head=head, guard=guard)
         self.correct = create(NAME, **options)
         self.correct(torch.full((1, 2), 0.5), torch.ones(1, 2))  # which refuses values that it does not take
+        model.requires_grad_(False)
 
     def answer(self, logits: Tensor, features: Tensor) -> Tensor:
         """Return the logarithm of the assignments."""

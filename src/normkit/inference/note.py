@@ -80,7 +80,6 @@ class NOTE(Adapter):
         self.temperature = check.number(self, "temperature", temperature, 0.0, open_low=True)
         self.capacity = None if capacity is None else check.size(self, "capacity", capacity)
         k, share = check.number(self, "k", k, 0.0), check.number(self, "stat_momentum", stat_momentum, 0.0, 1.0)
-        self.train_only(gains_and_shifts(own))
         made = replace_batch_norms(
             self, model, own, lambda norm: IABN(norm.num_features, k=k, eps=norm.eps, momentum=share)
         )

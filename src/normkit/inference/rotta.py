@@ -93,7 +93,6 @@ class RoTTA(Adapter):
         if augment is not None and not callable(augment):
             raise TypeError(f"{type(self).__name__}: augment must be a function of a batch, not {augment!r}")
         self.augment = augment or view
-        self.train_only(gains_and_shifts(own))
         made = replace_batch_norms(
             self, model, own, lambda norm: RobustBatchNorm(norm.num_features, momentum=share, eps=norm.eps)
         )

@@ -28,6 +28,7 @@ class OfCentroids(OfFeatures):
             made = T3A(linear.in_features, linear.out_features, supports=supports, bias=linear.bias is not None)
         self.t3a = made.to(linear.weight)
         self.begin()
+        model.requires_grad_(False)
 
     @torch.no_grad()
     def begin(self) -> None:
