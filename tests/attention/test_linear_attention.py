@@ -85,7 +85,7 @@ def test_a_sequence_may_be_cut_anywhere(case, dtype):
     core = core if dtype is torch.float64 else core.float()
     whole = core(*inputs)
     state, given = None, []
-    for part in torch.arange(LONG).split([CHUNK, 0, 5, LONG - CHUNK - 6, 1]):
+    for part in torch.arange(LONG).split([0, CHUNK, 0, 5, LONG - CHUNK - 6, 1]):
         y, state = core.prefill(*(x[:, :, part] for x in inputs), state=state)
         given.append(y)
         assert y.dtype == dtype

@@ -116,7 +116,7 @@ class Lightning(Recurrent, LinearCore):
         seen = self._mask_of_keys(mask, q, k)
         dtype, length = q.dtype, q.shape[2]
         q, k, v = accurate(q, k, v)
-        past = torch.zeros_like(q[:, :1, :1, :1]) if state is None else state.seen
+        past = q.new_zeros(q.shape[0], 1, 1, 1) if state is None else state.seen
         time = past + torch.arange(length, device=q.device, dtype=q.dtype).unsqueeze(-1)
         q, k = self._features(q, time), hide(self._features(k, time), seen)
         with statistics.full_precision(q):
