@@ -338,6 +338,14 @@ def test_regularizers_collect_over_a_model():
         nk.weight.regularize(net, "nkd")
 
 
+@pytest.mark.parametrize("groups", [4, lambda name, weight: 4], ids=["number", "function"])
+def test_a_layer_whose_filters_make_no_such_groups_is_left(groups):
+    net = nn.Sequential(nn.Linear(4, 16), nn.Linear(16, 18))
+    loss = nk.weight.regularize(net, "group-orthogonality", num_groups=groups)
+    assert loss.table.left == {"1.weight": "4 groups do not divide 18 filters"}
+    torch.testing.assert_close(loss(), nk.GroupOrthogonality(4)(net[0].weight))
+
+
 def test_a_tied_tensor_counts_once_in_a_loss_on_weights():
     net = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 5), nn.Linear(4, 5))
     net[1].weight, net[2].bias = net[0].weight, net[1].bias

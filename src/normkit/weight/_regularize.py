@@ -98,11 +98,13 @@ def regularize(
 
 
 def _make(choice: catalog.Choice, module: nn.Module, name: str, value: Tensor) -> Penalty | str:
-    why = LAZY if nn.parameter.is_lazy(value) else choice.card.entry.misfit(value, choice.arguments)
-    options = why or options_for(choice, module, name, value)
+    options = LAZY if nn.parameter.is_lazy(value) else options_for(choice, module, name, value)
     if isinstance(options, str):
         return options
     penalty = choice.card.kind.create(choice.card, **options, device=value.device, dtype=value.dtype)
+    why = penalty.misfit(value, options)
+    if why:
+        return why
     _share(penalty, value)
     penalty.reset(whole(value.detach()))
     return penalty

@@ -66,8 +66,11 @@ class GroupOrthogonality(Penalty):
     def misfit(cls, value: Tensor, options: Mapping[str, Any]) -> str:
         """Why a tensor gets no loss, or an empty string."""
         least = options.get("min_num_filters", 4)
-        few = f"needs at least min_num_filters={least} filters" if len(value) < least else ""
-        return super().misfit(value, options) or few
+        why = super().misfit(value, options)
+        if why or len(value) < least:
+            return why or f"needs at least min_num_filters={least} filters"
+        groups = min(options["num_groups"], len(value) // least)
+        return f"{groups} groups do not divide {len(value)} filters" if len(value) % groups else ""
 
     def _of(self, weight: Tensor) -> Tensor:
         if weight.dim() < 2 or len(weight) < self.min_num_filters:
