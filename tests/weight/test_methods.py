@@ -152,6 +152,23 @@ def test_a_simplex_has_equal_angles():
     torch.testing.assert_close(simplex(5) @ simplex(5).mT, want, rtol=0, atol=5e-8)  # as near to 1 as the authors' 1e-8
 
 
+@pytest.mark.parametrize(
+    ("scales", "sparsity", "minimum", "kept"),
+    [
+        ([(10, 1e-3), (40, 1e-2), (100, 1.0)], 0.5, 10, 75),  # the first two lose what they may
+        ([(40, 1e-3), (100, 1.0)], 0.25, 20, 105),  # only the first would lose any
+    ],
+)
+def test_what_a_minimum_keeps_others_lose(scales, sparsity, minimum, kept):
+    torch.manual_seed(0)
+    weights = [scale * (1 + torch.rand(size)) for size, scale in scales]
+    masks = nk.global_magnitude_pruning(*weights, sparsity=sparsity, minimum=minimum)
+    assert all(
+        mask.sum() >= min(minimum, len(mask)) for mask, (size, _) in zip(masks, scales, strict=True) if size > 10
+    )
+    assert kept <= sum(mask.sum() for mask in masks) <= kept + 2 * len(scales)  # thresholds stay
+
+
 def test_the_companion_loss_falls_as_new_features_come_to_the_old_ones():
     old = nn.functional.normalize(torch.randn(6, 4))
     target = torch.arange(6)

@@ -39,7 +39,7 @@ def global_magnitude_pruning(*weights: Tensor, sparsity: float, minimum: int = 0
     Is Complexity Required for Neural Network Pruning? (Gupta et al., 2022), arXiv 2209.14624.
 
     Differs from the authors' code in: no stray number is in the pool; a sparsity that ``minimum`` does not allow is
-    refused, where theirs never ends.
+    refused, where theirs never ends; no layer's share grows above 1.
     """
     if not weights:
         raise ValueError(f"{NAME}: weights must be one tensor or more")
@@ -73,15 +73,17 @@ def _shares(sizes: list[int], shares: list[float], sparsity: float, minimum: int
             f"{sparsity * total:.0f}"
         )
     shares = [0.0 if size < minimum else share for size, share in zip(sizes, shares, strict=True)]
+    caps = [1.0 if size == minimum else max(0.0, 1 - minimum / max(size, 1)) for size in sizes]
 
     def reached() -> float:
         return sum(size * share for size, share in zip(sizes, shares, strict=True)) / total
 
     while True:
         scale = sparsity / reached() if reached() else 0.0
-        shares = [share * scale for share in shares]
-        for layer, size in enumerate(sizes):
-            if size > minimum and (1 - shares[layer]) * size < minimum:
-                shares[layer] = 1 - minimum / size
+        shares = [min(share * scale, cap) for share, cap in zip(shares, caps, strict=True)]
         if reached() >= sparsity - SLACK or not scale:
             return shares
+        if all(share in (0.0, cap) for share, cap in zip(shares, caps, strict=True)):  # the others take the rest
+            idle = sum(size for size, share, cap in zip(sizes, shares, caps, strict=True) if share == 0 < cap)
+            rest = (sparsity - reached()) * total / idle
+            shares = [share or min(rest, cap) for share, cap in zip(shares, caps, strict=True)]
