@@ -8,7 +8,7 @@ from torch import nn
 
 import answers
 import normkit as nk
-from normkit.contract.subject import close, methods, outputs
+from normkit.contract.subject import build, close, methods, outputs
 from normkit.kinds import ADAPTER
 from normkit.lab import api
 
@@ -45,6 +45,37 @@ def test_a_method_answers_where_its_inputs_are_and_in_their_type(name):
     card = nk.card(name)
     want = answered(card, contextlib.nullcontext())
     close(answered(card, other_defaults()), want, rtol=0, atol=0)
+
+
+@contextlib.contextmanager
+def half_by_default(dtype):
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["turboquant", "sparse-etf-classifier"])
+def test_what_starts_from_a_decomposition_is_built_in_half_precision(name, dtype):
+    with half_by_default(dtype):
+        built = nk.card(name).small()
+    assert {value.dtype for value in built.buffers()} == {dtype}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("cotta", {"restore": 0.5}), ("deyo", {"transform": "pixel"})],
+)
+def test_random_numbers_are_the_same_whatever_the_default_type(name, options):
+    x, results = torch.randn(6, 8, 6, 6), []
+    for dtype in (torch.float32, torch.bfloat16):
+        module = build(name, dtype=torch.float32, **options)
+        with half_by_default(dtype):
+            torch.manual_seed(0)
+            results.append([module(x).detach(), *module.parameters()])
+    close(*results, rtol=0, atol=0)
 
 
 def small():

@@ -73,8 +73,8 @@ class CoTTA(Adapter):
         self.teacher = check.number(self, "teacher", teacher, 0.0, 1.0)
         self.restoring = check.number(self, "restore", restore, 0.0, 1.0)
         self.anchor_threshold = check.number(self, "anchor_threshold", anchor_threshold)
-        use_batch_statistics(model.modules())
         self.train_only(name for name, _ in model.named_parameters())
+        use_batch_statistics(model.modules())
         self.average = copy_model(model).requires_grad_(False)
         self.anchor = copy_model(model).requires_grad_(False)
 
@@ -96,7 +96,7 @@ class CoTTA(Adapter):
         moved = self.step(self.gradients(-(torch.softmax(accurate(target), 1) * logs).sum(1).mean()))
         if moved:
             self.wide = follow(self.average, self.model, 1 - self.teacher, self.wide)
-            self._restore_some(torch.rand(count, device=x.device) if draws is None else draws)
+            self._restore_some(torch.rand(count, dtype=torch.float32, device=x.device) if draws is None else draws)
         return target
 
     @torch.no_grad()

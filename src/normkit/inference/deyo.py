@@ -130,7 +130,7 @@ class DeYO(Adapter):
             return self._occlude(kept)
         shape = (len(x), self.patches**2) if self.transform == "patch" else (math.prod(x.shape[2:]),)
         if order is None:
-            order = torch.rand(shape, device=x.device).argsort(-1)
+            order = torch.rand(shape, dtype=torch.float32, device=x.device).argsort(-1)
         check.index(self, "order", order, shape, shape[-1], x)
         if self.transform == "pixel":
             return kept.flatten(2)[..., order].view_as(kept)

@@ -79,9 +79,9 @@ class TurboQuant(Method):
         super().__init__()
         self.dim = check.size(self, "dim", dim, least=2)
         self.bits, self.inner = check.size(self, "bits", bits, most=8), bool(inner)
-        orthogonal, upper = torch.linalg.qr(torch.randn(dim, dim))
-        self.register_buffer("rotation", orthogonal * upper.diagonal().sign())
+        orthogonal, upper = torch.linalg.qr(accurate(torch.randn(dim, dim)))
         own = torch.tensor(points(self.dim, self.bits - self.inner), dtype=torch.get_default_dtype())
+        self.register_buffer("rotation", (orthogonal * upper.diagonal().sign()).to(own))
         self.register_buffer("codebook", own)
         if self.inner:
             self.register_buffer("projection", torch.randn(dim, dim))

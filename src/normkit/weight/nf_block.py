@@ -152,7 +152,8 @@ class NFBlock(Method):
         o = self.conv2(self._act(self.conv1(self._act(self.conv0(o)))))
         o = o if self.excite is None else self.excite(o)
         if self.training and self.stochdepth_rate:
-            o = o * (torch.rand(len(o), 1, 1, 1, device=o.device) >= self.stochdepth_rate).to(o.dtype)
+            draws = torch.rand(len(o), 1, 1, 1, dtype=torch.float32, device=o.device)
+            o = o * (draws >= self.stochdepth_rate).to(o.dtype)
         return (o * (self.skip_gain.to(o.dtype) * self.alpha) + shortcut).to(x.dtype)
 
     def _act(self, x: Tensor) -> Tensor:

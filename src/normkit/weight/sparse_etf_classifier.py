@@ -100,14 +100,14 @@ class SparseETFClassifier(Method):
         """Return a new weight: a dense simplex, zeros put in at random, and the rest brought apart by Adam."""
         shape, like = (self.in_features, self.num_classes), self.weight
         drawn = torch.rand(shape, generator=generator, dtype=like.dtype, device=like.device)
-        dense = self.etf(torch.linalg.qr(drawn).Q)
+        dense = self.etf(torch.linalg.qr(accurate(drawn)).Q)
         weight = (dense * self._keep(dense, generator)).requires_grad_()
         optimizer = torch.optim.Adam([weight], lr=lr)
         for _ in range(steps):
             with torch.enable_grad():
                 (weight.grad,) = torch.autograd.grad(self.objective(weight), weight)
             optimizer.step()
-        return weight.detach()
+        return weight.detach().to(like.dtype)
 
     def _keep(self, dense: Tensor, generator: torch.Generator | None) -> Tensor:
         zeros = int(self.sparsity * dense.numel())
