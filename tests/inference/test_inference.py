@@ -118,6 +118,17 @@ def test_nearest_mean_does_not_depend_on_the_order_of_batches():
     assert torch.equal(parts.mean, before)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_nearest_mean_goes_on_learning_in_half_precision(dtype):
+    model = nk.NearestMean(1, 1, dtype=dtype, normalize=False)
+    old = model.state_dict() | {"count": torch.zeros(1, dtype=dtype), "mean": torch.zeros(1, 1, dtype=dtype)}
+    model.load_state_dict(old)
+    for value in [0.0] * 300 + [1.0] * 2700:
+        model.update(torch.tensor([[value]], dtype=dtype), torch.tensor([0]))
+    assert model.count == 3000
+    torch.testing.assert_close(model.mean.item(), 0.9, rtol=1e-4, atol=0)
+
+
 def test_many_classes_far_from_the_origin_are_distinguished():
     """A distance by a product of matrices would lose it beside the squares of the lengths."""
     means = 1e4 + numbers(40, 3).float()
@@ -192,6 +203,23 @@ def test_steering_moves_a_model_to_what_it_should_do():
     assert torch.equal(model(source), plain)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_tokens_of_half_precision_are_averaged_in_single(dtype):
+    x, y = (100 + numbers(4, 1000, 2, seed=seed).to(dtype) for seed in (0, 1))
+    identity = torch.nn.Identity()
+    mask = torch.ones(4, 1000, dtype=torch.bool)
+    want = nk.steering_loss(identity, {"": nk.LinEAS(2)}, x.float(), y.float())
+    for masks in (None, (mask, mask)):
+        loss = nk.steering_loss(identity, {"": nk.LinEAS(2, dtype=dtype)}, x, y, masks)
+        torch.testing.assert_close(loss, want, rtol=0.05, atol=0)
+
+
+def test_a_layer_that_returns_a_tuple_is_named():
+    model, x = torch.nn.Sequential(torch.nn.GRU(2, 2)), torch.zeros(3, 2)
+    with pytest.raises(TypeError, match="maps: layer '0' must return a tensor, not tuple"):
+        nk.steering_loss(model, {"0": nk.LinEAS(2)}, x, x)
+
+
 def test_a_shrunk_map_comes_to_the_identity_and_not_beyond():
     own = nk.LinEAS(2, group_sparsity=1.0)
     with torch.no_grad():
@@ -251,6 +279,11 @@ def test_scores_put_into_vectors_are_the_normalized_scores():
     torch.testing.assert_close(longer @ other.T, method(query @ gallery.T, query @ background.T))
 
 
+def test_a_hub_of_more_queries_than_half_precision_counts_has_its_number():
+    scores = torch.tensor([[1.0, 0.0]]).half().expand(70_001, 2)
+    assert nk.hubness(scores, top=1).largest.item() == 70_001
+
+
 def test_hubs_lose_what_they_have_too_much_of():
     """Items of unequal length: the long ones are found by everyone, and the right ones seldom."""
     gallery = numbers(300, 50) / math.sqrt(50) * (0.3 * numbers(300, 1, seed=7)).exp()
@@ -291,6 +324,25 @@ def test_retrieval_in_blocks_is_that_of_the_whole_matrix(method, rows, monkeypat
     want = nk.create(method, **options)(queries @ gallery.T, *others).topk(7, dim=1)
     torch.testing.assert_close(found.scores, want.values)
     assert torch.equal(found.index, want.indices)
+
+
+@pytest.mark.parametrize("method", [None, *RETRIEVAL])
+def test_autocast_changes_no_score_of_retrieval(method):
+    options, several = RETRIEVAL.get(method, [{}, 0])
+    banks = [numbers(9, 5, seed=seed + 2).float() for seed in range(several)]
+    queries, gallery = numbers(6, 5).float(), numbers(12, 5, seed=1).float()
+    want = nk.retrieve(queries, gallery, *banks, method=method, **options)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = nk.retrieve(queries, gallery, *banks, method=method, **options).scores
+    assert torch.equal(scores, want.scores)
+
+
+@pytest.mark.parametrize("make", [lambda: nk.NearestMean(), lambda: nk.GaussianNormality(reduction="pca")])
+def test_autocast_changes_no_number_that_is_fitted(make):
+    x, target = numbers(50, 6).float(), torch.arange(50) % 3
+    want = make().fit(x, target)(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(make().fit(x, target)(x), want)
 
 
 def test_retrieval_takes_arrays_and_names_what_is_missing():

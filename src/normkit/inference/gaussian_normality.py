@@ -11,7 +11,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.inference._scores import scores
 from normkit.kinds import Fitted
-from normkit.statistics import accurate, root
+from normkit.statistics import accurate, full_precision, root
 
 REDUCTIONS = (None, "pca", "npca")
 
@@ -91,17 +91,22 @@ class GaussianNormality(Fitted):
                 f"GaussianNormality: features has n_samples = {n}, at least 2 are wanted, and {d} feature(s) "
                 f"(shape=({n}, {d})) while a minimum of 1 is required."
             )
-        x = accurate(features).to(accurate(self.mean).dtype)
+        with full_precision(features):
+            state = self._gaussian(accurate(features).to(accurate(self.mean).dtype))
+        for name, value in state.items():
+            setattr(self, name, value.to(self.mean.dtype).contiguous())
+        return self
+
+    def _gaussian(self, x: Tensor) -> dict[str, Tensor]:
+        """The buffers that samples (N, D) make."""
+        n, d = x.shape
         state, least = {}, (max(n, d) * torch.finfo(x.dtype).eps) ** 2 * (x - x.mean(0)).square().sum() / n
         if self.reduction:
             center, components = self._directions(x)
             state = {"center": center, "components": components}
             x = (x - center) @ components.mT
         mean = x.mean(0)
-        state |= {"mean": mean, "precision": torch.linalg.inv(_shrunk(x - mean, least))}
-        for name, value in state.items():
-            setattr(self, name, value.to(self.mean.dtype).contiguous())
-        return self
+        return state | {"mean": mean, "precision": torch.linalg.inv(_shrunk(x - mean, least))}
 
     def _directions(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The mean, and the components that are kept."""
@@ -124,10 +129,11 @@ class GaussianNormality(Fitted):
         wide = scores(self, "features", features, (None, self.n_features_in_), self.mean)
         mean, precision = accurate(self.mean), accurate(self.precision)
         x = wide.to(mean.dtype)
-        if self.reduction:
-            x = (x - accurate(self.center)) @ accurate(self.components).mT
-        x = x - mean
-        return root(((x @ precision) * x).sum(1).clamp(min=0)).to(features.dtype)
+        with full_precision(x):
+            if self.reduction:
+                x = (x - accurate(self.center)) @ accurate(self.components).mT
+            x = x - mean
+            return root(((x @ precision) * x).sum(1).clamp(min=0)).to(features.dtype)
 
     def score_samples(self, features: Tensor) -> Tensor:
         """Return minus the distances: more is more normal."""

@@ -52,7 +52,7 @@ def hubness(similarity: Tensor, *, top: int = 10) -> Hubness:
     Beside it: ``counted(best, items)`` is the same of each query's best items, (Q, top), where no matrix is held.
 
     Returns ``skewness``, ``full_skewness``, ``antihubs``, the share of items never found, and ``largest``, how often
-    the item found most often is. No gradient. Of equal scores any may be taken.
+    the item found most often is, in float32 at least. No gradient. Of equal scores any may be taken.
 
     Hubs in Space (Radovanović et al., 2010).
     """
@@ -61,7 +61,8 @@ def hubness(similarity: Tensor, *, top: int = 10) -> Hubness:
     if not similarity.numel():
         raise ValueError(f"hubness: similarity must not be empty, but its shape is {tuple(similarity.shape)}")
     measures = counted(wide.topk(min(top, wide.shape[1]), dim=1).indices, wide.shape[1])
-    return Hubness(*(value.to(similarity.dtype) for value in measures))
+    own = Hubness(*(value.to(similarity.dtype) for value in measures))
+    return own._replace(largest=measures.largest.to(wide.dtype))
 
 
 @beside(hubness)

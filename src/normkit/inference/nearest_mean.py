@@ -10,7 +10,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.inference._scores import scores
 from normkit.kinds import Fitted
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 
 @method(
@@ -30,7 +30,8 @@ class NearestMean(Fitted):
 
         f = features / max(|features|, 1e-12),    score_c = - |f - mean_c|,    -inf for a class without samples
 
-    The means of unit vectors are shorter than 1, the more so the looser the class; they stay so.
+    The means of unit vectors are shorter than 1, the more so the looser the class; they stay so. They are kept in
+    float32 at least.
 
     Args:
         num_features: D; None: found by ``fit``.
@@ -39,7 +40,7 @@ class NearestMean(Fitted):
 
     ``update(features, target)`` with (N, D) and classes int64 (N,), as often as there is data; then
     ``nearest(features)``, (M, D), returns scores (M, C). ``fit`` begins anew, ``predict`` returns the nearest class,
-    the first of equal ones. State: ``mean`` (C, D), ``count`` (C,).
+    the first of equal ones. State: ``mean`` (C, D), ``count`` int64 (C,).
 
     A Simple Baseline (Janson et al., 2022), arXiv 2210.04428.
 
@@ -57,8 +58,16 @@ class NearestMean(Fitted):
         self.num_classes = None if num_classes is None else check.size(self, "num_classes", num_classes)
         self.normalize = normalize
         sizes = (0, 0) if num_classes is None or num_features is None else (num_classes, num_features)
-        self.register_buffer("mean", torch.zeros(sizes))
-        self.register_buffer("count", torch.zeros(len(self.mean)))
+        self.register_buffer("mean", accurate(torch.zeros(sizes)))
+        self.register_buffer("count", torch.zeros(len(self.mean), dtype=torch.int64))
+
+    def _apply(self, fn, recurse=True):
+        """Cast or move; half precision would swallow the moves of the mean of many samples."""
+        before = self.mean
+        super()._apply(fn, recurse)
+        if self.mean.dtype.itemsize < 4:
+            self.mean = (self.mean if before.is_meta else before).to(self.mean.device, torch.float32)
+        return self
 
     @property
     def n_features_in_(self) -> int:
@@ -72,12 +81,12 @@ class NearestMean(Fitted):
         """Take in features (N, D) of classes int64 (N,)."""
         f = self._read(features)
         check.index(self, "target", target, features.shape[:1], len(self.mean), features)
-        member = F.one_hot(target, len(self.mean)).to(f.dtype)
-        count = self.count + member.sum(0)
+        member = F.one_hot(target, len(self.mean))
+        self.count += member.sum(0)
         # the sum of what the new samples are off the old mean: order changes nothing but the last digit
-        total = member.mT @ f - member.sum(0).unsqueeze(1) * self.mean
-        self.mean += (total / count.clamp(min=1).unsqueeze(1)).to(self.mean.dtype)
-        self.count.copy_(count)
+        with full_precision(f):
+            total = member.to(f.dtype).mT @ f - member.sum(0).unsqueeze(1) * self.mean
+        self.mean += (total / self.count.clamp(min=1).unsqueeze(1)).to(self.mean.dtype)
         return self
 
     def fit(self, features: Tensor, target: Tensor) -> NearestMean:

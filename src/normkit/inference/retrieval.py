@@ -14,7 +14,7 @@ from normkit import catalog, check
 from normkit.columns import number_of
 from normkit.inference._scores import above_least, log_sums, nearest_mean, normal_rank, scores
 from normkit.kinds.arrays import takes_arrays
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 NUMBERS = 2**22  # of one block of similarities: such memory is used again, where larger is fetched anew each time
 BANKS = {
@@ -200,7 +200,8 @@ def _near_hubs(queries: Tensor, gallery: Tensor, banks: tuple[Tensor, ...], beta
 
 def _similarity(rows: Tensor, items: Tensor) -> Tensor:
     """Inner products (rows, items) in the accurate type, which is that of the methods."""
-    return accurate(rows @ items.T)
+    with full_precision(rows):
+        return accurate(rows @ items.T)
 
 
 def _search(rows: Tensor, gallery: Tensor, top: int, rank: Rank | None = None, bank: int = 0) -> Retrieved:

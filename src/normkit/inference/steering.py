@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from normkit.inference.lineas import LinEAS
 from normkit.parameters import remove_after
+from normkit.statistics import accurate
 
 
 @contextlib.contextmanager
@@ -60,8 +61,8 @@ def _keeping(kept: dict[str, Tensor], name: str, mask: Tensor | None, own: LinEA
 
     def keep(y: Tensor) -> Tensor:
         y = y if own is None else own(y)
-        tokens = y.reshape(len(y), -1, y.shape[-1])
-        counts = torch.ones_like(tokens[..., :1]) if mask is None else mask.to(y.dtype).unsqueeze(-1)
+        tokens = accurate(y.reshape(len(y), -1, y.shape[-1]))
+        counts = torch.ones_like(tokens[..., :1]) if mask is None else mask.to(tokens.dtype).unsqueeze(-1)
         kept[name] = (tokens * counts).sum(1) / counts.sum(1).clamp(min=1)
         return y
 
@@ -76,8 +77,14 @@ def _hook(model: nn.Module, functions: Mapping[str, Any]) -> Iterator[None]:
     if missing:
         raise ValueError(f"maps: the model has no layer {', '.join(missing)}")
     handles = [
-        layers[name].register_forward_hook(lambda _, __, y, function=function: function(y))
-        for name, function in functions.items()
+        layers[name].register_forward_hook(lambda _, __, y, name=name: functions[name](_tensor(name, y)))
+        for name in functions
     ]
     with remove_after(handles):
         yield
+
+
+def _tensor(name: str, y: Any) -> Tensor:
+    if not isinstance(y, Tensor):
+        raise TypeError(f"maps: layer {name!r} must return a tensor, not {type(y).__name__}; name one inside it")
+    return y
