@@ -48,7 +48,6 @@ class Layer(nn.Module):
     inputs={"neighbors": "N C", "prototypes": "6 C"},
     example={"way": 3, "shot": 2},
     exempt={
-        "higher-derivatives": "at the line's weights, far from the start, queries fly, and differences have no digits",
         "half float16": "at the line's weights, far from the start, distances are beyond 65504",
     },
 )
