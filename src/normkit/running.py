@@ -222,6 +222,15 @@ def _track(running: Tensor, value: Tensor, rate: float | Tensor, path: Path | No
         running.copy_(old)
 
 
+def move_finite(running: Tensor, value: Tensor) -> None:
+    """Move in place to what a backward pass leaves; where its gradient overflowed, the old value stays.
+
+    Infinity or NaN would never leave it again, and a loss scale overflows by design.
+    """
+    value = value.to(running.dtype)
+    running.copy_(torch.where(value.isfinite(), value, running))
+
+
 _averaged: dict[tuple[int, tuple[int, ...]], tuple[int, Tensor]] | None = None
 """How often each estimate moved inside averaging(), and where it is by now, in the accurate type."""
 

@@ -560,3 +560,23 @@ def test_a_backward_pass_of_the_authors_is_not_differentiated(name, shape, dtype
     gradient = torch.func.grad(loss)
     with pytest.raises(NotImplementedError, match="backward pass has no derivative"):
         torch.func.grad(lambda x: gradient(x).square().sum())(x.detach())
+
+
+OVERFLOWN = [("powernorm", (3, 5, 4)), ("unifiednorm", (3, 5, 4)), ("onlinenorm", (3, 4)), ("onlinenorm", (3, 4, 2, 3))]
+
+
+@pytest.mark.parametrize("name, shape", OVERFLOWN)
+@pytest.mark.parametrize("bad", [torch.inf, torch.nan])
+def test_a_gradient_that_overflows_leaves_the_backward_pass_as_it_was(name, shape, bad):
+    """As the first of a GradScaler does, which then skips the step: the state would be NaN for good."""
+    module, x, grad = build(name, 4), rand(*shape), rand(*shape, seed=1)
+    step(module, x)
+    before = state(module)
+    grad.view(-1)[0] = bad  # the first channel of all
+    seen = x.clone().requires_grad_()
+    module(seen).backward(grad)
+    assert not seen.grad.isfinite().all()
+    for key, value in state(module).items():
+        assert value.isfinite().all(), key
+        if key in ("ema_gz", "u", "v"):
+            assert (value != before[key])[1:].all()

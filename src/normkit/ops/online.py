@@ -19,6 +19,7 @@ from normkit import check, statistics
 from normkit.ops import channel, eager, trial
 from normkit.ops.derivatives import once_differentiable
 from normkit.ops.scan import recurrence
+from normkit.running import move_finite
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -134,17 +135,13 @@ def _follow(
     block: Callable[[Tensor], _Block],
     running: Pair,
     control: Control,
-) -> Pair:
-    """Run two values over the samples of all processes, in the order of the ranks: both before each, and in place."""
+) -> tuple[Pair, Pair]:
+    """Run two values over the samples of all processes, in the order of the ranks: both before each, and at the end."""
     first, second = (statistics.widest(value) for value in running)
     if control.joins():
         (first, second), last = _past_others(block(torch.zeros_like(first)), (first, second), control)
-        before, _ = run(first, second)
-    else:
-        before, last = run(first, second)
-    for value, new in zip(running, last, strict=True):
-        value.copy_(new)
-    return before
+        return run(first, second)[0], last
+    return run(first, second)
 
 
 def _past_others(own: _Block, start: Pair, control: Control) -> tuple[Pair, Pair]:
@@ -176,7 +173,10 @@ def _step(mean: Tensor, var: Tensor, moments: Pair, control: Control) -> _Step:
         _, bend = recurrence(decay, share * power, zero)
         return _Block(pivot, fall, last - fall * pivot, fall, own, slope, bend)
 
-    return _normalize(mean, var, *_follow(run, block, moments, control), control.eps)
+    before, last = _follow(run, block, moments, control)
+    for value, new in zip(moments, last, strict=True):
+        value.copy_(new)
+    return _normalize(mean, var, *before, control.eps)
 
 
 def _normalize(mean: Tensor, var: Tensor, m: Tensor, s: Tensor, eps: float) -> _Step:
@@ -211,7 +211,9 @@ def _pull(g: Tensor, gh: Tensor, pulls: Pair, step: _Step, control: Control) -> 
         _, slope = recurrence(fall, -(1 - b) * power * step.h * step.rstd, zero)
         return _Block(zero, product, drive, recurrence(fall, none, one)[1], own, slope, zero)
 
-    v, u = _follow(run, block, (pulls[1], pulls[0]), control)
+    (v, u), (last_v, last_u) = _follow(run, block, (pulls[1], pulls[0]), control)
+    move_finite(pulls[0], last_u)
+    move_finite(pulls[1], last_v)
     return u, v
 
 
@@ -257,7 +259,8 @@ class _ByKernel(torch.autograd.Function):
         state = torch.cat(moments).double()
         forward = rule._replace(decay=control.forward_decay)
         y, stats = channel.kernel_forward(forward, x, weight, bias, extra, None, state)
-        _move(moments, state)
+        for buffer, value in zip(moments, state.chunk(2), strict=True):
+            buffer.copy_(value)
         ctx.save_for_backward(x, weight, bias, extra, stats)
         ctx.about = rule, pulls, control
         return y
@@ -275,13 +278,9 @@ class _ByKernel(torch.autograd.Function):
         dx, dweight, dbias, *_ = channel.kernel_backward(
             backward, x, weight, bias, extra, None, stats, grad, needs, state
         )
-        _move(pulls, state)
+        for buffer, value in zip(pulls, state.chunk(2), strict=True):
+            move_finite(buffer, value)
         return dx, dweight, dbias, *[None] * 5
-
-
-def _move(running: tuple[Tensor, Tensor], state: Tensor) -> None:
-    for buffer, value in zip(running, state.chunk(2), strict=True):
-        buffer.copy_(value)
 
 
 def _without_kernel(grad, x, weight, bias, extra, kept, pulls, control: Control) -> tuple[Tensor | None, ...]:

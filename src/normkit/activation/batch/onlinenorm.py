@@ -60,7 +60,8 @@ class OnlineNorm(Channelwise):
 
     Differs from the authors' code in: the running values have the module's type, and layer scaling takes all channels
     as one group. Their class for whole batches, which approximates the recurrence of v, is another method. A sample
-    with NaN or infinity enters the running values, as in torch's BatchNorm.
+    with NaN or infinity enters the running moments, as in torch's BatchNorm. ``u`` and ``v`` are in units of the loss
+    scale, where there is one; a gradient that overflows leaves them as they are.
     """
 
     running_mean: Tensor

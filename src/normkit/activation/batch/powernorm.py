@@ -9,7 +9,7 @@ from normkit import check, statistics
 from normkit.catalog import method
 from normkit.norm import Norm
 from normkit.ops.derivatives import once_differentiable
-from normkit.running import Running, is_averaging, once, track
+from normkit.running import Running, is_averaging, move_finite, once, track
 
 GROUP_EPS = 1e-5  # fixed in the authors' code; the eps argument does not reach it
 
@@ -59,7 +59,8 @@ class PowerNorm(Running, Norm):
 
     Differs from the paper, as the authors' code does, in: the gradient is divided by the batch's phi also after the
     warm-up, and ``running_phi`` moves twice a step during the warm-up. A batch with NaN or infinity enters the running
-    averages, as in torch's BatchNorm; an empty one leaves them as they are.
+    averages, as in torch's BatchNorm; an empty one leaves them as they are. ``ema_gz`` is in units of the loss scale,
+    where there is one; a gradient that overflows leaves it as it is.
     """
 
     running_phi: Tensor
@@ -155,7 +156,7 @@ class _PowerStep(torch.autograd.Function):
         tokens = tuple(range(grad.dim() - 1))
         projected = grad * weight - (1 - norm.alpha_bkw) * ctx.ema_gz * z
         moved = statistics.mean_over(projected * z, tokens, **ctx.joined)
-        ctx.ema_gz += moved.to(ctx.ema_gz.dtype)
+        move_finite(ctx.ema_gz, ctx.ema_gz + moved)
         dx = projected * (batch_phi + norm.eps).rsqrt()
         dweight, dbias = (grad * z).sum(tokens), grad.sum(tokens)
         return dx, dweight.to(weight.dtype), dbias.to(weight.dtype), None, None, None, None

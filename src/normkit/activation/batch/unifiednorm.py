@@ -65,7 +65,8 @@ class UnifiedNorm(Running, Norm):
     Unified Normalization for Accelerating and Stabilizing Transformers (Yang et al., 2022), arXiv 2208.01313.
 
     A batch with NaN or infinity enters the running averages, as in torch's BatchNorm; ``outlier_filtration`` does not
-    recognize it. An empty one leaves them as they are.
+    recognize it. An empty one leaves them as they are. ``ema_gz`` and ``buffer_gz`` are in units of the loss scale,
+    where there is one; a gradient that overflows does not enter them.
     """
 
     running_var: Tensor
@@ -188,7 +189,8 @@ class _UnifiedStep(torch.autograd.Function):
         tokens = tuple(range(grad.dim() - 1))
         g = grad * weight * step.ratio
         gz, count = statistics.mean_and_count(g * z, tokens, **ctx.joined)
-        gz = torch.where(count > 0, gz.to(ema.dtype), ema)
+        gz = gz.to(ema.dtype)
+        gz = torch.where((count > 0) & gz.isfinite(), gz, ema)  # a loss scale overflows by design
         window.copy_(torch.where(step.at, torch.where(step.skip, ema, gz), window))
         smoothed = torch.where(step.early, gz, window.mean(0))
         ema.copy_(norm.momentum * ema + (1 - norm.momentum) * smoothed)
