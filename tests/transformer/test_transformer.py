@@ -810,6 +810,7 @@ def test_any_core_that_can_reads_another_sequence(core):
     if reads_others(cores()[core]):
         model = languages("pre-norm", cross=core, cross_options=NEEDS.get(core))
         torch.testing.assert_close(model(SOURCE[:1, :5], TOKENS[:1]), model(SOURCE, TOKENS, THERE)[:1])
+        torch.testing.assert_close(model(SOURCE, TOKENS[:, :-1]), model(SOURCE, TOKENS)[:, :-1])
     else:
         with pytest.raises(ValueError, match=f"cross must be one of .*'softmax'.*not '{core}'"):
             languages("pre-norm", cross=core)

@@ -168,8 +168,11 @@ def keeps_keys(core: Core) -> bool:
 
 
 def reads_others(core: Core) -> bool:
-    """Whether it reads the keys of another sequence, which cross-attention needs."""
-    return core.crossed and False in core.forms
+    """Whether each query reads the keys of another sequence by itself, which cross-attention needs.
+
+    A sum over the queries would show a decoder the tokens to come, and padding.
+    """
+    return core.crossed and False in core.forms and "T" not in core.card.over.axes
 
 
 def goes_on(core: Core) -> bool:
