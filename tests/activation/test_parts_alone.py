@@ -45,6 +45,17 @@ def test_moments_of_tasks_and_of_groups_do_not_overflow_under_autocast():
     torch.testing.assert_close(covariance, module(image, style)[1])
 
 
+@pytest.mark.parametrize("name", ["gdn", "graph-transformer-layer"])
+def test_products_of_features_do_not_overflow_under_autocast(name):
+    x = torch.randn(6, 8, generator=torch.Generator().manual_seed(0)) * 500
+    inputs = (x,) if name == "gdn" else (x, torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]))
+    torch.manual_seed(0)
+    module = nk.create(name, 8, **({} if name == "gdn" else {"heads": 2})).eval()
+    with torch.autocast("cpu", torch.float16):
+        y = module(*inputs)
+    torch.testing.assert_close(y, module(*inputs), rtol=0.01, atol=0.01)
+
+
 def test_a_loss_of_entropy_is_no_nan_under_autocast():
     torch.manual_seed(0)
     module = nk.create("tpe-2d", 4, heads=2)

@@ -125,7 +125,8 @@ class GraphTransformerLayer(Method):
     def _attend(self, x: Tensor, edge_index: Tensor, links: Tensor | None) -> tuple[Tensor, Tensor]:
         """What the nodes gather, and with features of edges what these become before the exponential."""
         source, target = edge_index
-        q, k, v = (layer(x).unflatten(-1, (self.heads, -1)) for layer in (self.query, self.key, self.value))
+        layers = self.query, self.key, self.value
+        q, k, v = (accurate(layer(x)).unflatten(-1, (self.heads, -1)) for layer in layers)
         e = k[source] * q[target] / (self.dim // self.heads) ** 0.5
         if links is not None:
             e = e * self.edge(links).unflatten(-1, (self.heads, -1))

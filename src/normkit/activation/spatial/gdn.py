@@ -81,17 +81,19 @@ class GDN(Norm):
         energy = exact.square() if self.power == 2 else exact.abs()
         bias = _square(self.beta.to(exact.dtype), (self.beta_min + PEDESTAL) ** 0.5)
         mix = _square(self.gamma.to(exact.dtype), PEDESTAL**0.5)
-        part = part_of(self, energy)
-        if part is None:
-            positions = energy.unsqueeze(-1).flatten(2)
-            d = F.conv1d(positions, mix[:, :, None], bias).to(exact.dtype).reshape(x.shape)
-        else:
-            bias, mix = part.with_gradients_of_all(self, beta=bias, gamma=mix)
-            own = part.own(part.product(mix, part.local))
-            d = part.joined(own + ops.channel.along(part.rows(bias), part.local))
+        with statistics.full_precision(x):
+            d = self._mix(energy, bias, mix)
         if self.power == 1:
             return (exact * d if self.inverse else exact / d).to(x.dtype)
         return (exact * (d.sqrt() if self.inverse else d.rsqrt())).to(x.dtype)
+
+    def _mix(self, energy: Tensor, bias: Tensor, mix: Tensor) -> Tensor:
+        part = part_of(self, energy)
+        if part is None:
+            return F.conv1d(energy.unsqueeze(-1).flatten(2), mix[:, :, None], bias).reshape(energy.shape)
+        bias, mix = part.with_gradients_of_all(self, beta=bias, gamma=mix)
+        own = part.own(part.product(mix, part.local))
+        return part.joined(own + ops.channel.along(part.rows(bias), part.local))
 
 
 def _square(raw: Tensor, bound: float) -> Tensor:
