@@ -120,6 +120,19 @@ def test_looks_take_other_queries_each_time_until_all_are_seen():
         torch.testing.assert_close(some.largest()[name], seen)
 
 
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_bad_batch_whose_step_is_skipped_is_not_seen(bad):
+    decoder = model().train()
+    clip = nk.ScoreClip(decoder, bound=0.01)
+    decoder(TOKENS)
+    seen = clip.largest()
+    decoder.embedding.register_forward_hook(lambda part, args, x: x + bad)
+    decoder(TOKENS)
+    torch.testing.assert_close(clip.largest(), seen, rtol=0, atol=0)
+    clip()
+    assert clip.largest() == {}
+
+
 def test_evaluation_is_not_looked_at_and_a_closed_clip_sees_nothing():
     decoder = model().eval()
     clip = nk.ScoreClip(decoder)

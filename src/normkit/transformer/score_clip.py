@@ -30,8 +30,8 @@ class ScoreClip:
 
     Each self-attention of the model with the core ``softmax`` is looked at while it trains. Every call looks at
     ``queries`` of each sequence, evenly spread and others each time, against all keys that they see: a look costs that
-    share of the scores' product. Masks that a caller hands in are kept. Queries and keys with norms are refused, since
-    their weights' scale has no effect.
+    share of the scores' product. Masks that a caller hands in are kept. A head whose scores in a call are not finite is
+    left out of that call. Queries and keys with norms are refused, since their weights' scale has no effect.
 
     Args:
         model: what holds :class:`normkit.transformer.attention.Attention`, such as a ``Decoder``.
@@ -109,6 +109,7 @@ class ScoreClip:
         if mask is not None:
             scores = scores.masked_fill(~mask.expand(*q.shape[:3], keys)[:, :, at], -torch.inf)
         largest = scores.amax((0, 2, 3))
+        largest = torch.where(largest < torch.inf, largest, -torch.inf)  # one bad batch would stay until the next clip
         before = self._seen.get(name)
         self._seen[name] = largest if before is None else torch.maximum(before, largest)
 
