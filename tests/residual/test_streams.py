@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
 import normkit as nk
@@ -85,6 +86,17 @@ def test_one_graph_and_checkpoints_of_layers_change_nothing(placement):
     model(TOKENS).square().sum().backward()
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.grad, gradients[name])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("placement", [*WIDE, *LAYERS])
+def test_parameters_may_be_of_another_type_than_the_streams(placement, dtype):
+    around = shaken(nk.Placement(placement, 8, layer=1, depth=4).to(dtype))
+    number = around.place.options.get("streams")
+    x = around.form.expand(randn(2, 5, 8), around.place) if number is None else randn(2, 5, number, 8)
+    want = copy.deepcopy(around).double()(x, torch.tanh)
+    torch.testing.assert_close(around(x, torch.tanh), want, rtol=1e-6, atol=1e-6)
+    assert around.double()(tree_map(lambda part: part.to(dtype), x), torch.tanh)[0].dtype is dtype
 
 
 @pytest.mark.parametrize("placement", [*WIDE, *LAYERS])

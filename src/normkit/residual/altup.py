@@ -72,18 +72,21 @@ class Updates(nn.Module):
         """Return the streams (..., n, dim) with a mixture of them added, by weights of the first."""
         with full_precision(streams):
             held = accurate(streams)
-            mixing = (self._route(streams[..., 0, :]) @ accurate(self.prediction).mT).unflatten(-1, (-1, self.streams))
+            route = self._route(streams[..., 0, :])
+            mixing = (route @ self.prediction.to(route.dtype).mT).unflatten(-1, (-1, self.streams))
             return (held + mixing @ held).to(streams.dtype)
 
     def correct(self, predicted: Tensor, x: Tensor) -> Tensor:
         """Move all streams by the error of the first one's prediction, that became ``x`` (..., dim)."""
         with full_precision(x):
-            gain = 1 + self._route(x) @ accurate(self.correction).mT
+            route = self._route(x)
+            gain = 1 + route @ self.correction.to(route.dtype).mT
             error = accurate(x) - accurate(predicted[..., 0, :])
             return (accurate(predicted) + gain.unsqueeze(-1) * error.unsqueeze(-2)).to(predicted.dtype)
 
     def _route(self, x: Tensor) -> Tensor:
-        return torch.tanh(accurate(self.norm(x)) @ accurate(self.router).mT / x.shape[-1])
+        normed = accurate(self.norm(x))
+        return torch.tanh(normed @ self.router.to(normed.dtype).mT / x.shape[-1])
 
 
 @dataclass(frozen=True)

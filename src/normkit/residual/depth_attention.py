@@ -15,7 +15,8 @@ from normkit.statistics import accurate, full_precision
 def mixture(sources: Tensor, query: Tensor, norm: nn.Module) -> Tensor:
     """Return the mean of ``sources`` (count, ..., dim), weighted by a softmax of how their norms agree with a query."""
     with full_precision(sources):
-        shares = torch.softmax(accurate(norm(sources)) @ accurate(query), 0)
+        normed = accurate(norm(sources))
+        shares = torch.softmax(normed @ query.to(normed.dtype), 0)
     return (shares.unsqueeze(-1) * accurate(sources)).sum(0).to(sources.dtype)
 
 

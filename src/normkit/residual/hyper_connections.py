@@ -38,8 +38,8 @@ class Weights(nn.Module):
             beta = beta.expand(*x.shape[:-2], *beta.shape)
         else:
             z = accurate(self.norm(x))
-            alpha = alpha + self.alpha_scale * self._bound(z @ accurate(self.dynamic_alpha))
-            beta = beta + self.beta_scale * self._bound(z @ accurate(self.dynamic_beta))
+            alpha = alpha + self.alpha_scale * self._bound(z @ self.dynamic_alpha.to(z.dtype))
+            beta = beta + self.beta_scale * self._bound(z @ self.dynamic_beta.to(z.dtype))
         return alpha[..., 0], alpha[..., 1:], beta
 
     def _load_from_state_dict(self, state: Any, prefix: str, *further: Any) -> None:

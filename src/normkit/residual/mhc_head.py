@@ -20,7 +20,7 @@ def scores(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """
     flat = accurate(x.flatten(-2))
     size = torch.linalg.vector_norm(flat, dim=-1, keepdim=True) * flat.shape[-1] ** -0.5
-    return (flat @ accurate(weight).mT) * torch.rsqrt(size.square() + eps)
+    return (flat @ weight.to(flat.dtype).mT) * torch.rsqrt(size.square() + eps)
 
 
 @method(

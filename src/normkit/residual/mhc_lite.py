@@ -33,7 +33,8 @@ class Weights(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the weights of reading (..., n), mixing (..., n, n) and writing (..., n)."""
-        a = self.norm(accurate(x.flatten(-2))) @ accurate(self.weight).mT
+        z = self.norm(accurate(x.flatten(-2)))
+        a = z @ self.weight.to(z.dtype).mT
         read, write, mix = parts(a, self.sizes, self.scale, self.bias)
         mixed = torch.softmax(mix, -1) @ self._permutations(mix)
         return torch.sigmoid(read), mixed.unflatten(-1, (self.streams, self.streams)), 2 * torch.sigmoid(write)

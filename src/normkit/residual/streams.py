@@ -97,7 +97,7 @@ class Connected(Connection):
     def read(self, own: Own, held: Any) -> tuple[Tensor, Any]:
         """Return the sublayer's input, and the streams with their weights."""
         with full_precision(held):
-            read, mix, write = own("connection")(held)
+            read, mix, write = (weight.to(accurate(held).dtype) for weight in own("connection")(held))
             u = weighted_sums(read.unsqueeze(-2), held).squeeze(-2)
         return own("norm")(u), (held, mix, write)
 
@@ -116,7 +116,8 @@ class Connected(Connection):
 
 def weighted_sums(weights: Tensor, streams: Tensor) -> Tensor:
     """Return sums of streams (..., n, dim), one for each row of ``weights`` (..., m, n)."""
-    return (weights @ accurate(streams)).to(streams.dtype)
+    held = accurate(streams)
+    return (weights.to(held.dtype) @ held).to(streams.dtype)
 
 
 def parts(a: Tensor, sizes: list[int], scale: Tensor, bias: Tensor) -> list[Tensor]:
