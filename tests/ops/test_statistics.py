@@ -1,10 +1,12 @@
 """Statistics that span samples: moments, masks, merging, processes, running estimates."""
 
 import functools
+import pickle
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from normkit import statistics
@@ -352,7 +354,7 @@ class Read(nn.Module):
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x, fail=False):
-        with once(self):
+        with once(self, x):
             old = self.running.clone()
             self.calls += 1
             self.running.mul_(0.5).add_(x.detach().square().mean(0))
@@ -371,6 +373,35 @@ def test_a_recomputed_pass_counts_once(kind, reentrant):
         checkpoint(checked, b, use_reentrant=reentrant).square().sum().backward()
         close(b.grad, a.grad, rtol=0, atol=0)
         close(dict(checked.named_buffers()), dict(plain.named_buffers()), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("reentrant", [False, True], ids=["saved", "reentrant"])
+@pytest.mark.parametrize("backward", [[(0, 1, 2)], [(0,), (1,), (2,)], [(2,), (0, 1)]], ids=str)
+def test_a_recomputed_pass_is_that_of_the_same_call(backward, reentrant):
+    """Inputs that are normalized differ in their sums, and those of one sum in their length."""
+
+    def gradients(module):
+        inputs = [F.normalize(draw(5, 3)), F.normalize(draw(5, 3, seed=1)), draw(5, 3)]
+        inputs[2] = inputs[2] - inputs[2].mean() + inputs[1].mean()
+        inputs = [x.requires_grad_(True) for x in inputs]
+        results = [module(x).square().sum() for x in inputs]
+        for together in backward:
+            sum(results[i] for i in together).backward()
+        return [x.grad for x in inputs]
+
+    plain, checked = Read(), Read()
+    got = gradients(functools.partial(checkpoint, checked, use_reentrant=reentrant))
+    close(got, gradients(plain), rtol=0, atol=0)
+    close(dict(checked.named_buffers()), dict(plain.named_buffers()), rtol=0, atol=0)
+
+
+def test_calls_without_a_backward_pass_do_not_pile_up():
+    module = Read()
+    for seed in range(40):
+        module(draw(5, 3, seed=seed))
+    size = len(pickle.dumps(module))
+    module(draw(5, 3))
+    assert len(pickle.dumps(module)) <= size + 100
 
 
 def test_nested_checkpoints_count_once():

@@ -66,7 +66,7 @@ class DeltaTBR(Method, Running):
         check.channels_first(self, x, self.num_features)
         if x.shape == (1, self.num_features):
             raise ValueError(f"DeltaTBR: x of shape {tuple(x.shape)} has no more than 1 value per channel")
-        with once(self):
+        with once(self, x):
             h = self._renormalize(accurate(x))
         return channel.affine(h, self.weight, self.bias).to(x.dtype)
 

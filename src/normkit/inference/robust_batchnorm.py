@@ -60,7 +60,7 @@ class RobustBatchNorm(Running, Norm):
         check.channels_first(self, x, self.num_features)
         if not self.training:
             return ops.normalize_with(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-        with once(self):
+        with once(self, x):
             wide = accurate(x)
             batch = moments(wide, [0, *range(2, x.dim())])
             share = self.momentum * (batch.count > 0).to(wide.dtype)

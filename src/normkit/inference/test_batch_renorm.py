@@ -63,7 +63,7 @@ class TestBatchRenorm(Method, Running):
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x`` (N, C, H, W); in training, and on the first batch, move the running values."""
         check.channels_first(self, x, self.num_features, least=4, most=4)
-        with once(self):
+        with once(self, x):
             h = self._renormalize(accurate(x))
         return channel.affine(h, self.weight, self.bias).to(x.dtype)
 

@@ -110,7 +110,7 @@ class AdaB2N(Channelwise):
             return y, statistics.accurate(x).new_zeros(())
         wide = statistics.accurate(x)
         moments = self._weighted_moments(wide, task_ids)
-        with once(self):
+        with once(self, wide):
             self.loss = self._step(moments)
         y = channel.normalize_with(wide, moments.mean, moments.var, self.weight, self.bias, eps=self.eps)
         return y.to(x.dtype), self.loss

@@ -100,7 +100,7 @@ class BatchChannelNorm(Channelwise):
         if self.training and not self.estimate:
             return self._normalize_by_batch(x)
         if self.training:
-            with once(self):
+            with once(self, x):
                 mean, var = self._estimate(x)
         else:
             mean, var = self.running_mean, self.running_var

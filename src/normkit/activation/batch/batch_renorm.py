@@ -83,7 +83,7 @@ class BatchRenorm(Channelwise):
         check.channels_first(self, x, self.num_features)
         wide = statistics.accurate(x)
         if self.training:
-            with once(self):
+            with once(self, wide):
                 h = self._renormalize(wide)
         else:
             mean, std = statistics.accurate(self.running_mean), statistics.accurate(self.running_std)

@@ -106,7 +106,7 @@ class OnlineNorm(Channelwise):
         wide = statistics.accurate(x) if self.guard == "layer-scaling" else x
         limit = self.clamp_value if self.guard == "clamp" else None
         moments, pulls = (self.running_mean, self.running_var), (self.u, self.v)
-        with once(self):
+        with once(self, wide):
             y = ops.online_norm(wide, self.weight, self.bias, moments, pulls, control, limit=limit)
         return y if limit is not None else self._guard(y).to(x.dtype)
 

@@ -103,7 +103,7 @@ class PowerNorm(Running, Norm):
         if not self.training:
             y = self.weight * scaled * (self.running_phi + self.eps).rsqrt() + self.bias
             return y.to(x.dtype)
-        with once(self):
+        with once(self, x):
             phi, batch_phi = self._step(scaled, valid)
         return _PowerStep.apply(scaled, self.weight, self.bias, phi, batch_phi, self.ema_gz, self).to(x.dtype)
 

@@ -120,7 +120,7 @@ class UnifiedNorm(Running, Norm):
         exact = statistics.accurate(x)
         if not self.training:
             return (self.weight * exact * (self.running_var + self.eps).rsqrt() + self.bias).to(x.dtype)
-        with once(self):
+        with once(self, exact):
             step = self._step(exact, pad_mask)
         return _UnifiedStep.apply(exact, self.weight, self.bias, self.buffer_gz, self.ema_gz, step, self).to(x.dtype)
 
