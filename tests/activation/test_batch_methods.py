@@ -409,6 +409,13 @@ def test_adab2n_restarts_with_the_same_rate():
     close(module.last_eta, torch.tensor([first / (first + 0.9**0.4)]).double())
 
 
+def test_adab2n_counts_more_batches_than_float16_has():
+    module = nk.create("adab2n", 3, num_tasks=2, kappa=0.0).half()
+    module.num_batches_tracked.fill_(69_999)
+    module(100 * rand(4, 3, dtype=torch.float16))
+    assert (module.running_var > 1).all()
+
+
 # Test time
 
 

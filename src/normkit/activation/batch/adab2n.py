@@ -183,7 +183,7 @@ class AdaB2N(Channelwise):
         if self.kappa == 1:
             return self.momentum
         if self.kappa == 0:
-            return 1 / self.num_batches_tracked.to(self.last_eta.dtype)
+            return 1 / self.num_batches_tracked.to(statistics.accurate(self.last_eta).dtype)
         last = snapshot(self.last_eta)
         later = last / (last + (1 - self.momentum) ** self.kappa)
         eta = torch.where(last > 0, later, self.momentum**self.kappa)
