@@ -271,3 +271,16 @@ def test_one_value_is_enough_where_other_processes_have_more(processes, name):
     of_batch = slice(2, 4) if name == "ibn" else slice(0, 4)  # the first half has statistics of an instance
     assert all(-1 <= value < -0.9 for value in lower[of_batch]), lower
     assert all(0.9 < value <= 1 for value in upper[of_batch]), upper
+
+
+def of_first(name):
+    """The running estimates after a batch that the first process has whole."""
+    module, x = nk.create(name, 3, sync=True), nk.card(name).draw(3, 4)[0]
+    module(x if torch.distributed.get_rank() == 0 else x[:0])
+    return [buffer.tolist() for buffer in module.buffers()]
+
+
+@pytest.mark.parametrize("name", ["batchnorm", "riemannian-batchnorm", "liebn", "gbw-batchnorm"])
+def test_estimates_of_a_process_without_samples_are_those_of_the_others(processes, name):
+    first, second = processes.ask("of_first", name)
+    assert first == second

@@ -54,7 +54,11 @@ class DefiniteNorm(Running, Norm):
 
     def _mean(self, values: Tensor) -> Tensor:
         """The mean over samples, of all processes with ``sync``."""
-        return statistics.mean_over(values, (0,), sync=self.sync, group=self.process_group)
+        return self._mean_and_count(values)[0]
+
+    def _mean_and_count(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, and of how many samples it is."""
+        return statistics.mean_and_count(values, (0,), sync=self.sync, group=self.process_group)
 
     def _karcher(self, points: Tensor, mean: Tensor, floor: _symmetric.Real) -> Tensor:
         """One step from ``mean`` to the affine-invariant mean of points, with a floor of eigenvalues."""
@@ -63,9 +67,9 @@ class DefiniteNorm(Running, Norm):
         logs = _symmetric.log(_symmetric.symmetric(inverse @ points @ inverse), floor)
         return _symmetric.symmetric(root @ _symmetric.exp(self._mean(logs)) @ root)
 
-    def _follow(self, points: Tensor, mean: Tensor, path: Path) -> None:
-        """Move the running mean along a path to that of points, unless there are none."""
-        some = statistics.sample_count(points, (0,)) > 0
+    def _follow(self, count: Tensor, mean: Tensor, path: Path) -> None:
+        """Move the running mean along a path to that of ``count`` points, unless there are none."""
+        some = count > 0
         if not is_averaging() or some:
             track(self.running_mean, mean, self.momentum, lambda old, *of: torch.where(some, path(old, *of), old))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from normkit import check, ops, statistics
+from normkit import check, ops
 from normkit.catalog import method
 from normkit.manifold import _symmetric
 from normkit.manifold._definite import EXEMPT, DefiniteNorm
@@ -110,9 +110,10 @@ class GBWBatchNorm(DefiniteNorm):
             flat = _symmetric.symmetric(inverse @ powered.flatten(0, -3) @ inverse)
             mean = self._batch_mean(flat)
             distances = _trace(flat) + self.n - 2 * _symmetric.eigenvalues(flat).sqrt().sum(-1)
-            var = (self._mean(distances) / self.power**2).reshape(1)
-            self._follow(flat, mean, _geodesic)
-            self.move(statistics.sample_count(flat, (0,)), running_var=var)
+            square, count = self._mean_and_count(distances)
+            var = (square / self.power**2).reshape(1)
+            self._follow(count, mean, _geodesic)
+            self.move(count, running_var=var)
         return mean, var
 
     def _batch_mean(self, points: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from normkit import check, ops, statistics
+from normkit import check, ops
 from normkit.catalog import method
 from normkit.manifold import _symmetric
 from normkit.manifold._definite import EXEMPT, DefiniteNorm, geodesic
@@ -116,8 +116,9 @@ class LieBN(DefiniteNorm):
         centered = self._center(points, mean)
         of = _symmetric.spectrum(centered).above_least() if self.metric == "AIM" else None
         if self.training:
-            var = self._batch_var(centered.detach() if of is None else _symmetric.log(of.still(), _symmetric.least))
-            self._keep_moments(points, mean, var)
+            tangent = centered.detach() if of is None else _symmetric.log(of.still(), _symmetric.least)
+            var, count = self._batch_var(tangent)
+            self._keep_moments(count, mean, var)
         else:
             var = accurate(self.running_var)
         factor = accurate(self.scale) / (var + self.eps).sqrt()
@@ -157,14 +158,16 @@ class LieBN(DefiniteNorm):
         return _symmetric.symmetric(torch.linalg.solve_triangular(factor, left.mT, upper=False))
 
     @torch.no_grad()
-    def _batch_var(self, tangent: Tensor) -> Tensor:
+    def _batch_var(self, tangent: Tensor) -> tuple[Tensor, Tensor]:
+        """The variance, and of how many samples it is."""
         trace = tangent.diagonal(0, -2, -1).sum(-1)
         each = self.alpha * tangent.square().sum((-2, -1)) + self.beta * trace.square()
-        return (self._mean(each) / (1 if self.metric == "LEM" else self.theta**2)).reshape(self.scale.shape)
+        mean, count = self._mean_and_count(each)
+        return (mean / (1 if self.metric == "LEM" else self.theta**2)).reshape(self.scale.shape), count
 
-    def _keep_moments(self, points: Tensor, mean: Tensor, var: Tensor) -> None:
+    def _keep_moments(self, count: Tensor, mean: Tensor, var: Tensor) -> None:
         if self.metric != "AIM":
-            self.move(statistics.sample_count(points, (0,)), running_mean=mean, running_var=var)
+            self.move(count, running_mean=mean, running_var=var)
             return
-        self.move(statistics.sample_count(points, (0,)), running_var=var)
-        self._follow(points, mean, geodesic(_symmetric.least))
+        self.move(count, running_var=var)
+        self._follow(count, mean, geodesic(_symmetric.least))

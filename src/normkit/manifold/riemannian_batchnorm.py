@@ -68,6 +68,7 @@ class RiemannianBatchNorm(DefiniteNorm):
 
     @torch.no_grad()
     def _batch_mean(self, points: Tensor, floor: _symmetric.Real) -> Tensor:
-        mean = self._karcher(points, self._mean(points), floor)
-        self._follow(points, mean, geodesic(floor))
+        start, count = self._mean_and_count(points)
+        mean = self._karcher(points, start, floor)
+        self._follow(count, mean, geodesic(floor))
         return mean
