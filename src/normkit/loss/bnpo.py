@@ -68,7 +68,8 @@ def bnpo(
     check.eps("bnpo", eps)
     low, high = check.number("bnpo", "min_value", min_value), check.number("bnpo", "max_value", max_value)
     wide = accurate(rewards)
-    prompt = torch.searchsorted(group.sort().values, group.contiguous())  # a number below N, the same for a prompt
+    order = group.sort()
+    prompt = order.indices[torch.searchsorted(order.values, group.contiguous())]  # for each sample one of its prompt
     count = _total(torch.ones_like(wide), prompt)
     if mode != "bnpo":
         return _plain(wide, prompt, count, mode, eps).to(rewards.dtype)
@@ -86,17 +87,19 @@ def _total(values: Tensor, prompt: Tensor) -> Tensor:
 
 def _plain(r: Tensor, prompt: Tensor, count: Tensor, mode: str, eps: float) -> Tensor:
     single = count == 1
+    r = torch.where(single, r, r - r[prompt])  # of equal rewards exactly 0, whatever a sum of them is rounded to
     centered = r - torch.where(single, 0, _total(r, prompt) / count)
     if mode == "dr-grpo":
         return centered
     if mode == "rloo":
         return centered * torch.where(single, 1, count / (count - 1).clamp(min=1))
     deviation = (_total(centered.square(), prompt) / (count - 1).clamp(min=1)).sqrt()
-    return centered / (torch.where(single, 1, deviation) + eps)
+    return centered / (torch.where(single | (deviation == 0), 1, deviation) + eps)
 
 
 def _beta(r: Tensor, prompt: Tensor, count: Tensor) -> Tensor:
-    p = torch.where(count == 1, 0, _total(r, prompt) / count)
+    first = r[prompt]
+    p = torch.where(count == 1, 0, first + _total(r - first, prompt) / count)
     share = 1 / count  # each prompt counts once, however many samples it has
     prompts = share.sum()
     mean = (p * share).sum() / prompts.clamp(min=1)

@@ -62,8 +62,9 @@ class NDLoss(Loss):
         """Let the centers be the means of the teacher's ``features`` (N, F) of each class, over the training set."""
         check.values(self, "features", features, (None, self.num_features), self.centers)
         check.index(self, "labels", labels, features.shape[:1], self.num_classes, self.centers)
-        member = torch.nn.functional.one_hot(labels, self.num_classes).to(accurate(features).dtype)
-        self.centers.copy_(member.mT @ accurate(features) / member.sum(0).clamp(min=1).unsqueeze(1))
+        wide = accurate(features)
+        total = wide.new_zeros(self.centers.shape).index_add(0, labels, wide)
+        self.centers.copy_(total / labels.bincount(minlength=self.num_classes).clamp(min=1).unsqueeze(1))
 
     def forward(self, features: Tensor, teacher_features: Tensor, target: Tensor) -> Tensor:
         """Return the loss, a single number."""

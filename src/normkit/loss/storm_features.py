@@ -38,7 +38,8 @@ class StormFeatures(Fitted):
 
     Args:
         num_classes: C.
-        window: of a class the last ``window`` times ``batch_size`` samples are remembered; 0: the batch alone.
+        window: of a class the last ``window`` times ``batch_size`` samples are remembered, of a larger batch all of
+            it; 0: the batch alone.
         batch_size: of the batches.
         separate: remember each class apart; else all together.
         categories: look up only those that agree as the sample does; else all.
@@ -109,7 +110,7 @@ class StormFeatures(Fitted):
         if not self.window:
             return new
         old = self.memory.get(group, new[:0]).to(new)
-        return torch.cat([old, new])[-self.window * self.batch_size :]
+        return torch.cat([old, new])[-max(self.window * self.batch_size, len(new)) :]
 
 
 def _describe(own: Tensor, like: Tensor) -> Tensor:
