@@ -162,6 +162,7 @@ def test_a_server_learns_the_shares_of_any_model():
 
 def test_apfl_trains_any_model_and_its_ends_are_shared_and_alone():
     model = torch.nn.Linear(3, 2, dtype=torch.float64)
+    model.unused = torch.nn.Parameter(torch.ones(2, dtype=torch.float64))
     w = {name: p.detach() for name, p in model.named_parameters()}
     v = {name: p + 1 for name, p in w.items()}
     batches = [(numbers(4, 3, seed=s), torch.tensor([0, 1, 0, 1])) for s in range(3)]
@@ -172,6 +173,11 @@ def test_apfl_trains_any_model_and_its_ends_are_shared_and_alone():
     torch.testing.assert_close(alone.personal, plain.shared)
     shared = train(forward, w, v, 0.0, batches)
     torch.testing.assert_close(shared.personal, v)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "nuclear", "max", "none"])
+def test_the_mean_loss_of_no_ratings_is_nan_whatever_the_norm(norm):
+    assert nk.FedRAPLoss(norm=norm)(torch.ones(0), torch.ones(0), torch.ones(0, 3), torch.ones(0, 3)).isnan()
 
 
 def test_nothing_grows_beyond_the_limit_or_without_a_position():
@@ -243,6 +249,7 @@ def test_pgfed_serves_clients_in_any_order():
 
 def test_pgfed_trains_any_model_and_begins_without_the_others():
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)).double()
+    model.unused = torch.nn.Parameter(torch.ones(2, dtype=torch.float64))
     state = {name: p.detach() for name, p in model.named_parameters()}
     batches = [(numbers(4, 3, seed=s), torch.tensor([0, 1, 0, 1])) for s in range(2)]
     client = nk.create("pgfed-client", entries=ENTRIES, lr=0.1, alpha_lr=0.01)
@@ -252,6 +259,7 @@ def test_pgfed_trains_any_model_and_begins_without_the_others():
     told = client.train(forward, state, batches, zero, zero, torch.ones(2).double(), torch.ones(2).double())
     for name in state:
         torch.testing.assert_close(told.state[name], first.state[name])
+    assert torch.equal(first.state["unused"], state["unused"])
     torch.testing.assert_close(told.alpha, torch.full((2,), 0.98, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"risks, alpha must be given together or not at all, but \['mean_gradient', "):
         client.train(forward, state, batches, zero, risks=torch.ones(2))

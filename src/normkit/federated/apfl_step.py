@@ -165,7 +165,7 @@ def _gradients(function: Callable[..., Tensor], *states: State) -> list[State]:
     with torch.enable_grad():
         leaves = [{name: value.detach().requires_grad_() for name, value in state.items()} for state in states]
         flat = [value for state in leaves for value in state.values()]
-        grads = iter(torch.autograd.grad(function(*leaves), flat))
+        grads = iter(torch.autograd.grad(function(*leaves), flat, materialize_grads=True))
     return [{name: next(grads) for name in state} for state in leaves]
 
 

@@ -64,7 +64,7 @@ class FedRAPLoss(Loss):
     def _size(self, c: Tensor) -> Tensor:
         if self.norm == "nuclear":
             return torch.linalg.matrix_norm(c, "nuc")
-        if self.norm == "none":
+        if self.norm == "none" or not c.numel():
             return c.sum() * 0
         return c.abs().max() if self.norm == "max" else c.abs().mean() if self.norm == "l1" else c.square().mean()
 

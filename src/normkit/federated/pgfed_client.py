@@ -168,7 +168,7 @@ def _slope(forward, loss, theta: dict[str, Tensor], x: Tensor, y: Tensor) -> tup
     with torch.enable_grad():
         leaves = {name: value.detach().requires_grad_() for name, value in theta.items()}
         value = loss(forward(leaves, x), y)
-        grads = torch.autograd.grad(value, list(leaves.values()))
+        grads = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
     return dict(zip(leaves, grads, strict=True)), value.detach()
 
 
