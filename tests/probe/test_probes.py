@@ -34,7 +34,18 @@ def test_products_of_a_model_give_its_spectrum(task):
     found = nk.hessian_spectrum(matvec, start, steps=size, window=size, eps=0.0)
     close(found.eigenvalues[[0, -1]], torch.linalg.eigvalsh(whole)[[0, -1]])
     close((found.weights * found.eigenvalues).sum(), start @ whole @ start / size)
+    with torch.autocast("cpu", torch.bfloat16):
+        given = nk.hessian_spectrum(whole.float(), start.float(), steps=3)
+    close(given, nk.hessian_spectrum(whole.float(), start.float(), steps=3), rtol=0, atol=0)
     close(nk.hessian_spectrum(whole, start, steps=size, window=size, eps=0.0), found)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e-5, 1e-10])
+def test_a_small_hessian_has_the_spectrum_of_a_large_one(scale):
+    values = torch.linspace(-0.2, 1, 30).double()
+    start = torch.randint(2, (30,), generator=torch.Generator().manual_seed(0)).double() * 2 - 1
+    want, got = (nk.hessian_spectrum(torch.diag(by * values), start, steps=10) for by in (1.0, scale))
+    close((got.eigenvalues / scale, got.weights), tuple(want))
 
 
 def test_products_are_right_where_a_forward_derivative_of_torch_is_not():

@@ -11,7 +11,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.probe.hessian_criteria import PAPER
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 
 class Spectrum(NamedTuple):
@@ -53,7 +53,8 @@ def hessian_spectrum(
         steps: how many eigenvalues there will be, at most n.
         window: how many vectors before the last are kept; where steps exceed it, the top eigenvalues come in copies of
             small weight.
-        eps: added to norms.
+        eps: added to norms; after the first of them times the largest norm of H q so far, where that is below 1. So a
+            small Hessian has the same spectrum.
         generator: draws the next vector, apart from the kept ones, where nothing but rounding is left of w; beta is 0.
 
     Returns ``eigenvalues``, ascending, and ``weights``, (steps,) each. No gradient.
@@ -98,7 +99,12 @@ def _matvec(hessian: Tensor | Callable[[Tensor], Tensor], like: Tensor) -> Calla
     if callable(hessian):
         return lambda vector: hessian(vector).detach().to(like.dtype)
     wide = hessian.detach().to(like.dtype)
-    return lambda vector: wide @ vector
+
+    def times(vector: Tensor) -> Tensor:
+        with full_precision(vector):
+            return wide @ vector
+
+    return times
 
 
 def _lanczos(
@@ -113,17 +119,21 @@ def _lanczos(
     kept: list[Tensor] = []
     alphas: list[Tensor] = []
     betas: list[Tensor] = []
-    w, rounding = start, torch.finfo(start.dtype).eps ** (2 / 3)  # a step from rounding alone leads out of the spectrum
+    w, largest = start, start.new_zeros(())
+    least: float | Tensor = eps
+    rounding = torch.finfo(start.dtype).eps ** (2 / 3)  # a step from rounding alone leads out of the spectrum
     for step in range(min(steps, len(start))):
         if step:
             betas.append(w.norm())
             w = _orthogonal(w, kept)
-            if not w.norm() > 10 * eps + rounding * torch.stack(alphas + betas).abs().max():
+            least = eps * largest.clamp(max=1)
+            if not w.norm() > 10 * least + rounding * largest:
                 betas[-1] = torch.zeros_like(betas[-1])
                 w = torch.randn(w.shape, generator=generator, dtype=w.dtype, device=w.device)
                 w = torch.nn.functional.normalize(_orthogonal(w, kept), dim=0)
-        q = w / (w.norm() + eps)
+        q = w / (w.norm() + least)
         along = matvec(q)
+        largest = torch.maximum(largest, along.norm())
         alphas.append(torch.dot(along, q))
         w = along - alphas[-1] * q - (betas[-1] * kept[-1] if step else 0)
         kept = [*kept, q][-window - 1 :]
