@@ -1,5 +1,7 @@
 """The ball of Poincaré: what its norms promise, and the Fréchet mean."""
 
+import math
+
 import pytest
 import torch
 
@@ -29,6 +31,17 @@ def test_the_frechet_mean_of_one_point_at_the_edge_is_that_point(gap):
         torch.testing.assert_close(_frechet.mean(x.expand(3, 5), 1.0), x, rtol=0, atol=1e-7)
 
 
+@pytest.mark.parametrize("dtype, distance", [(torch.float32, 12.0), (F64, 12.0), (F64, 28.0)])
+def test_the_frechet_mean_of_far_points_does_not_depend_on_their_order(dtype, distance):
+    drawn = torch.nn.functional.normalize(points(10), dim=1)
+    means = [_frechet.mean((drawn[order] * math.tanh(distance / 2)).to(dtype), 1.0) for order in (slice(None), ORDER)]
+    torch.testing.assert_close(*means, rtol=0, atol=1e-5)
+    assert means[0].norm() < 0.5  # all are as far from the origin
+
+
+ORDER = torch.arange(9, -1, -1)
+
+
 def test_gyrobn_gives_a_mean_at_the_origin_and_a_variance_of_one():
     y = nk.create("gyrobn", 3, eps=0.0, dtype=F64)(points())
     torch.testing.assert_close(_frechet.mean(y, 1.0), torch.zeros(3, dtype=F64), rtol=0, atol=1e-8)
@@ -45,13 +58,13 @@ def test_gyrobn_refuses_points_outside_and_other_geometries():
         nk.create("gyrobn", 2)(torch.zeros(0, 2))
 
 
-@pytest.mark.parametrize("name", ["mobius-linear", "radius-scaling", "poincare-distance-matrix"])
+@pytest.mark.parametrize("name", ["mobius-linear", "radius-scaling", "poincare-distance-matrix", "gyrobn"])
 def test_points_outside_of_the_ball_are_refused_and_rounded_ones_are_not(name):
     edge = torch.nn.functional.normalize(points(40, 4), dim=1) / nk.card(name).example.get("c", 1.0) ** 0.5
     call = nk.card(name).small(4)
     others = [0.5 * edge] * len(nk.card(name).inputs)
     assert call(edge.bfloat16().double(), *others).isfinite().all()
-    with pytest.raises(ValueError, match=r"x must lie in the ball of radius .* a point has 1\.5 times its radius"):
+    with pytest.raises(ValueError, match=r"must lie in the ball.*, but a point has 1\.5 times its radius"):
         call(1.5 * edge, *others)
 
 
@@ -74,6 +87,8 @@ def test_the_midpoint_is_near_to_the_frechet_mean_and_both_give_the_variance_wan
     with torch.no_grad():
         moved = _ball.exp0(other, 1.0)
     torch.testing.assert_close(_ball.distance(torch.zeros(3, dtype=F64), moved, 1.0).square().mean().item(), 1.0)
+    for midpoint in (True, False):
+        assert nk.create("poincare-midpoint-batchnorm", 3, use_midpoint=midpoint)(torch.ones(0, 3)).shape == (0, 3)
     with pytest.raises(ValueError, match="use_midpoint"):
         nk.create("poincare-midpoint-batchnorm", 3, use_midpoint=False, sync=True)
 

@@ -16,6 +16,7 @@ from normkit.statistics import full_precision, root
 
 OUTSIDE = "these are no points of the ball"
 TINY = 1e-15
+MOST = 1.01  # of the radius: rounding to bfloat16 takes a point no further out
 BORDER = {torch.float64: 1e-5, torch.float32: 4e-3}  # how far from the border points are kept
 
 
@@ -28,7 +29,7 @@ def require_inside(owner: object, name: str, x: Tensor, c: float) -> None:
     """Refuse points further out than rounding to bfloat16 takes one of the ball of radius 1 / sqrt(c)."""
     if check.readable(x) and x.numel():
         furthest = math.sqrt(c) * norm(x.detach()).max().item()
-        if not furthest <= 1.01:
+        if not furthest <= MOST:
             whose = f"{check.whose(owner)}: {name} must lie in the ball of radius {1 / math.sqrt(c):.6g}"
             raise ValueError(f"{whose}, but a point has {furthest:.6g} times its radius")
 

@@ -65,7 +65,12 @@ class Geometry(NamedTuple):
 
 def _out_of_ball(x: Tensor, k: float) -> str:
     furthest = _length(x, k).max().item()
-    return f"lie in the ball, but a point has {furthest:.6g} times its radius" if not furthest < 1 else ""
+    return f"lie in the ball, but a point has {furthest:.6g} times its radius" if not furthest <= _ball.MOST else ""
+
+
+def _inside(x: Tensor, k: float) -> Tensor:
+    """Points of the ball, which rounding may have taken out of it."""
+    return torch.where(_length(x, k) < 1, x, _ball.project(x, -k))
 
 
 def _off_sheet(x: Tensor, k: float) -> str:
@@ -99,6 +104,7 @@ def _to_pole(y: Tensor, k: float) -> Tensor:
 
 
 def _from_klein(x: Tensor, k: float) -> Tensor:
+    x = _inside(x, k)
     return x / (1 + (1 + k * x.square().sum(-1, keepdim=True)).clamp(min=0).sqrt())
 
 
@@ -111,7 +117,7 @@ def _same(x: Tensor, k: float) -> Tensor:
 
 
 GEOMETRIES = {
-    "poincare": Geometry(-1, 0, 2, _out_of_ball, _same, _same),
+    "poincare": Geometry(-1, 0, 2, _out_of_ball, _inside, _same),
     "klein": Geometry(-1, 0, 1, _out_of_ball, _from_klein, _to_klein),
     "hyperboloid": Geometry(-1, 1, 1, _off_sheet, _from_pole, _to_pole),
     "sphere": Geometry(1, 1, 1, _off_sphere, _from_pole, _to_pole),

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from normkit.manifold import _symmetric
+from normkit.statistics import full_precision
 
 STEPS = 1000
 SMALL = 1e-4  # below it quotients are told by their series
@@ -15,24 +16,28 @@ def mean(points: Tensor, c: float) -> Tensor:
     """Return the point (D,) with the least sum of squared distances to points (N, D) of the space of curvature -c.
 
     Of the ball of Poincaré where c > 0, of the sphere, where points are to lie within a half of it, where c < 0.
-    Iterated until it moves by less than 1e-12 (1e-6 in float32), 1000 times at most. The derivative is that of the
-    condition that defines it, and to the first order.
+    Iterated until it moves in the space by less than 1e-12 (1e-6 in float32), 1000 times at most. The derivative is
+    that of the condition that defines it, and to the first order.
     """
-    center = _iterate(points.detach(), c)
-    slope, bend = _derivatives(points, center, c)
-    step = torch.linalg.solve(bend.detach(), _symmetric.moved(slope))
+    with full_precision(points):
+        center = _iterate(points.detach(), c)
+        slope, bend = _derivatives(points, center, c)
+        step = torch.linalg.solve(bend.detach(), _symmetric.moved(slope))
     return center - step
 
 
 @torch.library.custom_op("normkit::poincare_mean", mutates_args=())
 def _iterate(points: Tensor, c: float) -> Tensor:
-    center = points[0].clone() if len(points) else points.new_zeros(points.shape[1])
-    least = 1e-12 if points.dtype == torch.float64 else 1e-6
+    if not len(points):
+        return points.new_zeros(points.shape[1])
+    least, rounding = 1e-12 if points.dtype == torch.float64 else 1e-6, torch.finfo(points.dtype).eps
     squares = points.square().sum(1)
-    for _ in range(STEPS if len(points) else 0):
+    center = _minimum(points, squares, torch.ones_like(squares), c)  # from a far point no step would be seen
+    for _ in range(STEPS):
         before, center = center, _move(points, squares, center, c)
-        change = (center - before).norm()
-        if change < least or change < least * before.norm():
+        far, change = before.norm(), (center - before).norm()
+        # near the border of the ball a short step is a long way
+        if change < far.clamp(min=1) * (least * (1 - c * far.square())).clamp(min=rounding):
             break
     return center
 
@@ -45,7 +50,10 @@ def _(points, c):
 def _move(points: Tensor, squares: Tensor, center: Tensor, c: float) -> Tensor:
     """One step: the minimum of a bound of the sum."""
     y = c * (points - center).square().sum(1) / ((1 - c * squares) * (1 - c * center.square().sum()))
-    quotient = _quotient(y)
+    return _minimum(points, squares, _quotient(y), c)
+
+
+def _minimum(points: Tensor, squares: Tensor, quotient: Tensor, c: float) -> Tensor:
     weight = quotient / (1 - c * squares)
     a, b, d = weight.sum(), weight @ points, weight @ squares
     whole = a + c * d
@@ -53,7 +61,7 @@ def _move(points: Tensor, squares: Tensor, center: Tensor, c: float) -> Tensor:
     if c > 0:  # at the edge of the ball that cancels; a sum of vectors of these lengths is no shorter than their sum
         under = torch.maximum(under, quotient.sum().square())
     # the smaller root, by the form that does not cancel
-    return 2 * b / (whole + under.sqrt())
+    return 2 * b / (whole + under.sqrt()).clamp(min=torch.finfo(b.dtype).tiny)
 
 
 def _quotient(y: Tensor) -> Tensor:
