@@ -30,6 +30,18 @@ def test_a_step_in_charts_that_are_functions_is_that_in_affine_ones(retraction):
     torch.testing.assert_close(got, step(point, matrix, shift, weights, target))
 
 
+@pytest.mark.parametrize("retraction", ["project", "chart", "euclidean"])
+def test_functions_in_bfloat16_get_points_in_bfloat16(retraction):
+    encoder, decoder = torch.nn.Linear(3, 2).bfloat16(), torch.nn.Linear(2, 3).bfloat16()
+    descend = nk.create("chart-step", step_size=0.1, retraction=retraction).descend
+    one, other = (
+        descend(normal(3).to(dtype), torch.ones(1), [f.to(dtype)], [g.to(dtype)], lambda x: x.square().sum())
+        for dtype, f, g in ((torch.bfloat16, encoder, decoder), (torch.float32, encoder, decoder))
+    )
+    assert one.dtype is torch.bfloat16
+    torch.testing.assert_close(one.float(), other, rtol=0.05, atol=0.05)
+
+
 def test_responsibilities_are_logarithms_on_demand_and_refuse_wrong_weights():
     losses = normal(5, 3)
     logarithms = nk.chart_responsibility(losses, weights=[1, 2, 3], log=True)
@@ -48,6 +60,16 @@ def test_partial_correlations_do_not_depend_on_the_scale_of_rows_or_the_order_of
     torch.testing.assert_close((turned, spread), (correlation[order][:, order], variance[order]))
     one, _ = nk.compositional_partial_correlation(x[:, :2])
     torch.testing.assert_close(one, torch.ones(2, 2, dtype=F64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+@pytest.mark.parametrize("at", [0, -1])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_a_part_that_follows_from_others_is_named(dtype, at, share):
+    x = uniform(30, 4).to(dtype) + 0.1
+    x[:, at] = 3 * x[:, 1] ** share * x[:, 2] ** (1 - share)
+    with pytest.raises(ValueError, match="x must have no part that follows from others"):
+        nk.compositional_partial_correlation(x)
 
 
 def test_zero_parts_and_few_samples_are_refused():
@@ -117,6 +139,15 @@ def test_rotations_that_agree_leave_nothing_and_smooth_gradients():
     torch.testing.assert_close(nk.rotation_residual(zero, turn, turn), zero, atol=1e-12, rtol=0)
 
 
+@pytest.mark.parametrize(
+    "spread", [[0.0, 0.0, 0.0], [1e-6, 1e-6, 0.0], [1e-6, 1e-6, -1e-6], [1e-6, 1e-6, 1e-14], [1e-6, 1e-6, torch.nan]]
+)
+def test_a_covariance_that_has_no_inverse_is_named(spread):
+    turn = normal(2, 3).float()
+    with pytest.raises(ValueError, match="rotation-residual: covariance must hold positive definite matrices"):
+        nk.rotation_residual(turn, turn, turn, torch.diag(torch.tensor(spread)).expand(2, 3, 3))
+
+
 @pytest.mark.parametrize("dof", [3, 4, 9])
 @pytest.mark.parametrize("inverse", [False, True])
 def test_the_derivatives_of_the_robust_loss_are_its_own(dof, inverse):
@@ -137,6 +168,15 @@ def test_outliers_count_alike_and_push_a_little():
     assert (first.tolist(), second.tolist()) == ([1e-5, 1e-5], [0, 0])
 
 
+@pytest.mark.parametrize("dof", [3, 4, 9])
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 7.0])
+def test_an_outlier_has_the_largest_loss_of_the_kind_without_a_bound(dof, dtype, sigma):
+    rho = nk.magsac_loss(sigma**2 * torch.linspace(0, 50, 200, dtype=dtype), sigma=sigma, dof=dof, inverse=True)[0]
+    assert (rho.diff() >= 0).all()
+    assert 1e6 * sigma < rho[-1] < torch.inf
+
+
 def test_a_dictionary_is_found_from_sparse_codes():
     generator = torch.Generator().manual_seed(0)
     wanted, start = (torch.linalg.qr(normal(8, 8, seed=s))[0] for s in (1, 2))
@@ -151,8 +191,14 @@ def test_a_dictionary_is_found_from_sparse_codes():
     assert all(b > a - 1e-6 for a, b in itertools.pairwise(objectives))
 
 
-def test_data_that_misses_one_direction_cannot_be_whitened():
-    data = torch.diag(torch.tensor([1.0, 2.0, 3.0, 0.0], dtype=F64))
+@pytest.mark.parametrize(
+    "data",
+    [
+        torch.diag(torch.tensor([1.0, 2.0, 3.0, 0.0], dtype=F64)),
+        *((normal(4, 2, seed=s) @ normal(2, 9, seed=9)).to(dtype) for s in range(4) for dtype in (F64, torch.float32)),
+    ],
+)
+def test_data_that_misses_one_direction_cannot_be_whitened(data):
     with pytest.raises(ValueError, match="lp-dictionary: data of rank below 4 cannot be whitened"):
         nk.create("lp-dictionary").whiten(data)
 
@@ -185,6 +231,20 @@ def test_one_kernel_times_a_thousand_hardly_moves_the_normalized_mean():
         for factor in ("score", None)
     }
     assert moved["score"] < moved[None]
+
+
+@pytest.mark.parametrize("scores", [[0.9, 0.0], [0.9, -0.1], [1.1, 0.5], [0.9, torch.nan]])
+def test_relevance_that_is_no_share_is_named(scores):
+    kernels = torch.eye(2).expand(3, 2, 2)
+    with pytest.raises(ValueError, match=r"^tangent-normalization: relevance must lie in \(0, 1\], but goes from"):
+        nk.tangent_normalization(kernels, kernels[0], torch.tensor(scores))
+
+
+def test_points_on_a_line_need_no_second_axis():
+    f, x, loss = normal(5, 2), normal(5, seed=1), torch.ones((), dtype=F64)
+    torch.testing.assert_close(nk.laplacian_penalty(f, x, t=0.5), nk.laplacian_penalty(f, x[:, None], t=0.5))
+    slopes = nk.ManifoldLipschitz(5).double()
+    torch.testing.assert_close(slopes(f, x, loss), slopes(f, x[:, None], loss))
 
 
 def test_the_penalty_is_a_sum_over_pairs():

@@ -7,6 +7,7 @@ import torch
 
 import normkit as nk
 from normkit.contract.subject import build, methods
+from normkit.contract.values import over
 from normkit.kinds import NORM
 from normkit.manifold import _symmetric, gbw_batchnorm
 from normkit.surgery.edits.layers import takes_batch_statistics
@@ -235,6 +236,24 @@ def test_parameters_that_are_tied_stay_tied_as_parameters_of_geoopt():
     assert len(list(model.parameters())) == 4  # and each norm's scale
 
 
+@over(name=nk.methods(room="manifold"))
+def test_autocast_rounds_no_product(name):
+    call, inputs = nk.card(name).small(8), nk.card(name).draw(8, dtype=torch.float32)
+    want = call(*inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        close(call(*inputs), want, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("metric", PYRIEMANN)
+def test_autocast_rounds_no_mean_and_no_gradient(metric):
+    x = written().float().requires_grad_()
+    given = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            given += [nk.manifold.mean(x, metric), *torch.autograd.grad(nk.manifold.log(x)[:, 0].sum(), x)]
+    close(given[:2], given[2:], rtol=0, atol=0)
+
+
 NORMS = [name for name in methods(lambda kind: kind is NORM) if nk.card(name).room == "manifold"]
 
 
@@ -253,6 +272,20 @@ def test_what_a_norm_returns_is_a_point_of_its_manifold(name, dtype, bound):
 
 
 AVERAGED = [(name, {}) for name in NORMS if takes_batch_statistics(build(name, 4, F64))]
+
+
+@pytest.mark.parametrize("name, options", [*AVERAGED, ("liebn", {"metric": "LCM"})])
+@pytest.mark.parametrize("own", [torch.bfloat16, torch.float32, F64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, F64])
+def test_a_norm_of_one_type_takes_inputs_of_another(name, options, own, dtype):
+    card = nk.card(name)
+    norm, wide = (card.small(4, **options).to(each) for each in (own, F64))
+    inputs = card.draw(4, 6, dtype=F64)
+    for _ in range(2):  # by the batch, and by what the batch left
+        y, want = norm(*(x.to(dtype) for x in inputs)), wide(*inputs)
+        assert y.dtype is dtype
+        close(y.double(), want, rtol=0, atol=0.1 if torch.bfloat16 in (own, dtype) else 1e-4)
+        norm, wide = norm.eval(), wide.eval()
 
 
 def estimates(norm, data):

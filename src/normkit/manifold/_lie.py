@@ -8,6 +8,7 @@ from torch import Tensor
 from normkit import check
 from normkit.manifold import _symmetric
 from normkit.manifold._points import square
+from normkit.statistics import full_precision
 
 GROUPS = ("gl2", "sl2")
 
@@ -32,12 +33,13 @@ def polar(g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     still = g.detach()
     u, s, v = (part.flip(axis) for part, axis in zip(torch.linalg.svd(still), (-1, -1, -2), strict=True))
     s = torch.maximum(s, _symmetric.finite(s))
-    turn = torch.linalg.det(u @ v).sign()[..., None, None]  # -1 where rounding may have mirrored the least direction
-    v = torch.cat([turn * v[..., :1, :], v[..., 1:, :]], -2)
-    moved = u.mT @ _symmetric.moved(g) @ v.mT
-    rows, others = s.unsqueeze(-1), s.unsqueeze(-2)
-    stretched = (others * moved + rows * moved.mT) / (rows + others)
-    turned = (moved - moved.mT) / (rows + others)
-    spd = u @ (torch.diag_embed(s) + stretched) @ u.mT
-    stretch = _symmetric.log(_symmetric.Spectrum(s, u, stretched))
-    return spd, stretch, u @ (v + turned @ v)
+    with full_precision(g):
+        turn = torch.linalg.det(u @ v).sign()[..., None, None]  # -1 where rounding may mirror the least direction
+        v = torch.cat([turn * v[..., :1, :], v[..., 1:, :]], -2)
+        moved = u.mT @ _symmetric.moved(g) @ v.mT
+        rows, others = s.unsqueeze(-1), s.unsqueeze(-2)
+        stretched = (others * moved + rows * moved.mT) / (rows + others)
+        turned = (moved - moved.mT) / (rows + others)
+        spd = u @ (torch.diag_embed(s) + stretched) @ u.mT
+        stretch = _symmetric.log(_symmetric.Spectrum(s, u, stretched))
+        return spd, stretch, u @ (v + turned @ v)

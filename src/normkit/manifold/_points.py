@@ -44,6 +44,12 @@ def definite(owner: object, name: str, x: Tensor) -> Tensor:
     return ops.symmetric(x)
 
 
+def have_full_rank(eigenvalues: Tensor) -> bool:
+    """Whether ascending eigenvalues (..., n) are all above what rounding leaves of 0."""
+    n, eps = eigenvalues.shape[-1], torch.finfo(eigenvalues.dtype).eps
+    return bool((eigenvalues[..., 0] > n * eps * eigenvalues[..., -1]).all())
+
+
 def require_definite(owner: object, x: Tensor) -> None:
     """Refuse matrices ``x`` (N, n, n) that are not symmetric and positive definite, and tell the smallest eigenvalue.
 

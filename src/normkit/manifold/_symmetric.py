@@ -17,6 +17,7 @@ from torch.autograd import forward_ad
 
 from normkit import check, ops
 from normkit.ops import derivatives
+from normkit.statistics import full_precision
 
 Real = Callable[[Tensor], Tensor]
 
@@ -56,7 +57,7 @@ def spectrum(s: Tensor) -> Spectrum:
     values, vectors = ops.eigh(still)
     if constant(s):
         return Spectrum(values, vectors, torch.zeros_like(vectors), True)
-    return Spectrum(values, vectors, vectors.mT @ moved(s) @ vectors)
+    return Spectrum(values, vectors, _turn(vectors.mT, moved(s)))
 
 
 def moved(x: Tensor) -> Tensor:
@@ -98,11 +99,11 @@ def apply(
         of = spectrum(of)
     image = function(of.values)
     if of.is_still:
-        return _turn(of.vectors, image)
+        return _spread(of.vectors, image)
     moved = _slopes(of.values, image, slope, relative, diagonal) * of.moved
     if image.requires_grad or not at_once(image):  # by an exponent, whose derivative has the matrix as a constant
         image, moved = once(image, of.moved), once(moved, image)
-    return of.vectors @ (torch.diag_embed(image) + moved) @ of.vectors.mT
+    return _turn(of.vectors, torch.diag_embed(image) + moved)
 
 
 class Applied(torch.autograd.Function):
@@ -118,19 +119,25 @@ class Applied(torch.autograd.Function):
         image = function(values)
         ctx.save_for_backward(s, values, vectors, image)
         ctx.how = slope, relative, diagonal
-        return _turn(vectors, image)
+        return _spread(vectors, image)
 
     @staticmethod
     @derivatives.once_differentiable(REFUSAL)
     def backward(ctx, saved: tuple[Tensor, ...], sent: Tensor):
         """Return the gradient."""
         _, values, vectors, image = saved
-        inner = _slopes(values, image, *ctx.how) * (vectors.mT @ sent @ vectors)
-        return vectors @ inner @ vectors.mT, None, None, None, None
+        inner = _slopes(values, image, *ctx.how) * _turn(vectors.mT, sent)
+        return _turn(vectors, inner), None, None, None, None
 
 
-def _turn(vectors: Tensor, values: Tensor) -> Tensor:
-    return (vectors * values.unsqueeze(-2)) @ vectors.mT
+def _turn(vectors: Tensor, inner: Tensor) -> Tensor:
+    with full_precision(inner):
+        return vectors @ inner @ vectors.mT
+
+
+def _spread(vectors: Tensor, values: Tensor) -> Tensor:
+    with full_precision(values):
+        return (vectors * values.unsqueeze(-2)) @ vectors.mT
 
 
 def _slopes(e: Tensor, image: Tensor, slope: Real, relative: bool, diagonal: Real | None) -> Tensor:

@@ -11,6 +11,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import beside
 from normkit.manifold._points import numbers
+from normkit.statistics import accurate, full_precision
 
 RETRACTIONS = ("project", "chart", "euclidean")
 LEAST = 1e-6  # charts of less weight are left out
@@ -67,18 +68,19 @@ def chart_step(
     step = check.number("chart-step", "step_size", step_size)
     retraction = check.choice("chart-step", "retraction", retraction, RETRACTIONS)
     share = torch.where(share < LEAST, 0, share)
-    encode = torch.linalg.pinv(a)
-    code = (encode @ (wide - b).unsqueeze(-1)).squeeze(-1)
-    slope = (a.mT @ ((a @ code.unsqueeze(-1)).squeeze(-1) + b - goal).unsqueeze(-1)).squeeze(-1)
-    if retraction != "euclidean":
-        slope = torch.linalg.solve(a.mT @ a, slope.unsqueeze(-1)).squeeze(-1)
-    if retraction == "project":
-        moved = wide - step * (a @ slope.unsqueeze(-1)).squeeze(-1)
-        code = (encode @ (moved - b).unsqueeze(-1)).squeeze(-1)
-    else:
-        code = code - step * slope
-    results = (a @ code.unsqueeze(-1)).squeeze(-1) + b
-    return (share @ results).to(point.dtype)
+    with full_precision(point):
+        encode = torch.linalg.pinv(a)
+        code = (encode @ (wide - b).unsqueeze(-1)).squeeze(-1)
+        slope = (a.mT @ ((a @ code.unsqueeze(-1)).squeeze(-1) + b - goal).unsqueeze(-1)).squeeze(-1)
+        if retraction != "euclidean":
+            slope = torch.linalg.solve(a.mT @ a, slope.unsqueeze(-1)).squeeze(-1)
+        if retraction == "project":
+            moved = wide - step * (a @ slope.unsqueeze(-1)).squeeze(-1)
+            code = (encode @ (moved - b).unsqueeze(-1)).squeeze(-1)
+        else:
+            code = code - step * slope
+        results = (a @ code.unsqueeze(-1)).squeeze(-1) + b
+        return (share @ results).to(point.dtype)
 
 
 @beside(chart_step)
@@ -93,24 +95,26 @@ def descend(
     retraction: str = "project",
 ) -> Tensor:
     """Take the same step in charts that are functions: ``encoders`` and ``decoders``, K each, of one point."""
-    wide = numbers("chart-step", "point", point, (None,))
+    numbers("chart-step", "point", point, (None,))
     share = numbers("chart-step", "weights", weights, (len(encoders),), point)
     if len(decoders) != len(encoders):
         raise ValueError(f"chart-step: decoders must be {len(encoders)}, as the encoders, not {len(decoders)}")
     step = check.number("chart-step", "step_size", step_size)
     retraction = check.choice("chart-step", "retraction", retraction, RETRACTIONS)
     kept = [k for k, one in enumerate(share.tolist()) if one >= LEAST]
-    results = (_move(wide, encoders[k], decoders[k], objective, step, retraction) * share[k] for k in kept)
-    return sum(results, torch.zeros_like(wide)).to(point.dtype)
+    results = (_move(point, encoders[k], decoders[k], objective, step, retraction) * share[k] for k in kept)
+    return sum(results, torch.zeros_like(accurate(point))).to(point.dtype)
 
 
 def _move(point, encode, decode, objective, step: float, retraction: str) -> Tensor:
-    """Where one chart takes the point."""
+    """Where one chart takes the point; its functions get the type of the point, or of their own code."""
     code = encode(point)
-    slope = torch.func.grad(lambda z: objective(decode(z)))(code)
-    jacobian = torch.func.jacfwd(decode)(code)
-    if retraction != "euclidean":
-        slope = torch.linalg.solve(jacobian.mT @ jacobian, slope)
+    slope = accurate(torch.func.grad(lambda z: objective(decode(z)))(code))
+    jacobian = accurate(torch.func.jacfwd(decode)(code))
+    with full_precision(point):
+        if retraction != "euclidean":
+            slope = torch.linalg.solve(jacobian.mT @ jacobian, slope)
+        along = jacobian @ slope
     if retraction == "project":
-        return decode(encode(point - step * jacobian @ slope))
-    return decode(code - step * slope)
+        return decode(encode((point - step * along).to(point.dtype)))
+    return decode((code - step * slope).to(code.dtype))

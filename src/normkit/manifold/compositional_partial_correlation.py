@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from normkit import check
+from normkit import check, ops
 from normkit.catalog import method
-from normkit.manifold._points import numbers
+from normkit.manifold._points import have_full_rank, numbers
+from normkit.statistics import full_precision
 
 
 @method(
@@ -44,20 +45,33 @@ def compositional_partial_correlation(x: Tensor, *, pseudocount: float = 0.0, dd
     ddof = check.size(owner, "ddof", ddof, least=0)
     parts = wide + check.number(owner, "pseudocount", pseudocount, 0.0)
     _refuse(owner, parts, ddof)
-    precision = _precision(parts.log(), ddof)
+    with full_precision(x):
+        precision = _precision(owner, parts.log(), ddof)
     scale = precision.diagonal().sqrt()
     correlation = -precision / (scale.unsqueeze(0) * scale.unsqueeze(1))
     same = torch.eye(len(scale), dtype=torch.bool, device=x.device)
     return torch.where(same, 1, correlation).to(x.dtype), (1 / precision.diagonal()).to(x.dtype)
 
 
-def _precision(logarithms: Tensor, ddof: int) -> Tensor:
+def _precision(owner: str, logarithms: Tensor, ddof: int) -> Tensor:
     """P (D, D) of logarithms (N, D), by their ratios to the last part."""
     ratios = logarithms[:, :-1] - logarithms[:, -1:]
     centered = ratios - ratios.mean(0)
-    inverse = torch.linalg.inv(centered.mT @ centered / (len(centered) - ddof))
+    covariance = centered.mT @ centered / (len(centered) - ddof)
+    _refuse_singular(owner, covariance.detach())
+    inverse = torch.linalg.inv(covariance)
     rows = torch.cat([inverse, -inverse.sum(0, keepdim=True)])
     return torch.cat([rows, -rows.sum(1, keepdim=True)], 1)
+
+
+def _refuse_singular(owner: str, covariance: Tensor) -> None:
+    """Refuse parts of which one follows from others, as far as rounding lets it be seen."""
+    readable = check.readable(covariance) and bool(covariance.isfinite().all())
+    if readable and not have_full_rank(ops.eigvalsh(covariance)):
+        raise ValueError(
+            f"{owner}: x must have no part that follows from others, such as one proportional to another in all "
+            "samples; leave one of them out"
+        )
 
 
 def _refuse(owner: str, parts: Tensor, ddof: int) -> None:

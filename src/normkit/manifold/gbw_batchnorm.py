@@ -82,13 +82,13 @@ class GBWBatchNorm(DefiniteNorm):
         """Normalize ``x``; in training by its own statistics, which move the running ones."""
         wide = self._matrices(x)
         with full_precision(x):
-            metric = _symmetric.spectrum(_symmetric.symmetric(accurate(self.metric)))
+            metric = _symmetric.spectrum(self._parameter("metric", wide.dtype, clamped=True))
             root, inverse = _symmetric.sqrt(metric, _symmetric.least), _symmetric.rsqrt(metric, _symmetric.least)
             powered, weight = self._powered(wide), self._powered(self._parameter("weight", wide.dtype))
             mean, var = self._statistics(powered.detach(), inverse.detach())
             points = _symmetric.symmetric(inverse @ powered @ inverse)
             bias = _symmetric.symmetric(inverse @ weight @ inverse)
-            factor = accurate(self.scale) / (var + self.eps).sqrt()
+            factor = (accurate(self.scale) / (var + self.eps).sqrt()).to(wide.dtype)
             output = _bias(_root_at_identity(factor * 2 * _root_at_identity(_center(points, mean))), bias)
             output = _symmetric.symmetric(root @ output @ root)
             return (output if self.power == 1 else _symmetric.power(output, 1 / self.power)).to(x.dtype)
@@ -105,7 +105,7 @@ class GBWBatchNorm(DefiniteNorm):
         Turned by the metric once more: with a gradient torch rounds the product otherwise, and so in checkpointing.
         """
         if not self.training:
-            return accurate(self.running_mean), accurate(self.running_var)
+            return accurate(self.running_mean).to(powered.dtype), accurate(self.running_var)
         with torch.no_grad():
             flat = _symmetric.symmetric(inverse @ powered.flatten(0, -3) @ inverse)
             mean = self._batch_mean(flat)

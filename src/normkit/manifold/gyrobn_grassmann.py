@@ -101,18 +101,18 @@ class GyroBNGrassmann(Running, Norm):
         check.floating(self, x)
         check.values(self, "x", x, (None, self.channels, self.n, self.p), x)
         points, by = accurate(x), MODES[self.exp_mode]
-        self._refuse(points)
         with full_precision(x):
+            self._refuse(points)
             mean, var = self._statistics(points.detach())
             centered = _subspaces.rotate(-_subspaces.log0(mean), points, by)
-            factor = (accurate(self.scale) / (var + self.eps).sqrt()).unsqueeze(-1).unsqueeze(-1)
+            factor = (accurate(self.scale) / (var + self.eps).sqrt()).to(points.dtype).unsqueeze(-1).unsqueeze(-1)
             scaled = _subspaces.columns(factor * _subspaces.log0(centered), by)
-            return _subspaces.rotate(accurate(self.bias), scaled, by).to(x.dtype)
+            return _subspaces.rotate(accurate(self.bias).to(points.dtype), scaled, by).to(x.dtype)
 
     def _statistics(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance, of the batch or the running ones."""
         if not self.training:
-            return accurate(self.running_mean), accurate(self.running_var)
+            return accurate(self.running_mean).to(points.dtype), accurate(self.running_var)
         mean = points[0]
         for _ in range(self.karcher_steps):
             mean = _subspaces.exp(mean, _subspaces.mean_log(mean, points))

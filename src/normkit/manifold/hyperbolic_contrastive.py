@@ -11,6 +11,7 @@ from normkit.catalog import method
 from normkit.kinds import Loss
 from normkit.manifold._ball import Clamped
 from normkit.manifold._points import numbers
+from normkit.statistics import full_precision
 
 
 @method(
@@ -75,5 +76,6 @@ class HyperbolicContrastive(Loss):
     def _similarity(self, x: Tensor) -> Tensor:
         if self.c == 0:
             rows = F.normalize(x, dim=1)
-            return rows @ rows.T
+            with full_precision(x):
+                return rows @ rows.T
         return -Clamped.distances(x, x, self.c)

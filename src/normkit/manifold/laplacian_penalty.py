@@ -9,6 +9,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.manifold._points import numbers
 from normkit.manifold._slopes import squared_distances
+from normkit.statistics import full_precision
 
 
 @method(
@@ -47,5 +48,6 @@ def laplacian_penalty(f: Tensor, x: Tensor, *, t: float, normalize: bool = False
         near, degree = near * scale * scale.unsqueeze(1), torch.ones_like(degree)
     else:
         values = values - values.mean(0)  # it changes nothing but the digits that a large mean would take
-    penalty = (degree.unsqueeze(1) * values.square()).sum() - (values * (near @ values)).sum()
+    with full_precision(f):
+        penalty = (degree.unsqueeze(1) * values.square()).sum() - (values * (near @ values)).sum()
     return penalty.to(f.dtype)

@@ -11,6 +11,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.manifold import _lie, _symmetric
 from normkit.manifold._points import numbers
+from normkit.statistics import full_precision
 
 
 @method(
@@ -66,7 +67,8 @@ def lie_sample(
     turn = _matrix(angle.cos(), -angle.sin(), angle.sin(), angle.cos())
     of = _symmetric.spectrum(half)
     back = _symmetric.apply(of, lambda e: (-e).exp(), lambda e: -(-e).exp(), relative=False)
-    return (_symmetric.exp(of) @ turn).to(normal.dtype), (turn.mT @ back).to(normal.dtype)
+    with full_precision(normal):
+        return (_symmetric.exp(of) @ turn).to(normal.dtype), (turn.mT @ back).to(normal.dtype)
 
 
 def _matrix(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:

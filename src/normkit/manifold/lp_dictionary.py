@@ -10,7 +10,8 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import beside
-from normkit.manifold._points import numbers
+from normkit.manifold._points import have_full_rank, numbers
+from normkit.statistics import full_precision
 
 
 @method(
@@ -51,10 +52,11 @@ def lp_dictionary(atoms: Tensor, data: Tensor, *, p: float = 3) -> tuple[Tensor,
     if a.shape[1] > a.shape[0]:
         raise ValueError(f"lp-dictionary: atoms must be at most as many as their size, but are {tuple(a.shape)}")
     p = check.number("lp-dictionary", "p", p, 1.0)
-    codes = a.mT @ y
-    gradient = p * y @ (codes.sign() * codes.abs() ** (p - 1)).mT
-    u, _, v = torch.linalg.svd(gradient, full_matrices=False)
-    return (u @ v).to(atoms.dtype), (codes.abs() ** p).sum().to(atoms.dtype)
+    with full_precision(atoms):
+        codes = a.mT @ y
+        gradient = p * y @ (codes.sign() * codes.abs() ** (p - 1)).mT
+        u, _, v = torch.linalg.svd(gradient, full_matrices=False)
+        return (u @ v).to(atoms.dtype), (codes.abs() ** p).sum().to(atoms.dtype)
 
 
 @beside(lp_dictionary)
@@ -63,7 +65,8 @@ def error(atoms: Tensor, dictionary: Tensor) -> Tensor:
     """Return 1 - sum |AᵀD|^4 / n, which is 0 where n atoms are the dictionary's up to order and signs."""
     a = numbers("lp-dictionary", "atoms", atoms, (None, None))
     d = numbers("lp-dictionary", "dictionary", dictionary, (len(a), None), atoms)
-    return (1 - (a.mT @ d).abs().pow(4).sum() / len(d)).to(atoms.dtype)
+    with full_precision(atoms):
+        return (1 - (a.mT @ d).abs().pow(4).sum() / len(d)).to(atoms.dtype)
 
 
 @beside(lp_dictionary)
@@ -71,8 +74,9 @@ def error(atoms: Tensor, dictionary: Tensor) -> Tensor:
 def whiten(data: Tensor) -> Tensor:
     """Return sqrt(m) (Y Yᵀ)^(-1/2) Y, of data (n, m)."""
     y = numbers("lp-dictionary", "data", data, (None, None))
-    values, vectors = torch.linalg.eigh(y @ y.mT)
-    if y.numel() and not values[0] > 0:
-        raise ValueError(f"lp-dictionary: data of rank below {len(y)} cannot be whitened")
-    root = vectors * values.rsqrt() @ vectors.mT
-    return (math.sqrt(y.shape[1]) * root @ y).to(data.dtype)
+    with full_precision(data):
+        values, vectors = torch.linalg.eigh(y @ y.mT)
+        if y.numel() and not have_full_rank(values):
+            raise ValueError(f"lp-dictionary: data of rank below {len(y)} cannot be whitened")
+        root = vectors * values.rsqrt() @ vectors.mT
+        return (math.sqrt(y.shape[1]) * root @ y).to(data.dtype)

@@ -73,6 +73,7 @@ def _values(squared: Tensor, sigma: float, dof: int, inverse: bool) -> tuple[Ten
     slope = -a * z ** (half - 1) * (-z).exp() / (2 * sigma**3)
     bend = 2 * a * z ** (half - 1) * (1 / sigma**2 - (dof - 3) / s.clamp(min=1e-7)) * (-z).exp() / (8 * sigma**3)
     if inverse:
+        w = w.clamp(min=torch.finfo(w.dtype).eps * a / sigma)  # rounding may take it to 0 and below
         rho, first, second = 1 / w, -slope / w.square(), 2 * slope.square() / w**3 - bend / w.square()
     else:
         rho, first, second = a / sigma * (math.gamma(half) - end) - w, -slope, -bend

@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from normkit import check, ops
 from normkit.catalog import method
 from normkit.manifold import _rotation
-from normkit.manifold._points import numbers
+from normkit.manifold._points import have_full_rank, numbers
+from normkit.statistics import full_precision
 
 SCALE = 1e8  # keeps covariances of directions near 1
 
@@ -48,6 +50,12 @@ def rotation_residual(
     error = _rotation.vector(_rotation.times(left, _rotation.quaternion(-measured)))
     if covariance is not None:
         spread = numbers(owner, "covariance", covariance, (len(rotation1), 3, 3), rotation1)
-        factor = torch.linalg.cholesky(torch.linalg.inv(SCALE * (spread + spread.mT) / 2))
-        error = (factor.mT @ error.unsqueeze(-1)).squeeze(-1)
+        spread = SCALE * (spread + spread.mT) / 2
+        if check.readable(spread) and spread.numel():
+            still = spread.detach()
+            if not (still.isfinite().all() and have_full_rank(ops.eigvalsh(still))):
+                raise ValueError(f"{owner}: covariance must hold positive definite matrices, but one is not")
+        with full_precision(rotation1):
+            factor = torch.linalg.cholesky(torch.linalg.inv(spread))
+            error = (factor.mT @ error.unsqueeze(-1)).squeeze(-1)
     return error.to(rotation1.dtype)

@@ -60,6 +60,10 @@ def tangent_normalization(
     n = kernels.shape[-1]
     picture = numbers(owner, "image", image, (n, n), attributes)
     scores = numbers(owner, "relevance", relevance, (n,), attributes)
+    if check.readable(scores) and not ((scores > 0) & (scores <= 1)).all():
+        raise ValueError(
+            f"{owner}: relevance must lie in (0, 1], but goes from {scores.min():.6g} to {scores.max():.6g}"
+        )
     beta = check.number(owner, "beta", beta, 0.0, 1.0)
     ridge = check.number(owner, "ridge", ridge, 0.0, check.LARGEST)
     check.choice(owner, "direction", direction, DIRECTIONS)

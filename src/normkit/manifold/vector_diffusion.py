@@ -8,7 +8,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.manifold._points import numbers
-from normkit.statistics import root
+from normkit.statistics import full_precision, root
 
 
 @method(
@@ -48,10 +48,11 @@ def vector_diffusion(
     vectors = numbers("vector-diffusion", "connection_laplacian", connection_laplacian, (many, many), x)
     plain = numbers("vector-diffusion", "laplacian", laplacian, (len(x), len(x)), x)
     t = check.number("vector-diffusion", "t", t, 0.0)
-    y = (torch.linalg.matrix_exp(-t * vectors) @ wide.reshape(-1)).reshape(wide.shape)
-    if normalize:
-        heat = torch.linalg.matrix_exp(-t * plain)
-        length = root(y.square().sum(1))
-        target = heat @ root(wide.square().sum(1)) / heat.sum(1)
-        y = y * (target / torch.where(length > 0, length, 1)).unsqueeze(1)
+    with full_precision(x):
+        y = (torch.linalg.matrix_exp(-t * vectors) @ wide.reshape(-1)).reshape(wide.shape)
+        if normalize:
+            heat = torch.linalg.matrix_exp(-t * plain)
+            length = root(y.square().sum(1))
+            target = heat @ root(wide.square().sum(1)) / heat.sum(1)
+            y = y * (target / torch.where(length > 0, length, 1)).unsqueeze(1)
     return y.to(x.dtype)
