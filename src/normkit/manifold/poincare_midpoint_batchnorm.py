@@ -85,7 +85,7 @@ class PoincareMidpointBatchNorm(Norm):
         return statistics.mean_over(values, (0,), sync=self.sync, group=self.process_group)
 
     def _center(self, points: Tensor) -> Tensor:
-        if len(points) and not self.use_midpoint:
+        if not self.use_midpoint and points.shape[0]:
             return _frechet.mean(points, self.curvature)
         weight = 1 / (1 - self.curvature * points.square().sum(-1, keepdim=True))
         middle = self._mean(weight * points) / (self._mean(weight) - 0.5)
