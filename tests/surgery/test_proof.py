@@ -1,6 +1,7 @@
 """Whether two models are the same: what rounding allows, and what it does not."""
 
 import copy
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -133,9 +134,85 @@ class Tagged(nn.Linear):
         return super().forward(x[0]) * (sizes[0][0] if isinstance(sizes, list) and isinstance(x, list) else sizes)
 
 
-def test_lists_in_an_example_stay_lists():
+class Batch(NamedTuple):
+    x: torch.Tensor
+    mask: torch.Tensor
+
+
+class OfBatch(nn.Linear):
+    def forward(self, batch):
+        return super().forward(batch.x) + batch.mask
+
+
+def test_lists_and_named_tuples_in_an_example_stay_what_they_are():
     model = Tagged(4, 4).eval()
     assert prove(model, copy.deepcopy(model), {"x": [torch.randn(3, 4)], "sizes": [(1, 2)]}) == 0
+    assert prove(model := OfBatch(4, 4).eval(), model, (Batch(torch.randn(3, 4), torch.zeros(3, 4)),)) == 0
+
+
+class Returns(nn.Linear):
+    """What a function makes of some layer's results."""
+
+    def __init__(self, function, sign=1):
+        super().__init__(8, 8)
+        self.function, self.sign = function, sign
+
+    def forward(self, x):
+        return self.function(self.sign * super().forward(x))
+
+
+@pytest.mark.parametrize(
+    "function", [torch.fft.fft, lambda y: y.argmax(-1), lambda y: y > 0, lambda y: (y.abs(), y.argmax(-1))]
+)
+def test_complex_numbers_integers_and_truths_are_compared(function):
+    torch.manual_seed(0)
+    model, x = Returns(function).eval(), torch.randn(3, 8)
+    other = copy.deepcopy(model)
+    assert prove(model, other, x) == 0
+    other.sign = -1
+    with pytest.raises(Unequal, match="once changed, results differ"):
+        prove(model, other, x)
+
+
+def test_an_integer_that_rounding_moves_is_no_reason_to_refuse_or_to_allow_more():
+    def off_by(share):
+        return lambda y: (y * (1 + share), (y[:, 0] * (1 + share) < y[:, 1]).long())
+
+    torch.manual_seed(0)
+    model, x = Returns(off_by(0)).bfloat16().eval(), torch.randn(3000, 8).bfloat16()
+    with torch.no_grad():
+        model.weight[1], model.bias[1] = model.weight[0] * 1.01, model.bias[0]
+    other = copy.deepcopy(model)
+    other.function = off_by(1e-3)
+    assert prove(model, other, x) > 0.1
+    other.function = off_by(0.1)
+    with pytest.raises(Unequal, match="once changed, results differ"):
+        prove(model, other, x)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda y: y.tolist(), "the model returns no tensor to compare"),
+        (lambda y: y * torch.nan, "the example gives no finite number to compare"),
+    ],
+)
+def test_results_that_cannot_be_compared_prove_nothing(function, reason):
+    model, x = Returns(function).eval(), torch.randn(3, 8)
+    with pytest.raises(ValueError, match=f"fold: {reason}"):
+        nk.fold(model, x)
+    for compare in (prove, proof.apart):
+        with pytest.raises(Unequal, match=reason):
+            compare(model, model, x)
+
+
+@pytest.mark.parametrize("masked", [-torch.inf, torch.finfo(torch.float32).min, torch.nan])
+def test_what_masks_stays_where_it_is_on_other_inputs(masked):
+    mask = torch.randn(3, 4).masked_fill(torch.eye(3, 4).bool(), masked)
+    other = proof.fresh(mask, 0)
+    same = (other == mask) | (other.isnan() & mask.isnan())
+    assert torch.equal(same, torch.eye(3, 4).bool())
+    assert other[~same].abs().max() < 5
 
 
 def test_a_difference_is_a_share_of_the_largest_number_of_each_result():
@@ -143,9 +220,10 @@ def test_a_difference_is_a_share_of_the_largest_number_of_each_result():
     assert difference([large, small], [large + torch.tensor([0.0, 1.0]), small]) == pytest.approx(1e-6)
     assert difference([large, small], [large, small + 0.5]) == pytest.approx(0.25)
     assert difference([large], [large, small]) == float("inf")
-    broken = torch.tensor([1e6, float("nan")])
-    assert difference([broken], [broken]) == 0
-    assert difference([large], [broken]) == float("inf")
+    broken, endless = torch.tensor([1e6, float("nan")]), torch.tensor([float("inf")])
+    assert difference([broken, endless], [broken, endless]) == 0
+    for one, other in ((large, broken), (broken, large), (broken[1:], endless), (endless, -endless)):
+        assert difference([one], [other]) == float("inf")
 
 
 def test_an_error_without_words_is_reported_by_its_line():

@@ -36,7 +36,8 @@ class Unequal(ValueError):
 def fresh(example: Any, seed: int) -> Any:
     """An example like the one given: other numbers of the same size, and other rows of the integers that it has.
 
-    Integers keep their column, since each may be read from a table of its own size.
+    Integers keep their column, since each may be read from a table of its own size. NaN, infinities and the largest
+    numbers of a type stay, since they mask.
 
     >>> fresh(torch.tensor([[3, 199], [5, 102], [4, 150]]), 0)
     tensor([[  5, 102],
@@ -51,8 +52,11 @@ def fresh(example: Any, seed: int) -> Any:
         return example
     g = torch.Generator().manual_seed(seed)
     if example.is_floating_point():
-        noise = torch.randn(example.shape, generator=g, device="cpu").to(example)
-        return noise * example.std().clamp(min=1e-3) + example.mean()
+        drawn = example.abs() < torch.finfo(example.dtype).max
+        if drawn.sum() < 2:
+            return example
+        noise, own = torch.randn(example.shape, generator=g, device="cpu").to(example), example[drawn]
+        return torch.where(drawn, noise * own.std().clamp(min=1e-3) + own.mean(), example)
     for axis in range(example.ndim):
         if (example != example.narrow(axis, 0, 1)).any():
             order = torch.rand(example.shape, generator=g, device="cpu").argsort(axis)
@@ -68,11 +72,20 @@ def _examples(example: Any) -> list[tuple[str, Any]]:
 
 
 def call_model(model: nn.Module, example: Any, seed: int = 0) -> list[Tensor]:
-    """The tensors of real numbers that a model returns, with random numbers of one seed."""
+    """The tensors that a model returns, with random numbers of one seed; complex numbers as pairs of real ones."""
     args, named = arguments(example)
     with quiet(), torch.no_grad():
         torch.manual_seed(seed), random.seed(seed), numpy.random.seed(seed)
-        return [t.detach() for t in tensors_in(model(*args, **named), DEPTH) if t.is_floating_point()]
+        results = [t.detach() for t in tensors_in(model(*args, **named), DEPTH)]
+    return [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in results]
+
+
+def _require_numbers(results: list[Tensor], lead: str = "") -> None:
+    """Refuse results by which models cannot be compared."""
+    if not results:
+        raise Unequal(f"{lead}the model returns no tensor to compare")
+    if not any(t.isfinite().any() for t in results):
+        raise Unequal(f"{lead}the example gives no finite number to compare")
 
 
 def sizes_of(owner: str, model: nn.Module, example: Any, *, with_numbers: bool = True) -> dict[str, tuple[int, ...]]:
@@ -114,11 +127,12 @@ def ready(owner: str, model: nn.Module, example: Any) -> None:
         raise ValueError(f"{owner}: the model is in train mode; call model.eval() first")
     try:
         with quiet():
-            call_model(copy.deepcopy(model), example)
+            results = call_model(copy.deepcopy(model), example)
     except Exception as error:
         raise ValueError(f"{owner}: the model does not take the example: {describe_error(error)}") from error
     if (inputs := list(tensors_in(example, DEPTH))) and not any(t.numel() for t in inputs):
         raise ValueError(f"{owner}: the example is empty; hand in one with samples, by which results are compared")
+    _require_numbers(results, f"{owner}: ")
 
 
 def proven(owner: str, before: nn.Module, after: nn.Module, example: Any) -> float:
@@ -167,13 +181,15 @@ def prove(before: nn.Module, after: nn.Module, example: Any) -> float:
     for name, x in _examples(example):
         with _unchanged(name):
             was = _exact(before, x)
+        if x is example:
+            _require_numbers(was)
         exact = [was, _exact(after, x)]
         apart = difference(*exact)
         if apart > CLOSE:
             if (again := difference(exact[0], _exact(before, x))) > CLOSE:
                 raise Unequal(f"two calls of the model as it was differ by {again:.1e} of the largest number")
             rounded = _rounded(before, x, exact[0])
-            if not apart <= ROUNDING * difference(exact[0], rounded) and not _rounds(before, after, x, exact):
+            if not _within(exact[0], exact[1], rounded) and not _rounds(before, after, x, exact):
                 raise Unequal(f"once changed, results differ by {apart:.1e} of the largest number")
         worst = max(worst, apart)
     return worst
@@ -222,23 +238,23 @@ def exact(before: nn.Module, after: nn.Module, example: Any) -> float:
 
 def apart(one: nn.Module, other: nn.Module, example: Any) -> float:
     """How far two models are apart on an example and a fresh input like it."""
+    _require_numbers(call_model(one, example))
     return max(difference(call_model(one, x), call_model(other, x)) for x in (example, fresh(example, 1)))
 
 
 def difference(others: list[Tensor], got: list[Tensor]) -> float:
-    """The largest difference, of the largest number of each result; infinite where NaNs or shapes are others."""
+    """The largest difference, of the largest number of each result; infinite where NaN, infinities or shapes differ."""
     if [t.shape for t in others] != [t.shape for t in got]:
         return float("inf")
     worst = 0.0
     for want, have in zip(others, got, strict=True):
-        known = want.isfinite()
-        if not torch.equal(known, have.isfinite()):
+        want, have = want.double(), have.double()
+        known = want.isfinite() & have.isfinite()
+        if not torch.allclose(want.masked_fill(known, 0), have.masked_fill(known, 0), 0, 0, equal_nan=True):
             return float("inf")
         if known.any():
-            largest = want[known].abs().max().double()
-            worst = max(
-                worst, float((want[known].double() - have[known].double()).abs().max() / largest.clamp(min=1e-30))
-            )
+            largest = want[known].abs().max().clamp(min=1e-30)
+            worst = max(worst, float((want[known] - have[known]).abs().max() / largest))
     return worst
 
 
@@ -307,8 +323,16 @@ def _rounds(before: nn.Module, after: nn.Module, example: Any, exact: list[list[
             )
     except Exception:  # a model that holds float32 elsewhere, which does not mix with float64
         return False
-    was, now = (difference(true, results) for results in exact)
-    return difference(true, same) <= CLOSE and now <= ROUNDING * was
+    return difference(true, same) <= CLOSE and _within(true, exact[1], exact[0])
+
+
+def _within(exact: list[Tensor], got: list[Tensor], rounded: list[Tensor]) -> bool:
+    """Whether results are about as near to exact ones as rounded ones are; integers apart, which it moves by far."""
+    kinds = [
+        [[t for t in results if t.is_floating_point() is real] for results in (exact, got, rounded)]
+        for real in (True, False)
+    ]
+    return all(difference(true, now) <= ROUNDING * difference(true, near) for true, now, near in kinds)
 
 
 def _in(model: nn.Module, dtype: torch.dtype) -> nn.Module:
@@ -316,8 +340,9 @@ def _in(model: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def _like(example: Any, parts: Iterable[Any]) -> Any:
-    """Parts as a list where an example is one, which some models tell from a tuple."""
-    return list(parts) if isinstance(example, list) else tuple(parts)
+    """Parts as a list or a named tuple where an example is one, which some models tell from a tuple."""
+    kind = type(example)
+    return kind(*parts) if hasattr(kind, "_fields") else list(parts) if isinstance(example, list) else tuple(parts)
 
 
 def _cast(example: Any, dtype: torch.dtype) -> Any:
