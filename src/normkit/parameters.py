@@ -342,11 +342,19 @@ def is_scripted(module: nn.Module) -> bool:
 
 
 def require_whole(owner: str, model: Any) -> None:
-    """Refuse a model that FSDP2 has sharded: after a forward pass its own parameters are plain tensors for a while."""
+    """Refuse a model in what has noted its parameters: a replica, which averages no gradient of new ones, or FSDP2.
+
+    After a forward pass in the latter its own parameters are plain tensors for a while.
+    """
     sharded: Any = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())  # nobody has one without it
     for name, part in model.named_modules() if isinstance(model, nn.Module) else ():
+        whole = name or "the model"
+        if isinstance(part, nn.parallel.DistributedDataParallel):
+            raise ValueError(
+                f"{owner}: {whole} is a DistributedDataParallel, which averages no gradients of new parameters: hand "
+                "in its module, and wrap that again"
+            )
         if isinstance(part, sharded):
-            whole = name or "the model"
             raise ValueError(f"{owner}: {whole} is sharded by fully_shard: hand in the model as it was before")
 
 

@@ -763,14 +763,23 @@ def test_a_name_in_a_list_that_no_part_has_is_refused(net):
     assert len(nk.swap(net, "dyt", where=["again", "t*", nn.GroupNorm]).done) == 1
 
 
-def test_a_sharded_model_is_refused_after_a_forward_pass_too():
+def sharded(model):
     from torch.distributed.fsdp import fully_shard
 
+    mesh = torch.distributed.init_device_mesh("cpu", (1,))
+    for part in (model[1], model):
+        fully_shard(part, mesh=mesh)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("wrap", "why"),
+    [(sharded, "sharded by fully_shard"), (nn.parallel.DistributedDataParallel, "a DistributedDataParallel, which")],
+    ids=["sharded", "replica"],
+)
+def test_a_model_of_several_processes_is_refused_after_a_forward_pass_too(wrap, why):
     def swap():
-        mesh = torch.distributed.init_device_mesh("cpu", (1,))
-        model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.LayerNorm(8))
-        for part in (model[1], model):
-            fully_shard(part, mesh=mesh)
+        model = wrap(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.LayerNorm(8)))
         with torch.no_grad():
             model(torch.randn(2, 8))
         model.eval()
@@ -782,9 +791,9 @@ def test_a_sharded_model_is_refused_after_a_forward_pass_too():
             ("average", lambda: nk.average([model])),
             ("apply", lambda: nk.weight.apply(model, "weight-norm")),
         ):
-            with pytest.raises(ValueError, match=f"{name}: the model is sharded by fully_shard"):
+            with pytest.raises(ValueError, match=f"{name}: the model is {why}"):
                 call()
-        return type(model[2]).__name__
+        return type([*model.modules()][-1]).__name__
 
     assert each_rank(1, swap) == ["LayerNorm"]
 
