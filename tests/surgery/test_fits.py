@@ -72,6 +72,18 @@ def test_a_batch_norm_in_a_stream_is_over_all_tokens():
     torch.testing.assert_close(fits.maker("batchnorm")(8)(x), wanted)
 
 
+@pytest.mark.parametrize("name", ["batchnorm", "groupnorm:num_groups=2", "powernorm"])
+def test_rows_and_single_vectors_are_taken_as_tokens_of_a_stream(name):
+    norm, x = fits.maker(name)(8).eval(), torch.randn(3, 5, 8)
+    for part, y in zip(x, norm(x), strict=True):
+        torch.testing.assert_close(norm(part), y)
+    if name != "powernorm":
+        torch.testing.assert_close(norm(x[0, 0]), norm(x)[0, 0])
+        return
+    with pytest.raises(ValueError, match=r"x must have shape .*, but its shape is \(2, 5, 3, 8\)"):
+        norm(torch.randn(2, 5, 3, 8))
+
+
 @pytest.mark.parametrize("name", ["frn", "instancenorm", "spade", "crmsnorm"])
 def test_what_has_no_place_in_a_stream_is_refused_with_those_that_have(name):
     with pytest.raises(ValueError, match=f"norm '{name}' does not fit a stream of vectors.*those that do: .*layernorm"):

@@ -65,9 +65,9 @@ class Laid(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Normalize."""
         if self.way == TOKENS:
-            return self.norm(x.flatten(0, -2)).view_as(x)
+            return self.norm(x.reshape(-1, x.shape[-1])).view_as(x)
         if self.way == TURNED:
-            return self.norm(x.transpose(0, 1)).transpose(0, 1)
+            return self.norm(x.transpose(0, 1)).transpose(0, 1) if x.dim() == 3 else self.norm(x)
         return self.norm(x.movedim(1, -1)).movedim(-1, 1)
 
 
