@@ -2,12 +2,14 @@
 
 import copy
 import functools
+import types
 
 import pytest
 import torch
 from near_misses import Layer, Rms
 from norms_in_other_words import ByNormalize
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import normkit as nk
 from normkit import catalog
@@ -339,6 +341,14 @@ def test_new_norms_begin_as_the_old_ones_were_where_that_is_asked_for(net):
         nk.swap(net, "derf", match=True)
 
 
+@pytest.mark.parametrize("x", [torch.tensor([[torch.nan] * 6, [1.0] * 6]), torch.ones(0, 6)], ids=["NaN", "empty"])
+def test_an_example_to_which_nothing_can_be_fitted_is_refused(net, x):
+    before = digest(net)
+    with pytest.raises(ValueError, match=r"swap: match=True gives one no finite numbers; hand in an example"):
+        nk.swap(net, "derf", example=x, match=True)
+    assert same(before, digest(net))
+
+
 def always(*_):
     return Outcome(1.0, 0.5, True)
 
@@ -535,6 +545,45 @@ def test_a_norm_that_may_be_called_with_more_than_the_new_one_takes_is_refused()
     assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
 
 
+class Scaled(nn.LayerNorm):
+    def forward(self, x, scale=1.0):
+        return super().forward(x) * scale
+
+
+class ScaledByName(nn.LayerNorm):
+    def forward(self, x, *, scale=None):
+        return super().forward(x) if scale is None else super().forward(x) * scale
+
+
+@pytest.mark.parametrize("kind", [Scaled, ScaledByName])
+@pytest.mark.parametrize("example", [None, torch.ones(2, 6)])
+def test_a_norm_that_may_be_called_with_a_number_is_refused(kind, example):
+    model = nn.Sequential(nn.Linear(6, 6), kind(6))
+    with pytest.raises(ValueError, match=r"swap: 1 may be called with scale, which rmsnorm does not take"):
+        nk.swap(model, "rmsnorm", example=example)
+
+
+class ReadsAndCalls(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.mix = nn.LayerNorm(6), nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.mix(self.norm(x.to(self.norm.weight.dtype)))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("norm", ["rmsnorm:affine=False", "batchnorm"])
+def test_a_model_that_cannot_be_called_with_the_new_norms_is_refused(norm, compiled):
+    block = ReadsAndCalls()
+    model = torch.compile(block, backend="eager") if compiled else block
+    with pytest.raises(ValueError, match=r"swap: with the new norms, the model raises AttributeError: '(None|Laid)"):
+        nk.swap(model, norm, example=torch.randn(2, 6))
+    assert type(block.norm) is nn.LayerNorm
+    nk.swap(model, "rmsnorm", example=torch.randn(2, 6))
+    assert type(block.norm) is nk.RMSNorm
+
+
 class ReadsItsNorm(nn.Module):
     """As blocks with one kernel for a sum and the norm behind it: nothing calls the norm."""
 
@@ -560,13 +609,34 @@ class ReadsByAName(ReadsItsNorm):
         return nn.functional.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 
 
+class ReadsOfAHolder(ReadsItsNorm):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Module()
+        self.inner.norm, self.norm = self.norm, None
+
+    def forward(self, x):
+        norm = self.inner.norm
+        return nn.functional.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+
+
+class ReadsOfAList(ReadsItsNorm):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.ModuleList([self.norm])
+
+    def forward(self, x):
+        norm = self.norm[0]
+        return nn.functional.layer_norm(x, norm.normalized_shape, self.norm[0].weight, norm.bias, norm.eps)
+
+
 @pytest.mark.parametrize("example", [False, True])
-@pytest.mark.parametrize("block", [ReadsItsNorm, ReadsElsewhere, ReadsByAName])
+@pytest.mark.parametrize("block", [ReadsItsNorm, ReadsElsewhere, ReadsByAName, ReadsOfAHolder, ReadsOfAList])
 def test_a_norm_whose_numbers_the_block_reads_is_not_exchanged_without_effect(block, example):
     model = nn.Sequential(nn.LayerNorm(6), block())
-    with pytest.raises(ValueError, match=r"swap: 1\.norm is never called: its block reads its numbers"):
+    with pytest.raises(ValueError, match=r"swap: 1\.(inner\.)?norm(\.0)? is never called: its block reads its numbers"):
         nk.swap(model, "rmsnorm", example=torch.randn(2, 6) if example else None)
-    assert type(model[0]) is type(model[1].norm) is nn.LayerNorm
+    assert sum(type(part) is nn.LayerNorm for part in model.modules()) == 2
     assert len(nk.swap(model, "rmsnorm", where="0")) == 1
 
 
@@ -722,13 +792,20 @@ class ListsItsNorm(nn.Module):
 
     def forward(self, x):
         steps = self.steps["first"][0] if isinstance(self.steps, dict) else self.steps
-        return (steps[0] if isinstance(steps, list) else steps)(self.mix(x))
+        return (steps[0] if isinstance(steps, list) else getattr(steps, "first", steps))(self.mix(x))
 
 
 @pytest.mark.parametrize(
     "hold",
-    [lambda norm: [norm], lambda norm: {"first": (norm,)}, lambda norm: norm.forward],
-    ids=["list", "dict", "method"],
+    [
+        lambda norm: [norm],
+        lambda norm: {"first": (norm,)},
+        lambda norm: norm.forward,
+        lambda norm: functools.partial(checkpoint, norm, use_reentrant=False),
+        lambda norm: lambda x: norm(x),
+        lambda norm: types.SimpleNamespace(first=norm),
+    ],
+    ids=["list", "dict", "method", "partial", "closure", "object"],
 )
 def test_a_norm_that_a_plain_list_holds_is_not_exchanged_without_effect(hold):
     model = nn.Sequential(nn.LayerNorm(6), ListsItsNorm(hold))

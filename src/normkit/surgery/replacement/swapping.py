@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -16,7 +17,7 @@ from normkit.catalog import Card
 from normkit.norm import Norm
 from normkit.parameters import copy_model, holders, require_whole
 from normkit.surgery import proof
-from normkit.surgery.edits import Edit, forms, replace_parts
+from normkit.surgery.edits import Edit, forms, inside, replace_parts
 from normkit.surgery.edits.changes import Change, Report, name_others, norm_words
 from normkit.surgery.edits.layers import joined
 from normkit.surgery.recognition import specimen
@@ -105,6 +106,11 @@ def swap(
     for name, (x, y) in (_record_sites(model, example, new) if match else {}).items():
         fitted[name] = copy.deepcopy(new[name])
         far[name] = matching.match(fitted[name], x, y)
+        if not math.isfinite(far[name]):
+            raise ValueError(
+                f"swap: match=True gives {name} no finite numbers; hand in an example with samples, and none of which "
+                "the norm makes NaN or infinite values"
+            )
     changes = [
         Change(
             edit.site,
@@ -145,6 +151,8 @@ def new_norms(
             "call it by position, or leave it out by where"
         )
     _require_shapes(new, sizes)
+    if example is not None:
+        _require_call(model, new, example)
     return new
 
 
@@ -174,6 +182,15 @@ def _require_shapes(new: Mapping[str, nn.Module], sizes: Mapping[str, tuple[int,
         except Exception as error:
             why = f"{name} is given inputs of shape {sizes[name]}: {error}"
             raise ValueError(f"swap: {why}; leave it out by where") from error
+
+
+def _require_call(model: nn.Module, new: Mapping[str, nn.Module], example: Any) -> None:
+    """Refuse norms with which a copy of the model raises, as where its code reads a weight that they do not have."""
+    twin = replace_parts("swap", copy_model(model), copy.deepcopy(dict(new)), False, edits=())
+    try:
+        proof.call_model(inside(twin)[1].eval(), example)
+    except Exception as error:
+        raise ValueError(f"swap: with the new norms, the model raises {proof.describe_error(error)}") from error
 
 
 def _share(model: nn.Module, edits: Collection[Edit], new: Mapping[str, nn.Module]) -> None:
@@ -289,14 +306,22 @@ def _edit(model: nn.Module, name: str, match: Match, text: str, size: tuple[int,
             inputs = fits.STREAM if not first else fits.ROWS if size and len(size) == 2 else fits.IMAGES
             way = fits.require(choice, fits.Place(inputs))
         new: Any = fits.build(choice, way, width)
-    spare = specimen.further(old)[1] - specimen.further(new)[1]
-    if spare > 0 and not isinstance(model.get_submodule(name.rpartition(".")[0]), fits.Laid):  # which hands in one
-        takes = ", ".join(list(inspect.signature(old.forward).parameters)[-spare:])
+    further, taken = _further(old), len(_further(new))
+    if len(further) > taken and not isinstance(
+        model.get_submodule(name.rpartition(".")[0]), fits.Laid
+    ):  # which hands in one
+        takes = ", ".join(further[taken:])
         raise ValueError(f"swap: {name} may be called with {takes}, which {text} does not take; leave it out by where")
     carried, added, spread = _transfers(norm_in(new), match, old)
     made = {"carried": carried, "added": added, "spread": spread}
     words = forms.norm_words(norm_in(new), way, behind=list(match.behind), **made)
     return Edit(name, "norm", words)
+
+
+def _further(norm: nn.Module) -> list[str]:
+    """What a norm's forward takes besides its input."""
+    takes = inspect.signature(norm.forward).parameters.values()
+    return [p.name for p in takes if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)][1:]
 
 
 def _choose(text: str, match: Match, old: nn.Module, space: int | None) -> catalog.Choice:

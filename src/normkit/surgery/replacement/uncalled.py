@@ -1,10 +1,11 @@
-"""Norms that a model calls in another way than by their place: by a plain list, or by a function and their numbers."""
+"""Norms that a model calls in another way than by their place: by a plain value, or by a function and their numbers."""
 
 from __future__ import annotations
 
 import ast
 import copy
 import dis
+import functools
 import inspect
 import itertools
 import re
@@ -13,14 +14,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from normkit.surgery.edits import inside
 from normkit.surgery.edits.source import Source
 from normkit.surgery.flow import arguments
 from normkit.surgery.recognition import functional
 from normkit.surgery.recognition.specimen import quiet
 
-EXCHANGED = ("_modules", "_torchdynamo_orig_callable")  # the latter is what torch.compile was handed
+ASIDE = {*vars(nn.Module()), "_compiled_call_impl"}  # parts and hooks, and what torch.compile makes anew
+SUBSCRIPT = 26  # among binary operations, as Python 3.14 has it
+DEPTH = 3  # how deep plain objects hold each other
 
 
 def first_read(model: nn.Module, example: Any, sites: Sequence[str]) -> str | None:
@@ -28,10 +32,10 @@ def first_read(model: nn.Module, example: Any, sites: Sequence[str]) -> str | No
 
     Without an example the code of the block that holds it tells. Torch's own encoders call theirs once these change.
     """
-    owners = {name: model.get_submodule(name.rpartition(".")[0]) for name in sites}
-    left = [name for name, owner in owners.items() if not isinstance(owner, nn.TransformerEncoderLayer)]
+    owners = {name: _block(model, name) for name in sites}
+    left = [name for name, (owner, _) in owners.items() if not isinstance(owner, nn.TransformerEncoderLayer)]
     if example is None:
-        return next((name for name in left if _reads(owners[name], name.rpartition(".")[2])), None)
+        return next((name for name in left if _reads(*owners[name])), None)
     return next(iter(_read_in(model, example, left)), None) if left else None
 
 
@@ -53,28 +57,56 @@ def first_named(model: nn.Module, new: Mapping[str, nn.Module]) -> tuple[str, st
 
 
 def first_aside(model: nn.Module, sites: Sequence[str]) -> tuple[str, str] | None:
-    """Return the first of some norms that a plain list, dictionary or bound method holds too, and what holds it.
+    """Return the first of some norms that a plain list, function or object holds too, and what holds it.
 
     A model that calls it by way of these goes on with the old one, whatever stands in its place.
     """
     norms = {id(model.get_submodule(name)): name for name in sites}
+    barren: set[int] = set()  # a configuration is one for all parts
     for name, part in model.named_modules():
-        for key, value in vars(part).items():
-            for held in _held(value) if key not in EXCHANGED else ():
+        for key, value in vars(part).items() if inside(part)[1] is part else ():
+            if key in ASIDE or id(value) in barren:
+                continue
+            modules = list(_held(value, DEPTH, set()))
+            barren |= set() if modules else {id(value)}
+            for held in modules:
                 if id(held) in norms and held is not part:
                     return norms[id(held)], f"{name}.{key}" if name else key
     return None
 
 
-def _held(value: Any, seen: frozenset[int] = frozenset()) -> Iterator[nn.Module]:
-    """The modules that plain values hold."""
+def _held(value: Any, depth: int, seen: set[int]) -> Iterator[nn.Module]:
+    """The modules that plain values hold, in objects down to a depth."""
     if isinstance(value, nn.Module):
         yield value
-    elif isinstance(value, types.MethodType):
-        yield from _held(value.__self__)
-    elif isinstance(value, dict | list | tuple | set | frozenset) and id(value) not in seen:
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _held(each, seen | {id(value)})
+    elif not isinstance(value, Tensor | type | types.ModuleType) and id(value) not in seen:
+        seen.add(id(value))
+        parts, is_object = _parts(value)
+        for each in parts if depth or not is_object else ():
+            yield from _held(each, depth - is_object, seen)
+
+
+def _parts(value: Any) -> tuple[Iterable[Any], bool]:
+    """What a plain value holds, and whether it is an object of another class than those by which values are held."""
+    if isinstance(value, dict | list | tuple | set | frozenset):
+        return (value.values() if isinstance(value, dict) else value), False
+    if isinstance(value, types.MethodType):
+        return [value.__self__], False
+    if isinstance(value, functools.partial):
+        return [value.func, value.args, value.keywords], False
+    if isinstance(value, types.FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
+        return [*cells, value.__defaults__, value.__kwdefaults__], False
+    return getattr(value, "__dict__", {}).values(), True
+
+
+def _block(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The module above a part that computes something, and as what its code names the part, or the list that has it."""
+    path, _, child = name.rpartition(".")
+    while path and type(holder := model.get_submodule(path)).forward is nn.Module.forward:
+        path, _, last = path.rpartition(".")
+        child = last if isinstance(holder, nn.ModuleList | nn.ModuleDict) else child
+    return model.get_submodule(path), child
 
 
 def _reads(owner: nn.Module, child: str) -> bool:
@@ -110,10 +142,12 @@ def _steps(function: types.FunctionType) -> list[tuple[str, Any]]:
 
 
 def _behind(steps: Sequence[tuple[str, Any]], child: str) -> Iterator[tuple[str, Any]]:
-    """What comes behind each reading of a child, under a name of the function's own too."""
+    """What comes behind each reading of a child, or of one of a list, under a name of the function's own too."""
     pairs = [*itertools.pairwise(steps)]
-    for step, (kind, name) in pairs:
+    for at, step in enumerate(steps[:-1]):
         if step == ("ATTR", child):
+            item = steps[at + 2 : at + 3] in ([("BINARY_SUBSCR", None)], [("BINARY_OP", SUBSCRIPT)])
+            kind, name = steps[at + 3 if item else at + 1]
             yield from [use for load, use in pairs if load == ("LOAD", name)] if kind == "STORE" else [(kind, name)]
 
 
