@@ -611,6 +611,26 @@ def test_what_cannot_be_read_is_a_note(monkeypatch):
     assert "Not seen: activation of 0" in str(seen.diagnosis())
 
 
+@pytest.mark.parametrize(
+    "owner, name, note",
+    [
+        ("noise.Noise", "_take", "the noise of 1 could not be read: no"),
+        ("output", "_counts", "the gradient of the output could not be read: no"),
+        ("parameters", "norms", "the gradient of 0.weight could not be read: no"),
+    ],
+)
+def test_what_cannot_be_read_in_a_backward_pass_is_a_note(owner, name, note, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(f"normkit.watching.signals.{owner}.{name}", fail)
+    model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 2))
+    x, y = points(0)
+    with nk.watch(model) as seen:
+        F.cross_entropy(model(x), y).backward()
+    assert note in seen.notes
+
+
 @pytest.mark.parametrize("values", [torch.tensor(0.5), torch.ones(2), 0.5], ids=["a number", "two", "no tensor"])
 def test_a_signal_of_another_number_of_values_is_named_and_hides_no_other(values):
     SIGNALS["ones"] = Signal("ones", {"one_share": MEAN}, lambda call: values)

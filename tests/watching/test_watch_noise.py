@@ -125,6 +125,21 @@ def test_an_output_that_was_changed_in_place_is_left_out():
     assert seen.history().notes == []
 
 
+def test_a_bias_that_is_a_flag_is_no_shift():
+    class RMSNorm(nn.RMSNorm):
+        bias = False
+
+    examples = []
+    for norm in (RMSNorm(8), nn.RMSNorm(8)):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 8), norm, nn.Linear(8, 2))
+        with nk.watch(model, torch.optim.SGD(model.parameters(), lr=0.05)) as seen:
+            F.cross_entropy(model(points(0)[0]), points(0)[1]).backward()
+            seen.optimizers[0].step()
+        examples.append(seen.history().series("noise", "one_square")[0])
+    assert examples[0] == examples[1] > 0
+
+
 @pytest.mark.parametrize(("batch", "times"), [(16.0, "2 times what"), (8.0, "1 times what"), (4.0, "a 2th of what")])
 def test_a_batch_is_set_beside_the_noise(batch, times):
     assert f"is {times} the noise asks for" in str(NoiseScale(8.0, batch, 5))

@@ -99,13 +99,25 @@ class Sample:
         def catches(name: str) -> Callable[[Tensor], None]:
             def catch(p: Tensor) -> None:
                 if p.grad is not None:
-                    self.caught[name] = torch.linalg.vector_norm(p.grad.detach().float())
+                    self.caught[name] = parameters.norms([p.grad.detach()])[0]
 
-            return catch
+            return self._backward_hook(f"the gradient of {name}", catch)
 
         if "gradients" in self.families:
             for name, p in trainable(self.model).items():
                 self.handles.append(p.register_post_accumulate_grad_hook(catches(name)))
+
+    def _backward_hook(self, what: str, take: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
+        """Return a hook of a tensor that raises nothing in the user's backward pass."""
+
+        def hook(x: Tensor) -> None:
+            try:
+                with torch.no_grad():
+                    take(x)
+            except Exception as error:
+                self.failed(f"{what} could not be read: {error}")
+
+        return hook
 
     def detach(self) -> None:
         """Take the hooks off."""
@@ -144,7 +156,9 @@ class Sample:
             x = first_tensor(kwargs) if x is None else x
             self._read(site, module, x, y, output)
             if y is not None and y.requires_grad and site.what == NORMED and not hasattr(module, "running_var"):
-                self.handles.append(y.register_hook(self.noise.listens(module, y, site.axis(y.dim()))))
+                take = self.noise.listens(module, y, site.axis(y.dim()))
+                what = f"the noise of {bare_name(site.name) or 'the model'}"
+                self.handles.append(y.register_hook(self._backward_hook(what, take)))
 
         return Hook(hook)
 
@@ -189,7 +203,8 @@ class Sample:
                     self._join((DATA, "fed"), self.fed.get(x.numel(), first), data.FED)
                     self._join((DATA, "mode"), mode.read(module, x), mode.NUMBERS)
                 if scores is not None:
-                    self.handles.append(self.outputs.listen(scores))
+                    take = self._backward_hook("the gradient of the output", self.outputs.listens(scores))
+                    self.handles.append(scores.register_hook(take))
             except Exception as error:
                 self.failed(f"what the model is fed and gives could not be read: {error}")
             self.fed = {}

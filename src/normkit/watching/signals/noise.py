@@ -66,8 +66,7 @@ class Noise:
 
         def take(slope: Tensor) -> None:
             if y._version == version and self.examples and y.shape[0] % self.examples == 0:
-                with torch.no_grad():
-                    self._take(module, _rows(y, axis), _rows(slope, axis))
+                self._take(module, _rows(y, axis), _rows(slope, axis))
 
         return take
 
@@ -78,7 +77,7 @@ class Noise:
         if isinstance(gain, nn.Parameter) and gain.shape == y.shape[-1:]:
             whole = _plain(gain) + float(getattr(module, "offset", 0.0) or 0.0)
             known = whole.abs() > LEAST
-            x = (y if shift is None else y - _plain(shift)) / torch.where(known, whole, 1.0)
+            x = (y - _plain(shift) if isinstance(shift, Tensor) else y) / torch.where(known, whole, 1.0)
             self._add(module, "gain", (slope * x).sum(1) * known)
         if isinstance(shift, nn.Parameter) and shift.shape == y.shape[-1:]:
             self._add(module, "shift", slope.sum(1))

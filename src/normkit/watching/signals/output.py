@@ -7,7 +7,7 @@ mean square of n differences from a target is 2 / n of each: with the loss besid
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -78,21 +78,20 @@ class Outputs:
         self.numbers: Tensor | None = None  # of the gradients up to an optimizer's step, and how many those were
         self.passes = 0
 
-    def listen(self, scores: Tensor) -> Any:
-        """Wait for the gradient of some scores; returns the handle of the hook."""
+    def listens(self, scores: Tensor) -> Callable[[Tensor], None]:
+        """Return a hook for the gradient of some scores."""
         kept = rows_of_scores(scores.detach()).clone()
 
         def take(gradient: Tensor) -> None:
-            with torch.no_grad():
-                slope = rows_of_scores(gradient).float()
-                exact = gradient.dtype != torch.float16  # which loses small slopes, and with them the balance
-                self.target = _of(kept, slope, gradient.numel() / gradient.shape[-1], exact)
-                self.read.append(self.target.read)
-                self.squares.append(_squares(kept.float(), slope * (gradient.numel() / 2)))
-                self.counts.append(_counts(gradient.detach(), self.target))
-                self.sums.append(gradient.detach().float().flatten(0, -2).sum(0))
+            slope = rows_of_scores(gradient).float()
+            exact = gradient.dtype != torch.float16  # which loses small slopes, and with them the balance
+            self.target = _of(kept, slope, gradient.numel() / gradient.shape[-1], exact)
+            self.read.append(self.target.read)
+            self.squares.append(_squares(kept.float(), slope * (gradient.numel() / 2)))
+            self.counts.append(_counts(gradient.detach(), self.target))
+            self.sums.append(gradient.detach().float().flatten(0, -2).sum(0))
 
-        return scores.register_hook(take)
+        return take
 
     def values(self, parameters: Mapping[str, nn.Parameter]) -> Tensor | None:
         """Return :data:`NUMBERS`, those of classes missing where the loss is no cross entropy; None where none came.
