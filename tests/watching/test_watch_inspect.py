@@ -344,6 +344,17 @@ def test_a_look_takes_gradients_wherever_it_is_called(look, around):
         assert str(LOOKS[look](model, [points(0)])) == want
 
 
+@pytest.mark.parametrize("look", ["inspect", "checkup", "curvature", "landscape"])
+def test_a_table_with_sparse_gradients_is_looked_at_as_another(look):
+    def table(sparse):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Embedding(50, 8, sparse=sparse), nn.Flatten(), nn.Linear(32, 2))
+
+    x = torch.arange(20).view(5, 4)
+    seen, want = (str(LOOKS[look](table(sparse), [(x, x[:, 0] % 2)])) for sparse in (True, False))
+    assert seen == want
+
+
 @pytest.mark.parametrize("look", [curvature, landscape])
 def test_a_batch_that_the_model_does_not_take_is_named_by_each(look):
     message = rf"^{look.__name__}: Sequential fails on the batch \(RuntimeError: mat1 .*; its forward does not take it$"

@@ -513,6 +513,14 @@ def test_no_gradient():
     ]
 
 
+def test_a_sparse_gradient_is_one():
+    model = nn.Sequential(nn.Embedding(50, 8, sparse=True), nn.Flatten(), nn.Linear(32, 2))
+    x = torch.arange(20).view(5, 4)
+    _, seen = train(model, lambda step: (x, x[:, 0] % 2), steps=10, make=SGD)
+    assert absent(seen, "no-gradient")
+    assert (seen.history().series("0.weight", "gradient") > 0).all()
+
+
 def test_left_out():
     model = mlp()
     optimizer = SGD(model[0].parameters(), lr=0.1)

@@ -15,14 +15,13 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.columns import aligned, number_of
-from normkit.parameters import copy_model
 from normkit.surgery.proof import require_model
 from normkit.watching import health
 from normkit.watching.causes import by_cause
 from normkit.watching.diagnosis import Diagnosis
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
-from normkit.watching.inspecting import batches_for, feed_to, is_finite, known_loss
+from normkit.watching.inspecting import batches_for, dense_copy, feed_to, is_finite, known_loss
 from normkit.watching.rules import half_headroom
 from normkit.watching.watching import Watch
 
@@ -137,9 +136,9 @@ def checkup(
     measure = loss or functools.partial(_loss_of, kinds)
     end = time.monotonic() + check.number("checkup", "seconds", seconds, 0.0, open_low=True)
     with torch.random.fork_rng():
-        limit, highest = _limit(copy_model(model).train(), looked, measure, end - seconds / 2)
+        limit, highest = _limit(dense_copy(model).train(), looked, measure, end - seconds / 2)
         own = rate or min(limit / APART, USUAL)
-        twin = copy_model(model).train()
+        twin = dense_copy(model).train()
         watch, losses, steps = _train(twin, looked, measure, own, end)
         train, evaluation = (_mean_loss(twin.train(mode), looked, measure) for mode in (True, False))
     history = watch.history()

@@ -18,13 +18,12 @@ from normkit import check
 from normkit.columns import number_of
 from normkit.ops.row import HALVES
 from normkit.optional import library
-from normkit.parameters import copy_model
 from normkit.probe.hessian_density import hessian_density
 from normkit.probe.hessian_spectrum import hessian_spectrum, product
 from normkit.statistics import accurate
 from normkit.surgery.statistics.batch_statistics import arguments_in
 from normkit.watching.drawn import Drawn, line, picture
-from normkit.watching.inspecting import batches_for, errors_named, loss_of
+from normkit.watching.inspecting import batches_for, dense_copy, errors_named, loss_of
 from normkit.watching.landscape import SEEDS, Loss
 
 BINS = 400
@@ -143,7 +142,7 @@ def _forward(model: nn.Module, at: Mapping[str, Tensor], batch: Any) -> Any:
 
 def _wide_copy(model: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:
     """A copy in eval mode, in float32 at least, and the parameters that are trained."""
-    own = copy_model(model).eval()
+    own = dense_copy(model).eval()
     own = own.float() if any(p.dtype in HALVES for p in own.parameters()) else own
     return own, {name: p.detach() for name, p in own.named_parameters() if p.requires_grad}
 

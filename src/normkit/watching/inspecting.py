@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.columns import aligned
-from normkit.parameters import buffers_apart, for_gradients, mode
+from normkit.parameters import buffers_apart, copy_model, for_gradients, mode
 from normkit.surgery.models import import_object
 from normkit.surgery.proof import require_model
 from normkit.surgery.statistics.batch_statistics import feed, field_of
@@ -135,6 +135,15 @@ def restore_after(model: nn.Module) -> Iterator[None]:
         for p, slope, hooks, later_hooks in before:
             p.grad, p._backward_hooks = slope, hooks
             p._post_accumulate_grad_hooks = later_hooks
+
+
+def dense_copy(model: nn.Module) -> nn.Module:
+    """Copy a model; the copy's tables get dense gradients, as few optimizers and no second derivatives take others."""
+    twin = copy_model(model)
+    for part in twin.modules():
+        if isinstance(part, nn.Embedding | nn.EmbeddingBag):
+            part.sparse = False
+    return twin
 
 
 def batches_for(owner: str, batches: Iterable[Any], most: int | None = None) -> list[Any]:

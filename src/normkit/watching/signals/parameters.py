@@ -26,7 +26,8 @@ Read = tuple[list[str], str, Tensor]  # of which parameters, what, and the numbe
 
 def norms(tensors: list[Tensor]) -> Tensor:
     """Return the length of each tensor, whole where it is spread over processes."""
-    return torch.stack([whole(norm.float()) for norm in torch._foreach_norm(tensors)])
+    dense = [x.coalesce().values() if x.is_sparse else x for x in tensors]
+    return torch.stack([whole(norm.float()) for norm in torch._foreach_norm(dense)])
 
 
 def whole(x: Tensor) -> Tensor:
@@ -36,8 +37,8 @@ def whole(x: Tensor) -> Tensor:
 
 def dot(x: Tensor, y: Tensor) -> Tensor:
     """Return the sum of products, in float32, of float32 tensors without a third one of their size."""
-    alike = x.dtype == y.dtype == torch.float32 and x.is_contiguous() and y.is_contiguous()
-    if alike and not hasattr(x, "full_tensor"):
+    alike = x.dtype == y.dtype == torch.float32 and not y.is_sparse and not hasattr(x, "full_tensor")
+    if alike and x.is_contiguous() and y.is_contiguous():
         return torch.dot(x.view(-1), y.view(-1))
     return (x * y).sum(dtype=torch.float32)
 
@@ -47,7 +48,7 @@ def gradients(parameters: Named) -> list[Read]:
 
     That cosine is 0 of a weight that a norm follows, whose scale then changes nothing.
     """
-    having = {name: p for name, p in parameters.items() if p.grad is not None and not p.grad.is_sparse}
+    having = {name: p for name, p in parameters.items() if p.grad is not None}
     if not having:
         return []
     slopes = [p.grad.detach() for p in having.values() if p.grad is not None]
