@@ -1,5 +1,6 @@
 """The watch where other people keep their numbers: TensorBoard, Weights & Biases, Lightning."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,9 @@ from trainings import points
 import normkit as nk
 from normkit.optional import library
 from normkit.watching.callbacks import lightning_callback, trainer_callback, watch_accelerated
-from normkit.watching.writers import TensorBoard, WandB
+from normkit.watching.sample import Row
+from normkit.watching.store import LEAST, MEAN, MISSING
+from normkit.watching.writers import TensorBoard, WandB, scalars
 
 close = torch.testing.assert_close
 
@@ -53,6 +56,12 @@ def test_wandb_has_every_number(tmp_path, monkeypatch):
     assert run.summary["watch/diagnosis"] == str(seen.diagnosis())
     run.finish()
     assert list(tmp_path.glob("wandb/offline-run-*"))
+
+
+def test_what_was_not_read_is_no_number_of_a_board():
+    row = Row()
+    row.add([("0", "dead"), ("0", "rms"), ("0", "mean")], [LEAST, MEAN, MEAN], torch.tensor([MISSING, 2.0, math.nan]))
+    assert str(dict(scalars(row, row.values()))) == "{'rms/0': 2.0, 'mean/0': nan}"
 
 
 def test_of_several_processes_the_first_alone_writes(tmp_path):

@@ -169,7 +169,7 @@ def writers_of(to: Any) -> list[Writer]:
 def scalars(row: Row, values: Tensor) -> Iterator[tuple[str, float]]:
     """Return the numbers of a sample by ``what/where``, as boards group them; places of values are left out."""
     for (where, what), word, value in zip(row.columns, row.words, values.tolist(), strict=True):
-        if word != BESIDE and value != MISSING:
+        if word != BESIDE and not value <= MISSING:  # a float64 of the float32 is not the same
             yield f"{what}/{where or 'model'}", value
 
 
