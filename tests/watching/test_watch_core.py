@@ -694,6 +694,29 @@ def test_what_is_kept_is_a_hundredth_of_the_parameters():
     assert kept < 0.01 * sum(p.numel() for p in model.parameters())
 
 
+def test_numbers_are_the_same_where_tensors_are_float64_by_default(tmp_path):
+    def look(default):
+        torch.set_default_dtype(default)
+        try:
+            torch.manual_seed(0)
+            model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)).double()
+            x, y = points(0, batch=8)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            with nk.watch(model, optimizer, every=1) as seen:
+                for _ in range(3):
+                    F.cross_entropy(model(x.double()), y).backward()
+                    optimizer.step()
+            return seen.history(), load(seen.save(tmp_path / "watch.jsonl"))
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    seen, want = look(torch.float64), look(torch.float32)
+    for history, other in zip(seen, want, strict=True):
+        assert history.columns == other.columns
+        assert np.isnan(history.series("1", "dead")).all(), "of few samples nobody knows"
+    assert seen[0].notes == []
+
+
 def test_numbers_survive_a_file(tmp_path):
     path = tmp_path / "watch.jsonl"
     model = Net()

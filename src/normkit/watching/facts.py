@@ -209,6 +209,4 @@ def _group(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, Any]:
 def rates(optimizers: Sequence[Optimizer]) -> list[Tensor]:
     """Return the learning rate of each group; one that is a tensor is not waited for."""
     lrs = [group.get("lr", 0.0) for optimizer in optimizers for group in optimizer.param_groups]
-    return [
-        rate.detach().float() if isinstance(rate, Tensor) else torch.tensor(float(rate), device="cpu") for rate in lrs
-    ]
+    return [(rate.detach() if isinstance(rate, Tensor) else torch.tensor(rate, device="cpu")).float() for rate in lrs]

@@ -122,4 +122,5 @@ def json_row(row: Tensor | Sequence[float]) -> list[Any]:
 
 def numbers(row: Sequence[Any]) -> Tensor:
     """Read what :func:`json_row` wrote."""
-    return torch.tensor([MISSING if v is None else WORDS[v] if isinstance(v, str) else v for v in row], device="cpu")
+    values = [MISSING if v is None else WORDS[v] if isinstance(v, str) else v for v in row]
+    return torch.tensor(values, dtype=torch.float32, device="cpu")

@@ -41,7 +41,8 @@ class Row:
 
     def values(self) -> Tensor:
         """Return all numbers on the CPU; here the device is waited for."""
-        return torch.cat([torch.zeros(0, device="cpu"), *(part.detach().float().cpu() for part in self.parts)])
+        none = torch.zeros(0, dtype=torch.float32, device="cpu")
+        return torch.cat([none, *(part.detach().float().cpu() for part in self.parts)])
 
 
 class Sample:

@@ -104,7 +104,7 @@ class Store:
             if column not in self.columns:
                 self.columns[column] = len(self.columns)
                 self.words.append(word)
-        row = torch.full((len(self.columns),), MISSING, device="cpu")
+        row = _missing(len(self.columns))
         row[[self.columns[column] for column in columns]] = values
         self.steps.append(step)
         self.rows.append(row)
@@ -154,7 +154,7 @@ class Store:
             self.first_seen.setdefault(NOT_FINITE, step)
         if not self.signs:
             return
-        bounds = torch.tensor([sign.bound for sign in self.signs], device="cpu")[:, None]
+        bounds = torch.tensor([sign.bound for sign in self.signs], dtype=torch.float32, device="cpu")[:, None]
         above = torch.tensor([sign.above for sign in self.signs], device="cpu")[:, None]
         signs = self.meant & torch.where(above, row > bounds, row < bounds) & (row != MISSING)
         ended = (row != MISSING) & ~row.isnan() & ~signs
@@ -179,7 +179,7 @@ class Store:
 
     def _whole(self, place: int) -> Tensor:
         row = self.rows[place]
-        return torch.cat([row, torch.full((len(self.columns) - len(row),), MISSING, device="cpu")])
+        return torch.cat([row, _missing(len(self.columns) - len(row))])
 
     def table(self) -> Tensor:
         """Return all rows, (samples, columns); what is missing is :data:`MISSING`."""
@@ -189,6 +189,10 @@ class Store:
 
 MISSING = -3.0e38
 """Stands where a column has no reading, since NaN is one: a finding of its own."""
+
+
+def _missing(count: int) -> Tensor:
+    return torch.full((count,), MISSING, dtype=torch.float32, device="cpu")
 
 
 def _together(old: Tensor, new: Tensor, ways: Ways) -> Tensor:

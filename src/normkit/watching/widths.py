@@ -266,7 +266,8 @@ def _loss(output: Any) -> Tensor:
     chance = torch.Generator().manual_seed(0)
     rows = scores.flatten(0, -2) if scores.dim() > 1 else scores[None]
     if rows.shape[-1] == 1:
-        return F.mse_loss(rows.float(), torch.randn(rows.shape, generator=chance, device="cpu").to(rows.device))
+        target = torch.randn(rows.shape, generator=chance, dtype=torch.float32, device="cpu")
+        return F.mse_loss(rows.float(), target.to(rows.device))
     classes = torch.randint(rows.shape[-1], rows.shape[:1], generator=chance, device="cpu").to(rows.device)
     return F.cross_entropy(rows.float(), classes)
 

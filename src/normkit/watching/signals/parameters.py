@@ -219,7 +219,8 @@ class Spectra:
         times = 1
         if v is None or v.shape != matrix.shape[1:] or v.device != matrix.device:
             chance = torch.Generator().manual_seed(0)
-            v, times = torch.randn(matrix.shape[1], generator=chance, device="cpu").to(matrix.device), self.FIRST
+            v = torch.randn(matrix.shape[1], generator=chance, dtype=torch.float32, device="cpu").to(matrix.device)
+            times = self.FIRST
         for _ in range(times):
             u = matrix @ v
             v = matrix.mT @ (u / u.norm().clamp(min=TINY))
