@@ -523,6 +523,32 @@ def test_a_gradient_scaler_without_float16_is_neither_clipping_nor_a_scaled_loss
     assert not {"always-clipped", "scaled-loss"} & {finding.rule for finding in seen.diagnosis()}
 
 
+@pytest.mark.parametrize("power", [16, 21])
+def test_a_fused_step_takes_a_scaler_s_factor_back_by_itself(power):
+    """With 2 ** 21 the first gradients overflow; torch calls the step all the same."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, fused=True)
+    scaler, skipped = torch.amp.GradScaler("cpu", init_scale=2.0**power), []
+    with nk.watch(model, optimizer, every=1) as seen:
+        for step in range(20):
+            x, y = points(step)
+            with torch.autocast("cpu", torch.float16):
+                loss = F.cross_entropy(model(x).float(), y)
+            scaler.scale(loss).backward()
+            old = scaler.get_scale()
+            scaler.step(optimizer)
+            scaler.update()
+            skipped.append(scaler.get_scale() < old)
+            optimizer.zero_grad()
+    history = seen.history()
+    assert any(skipped) == (power == 21)
+    for what in ("gradient", "update"):
+        assert (~history.was_read("0.weight", what)).tolist() == skipped
+    assert history.read("0.weight", "gradient").max() < 10
+    assert not seen.diagnosis()
+
+
 def test_a_loss_summed_over_a_batch_of_a_power_of_two_is_clipped_all_the_same():
     clip = lambda m: nn.utils.clip_grad_norm_(m.parameters(), 5.0)  # noqa: E731
     seen, _ = run(mlp(), sgd(0.1), loss=lambda z, y: 256 * F.cross_entropy(z, y), after=clip, steps=40)

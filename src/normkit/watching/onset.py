@@ -53,12 +53,14 @@ class Onset:
             self._add("data", data.first_input(args, kwargs))
             self._add("output", first_tensor(output) if scores is None else scores)
 
-    def _add(self, place: str, x: Tensor | None) -> None:
+    def _add(self, place: str, x: Tensor | None, skipped: Tensor | None = None) -> None:
         if x is None or not x.is_floating_point() or hasattr(x, "full_tensor"):
             return
         with contextlib.suppress(RuntimeError):  # some layouts have no sum; samples tell of them
             dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-            self.calls.append((place, x.detach().sum(dtype=dtype)))
+            total = x.detach().sum(dtype=dtype)
+            total = total if skipped is None else total.masked_fill(skipped.to(total.device) > 0, 0.0)
+            self.calls.append((place, total))
 
     def step(self, step: int, optimizers: Sequence[Optimizer], number: int) -> None:
         """Look at one gradient, a small one of those that are stepped on: what is lost in the loss reaches all.
@@ -68,7 +70,7 @@ class Onset:
         if number == self.owner or step > self.looked + 1:
             self._choose(optimizers, step)
         if number == self.owner and self.watched is not None:
-            self._add("gradient", self.watched.grad)
+            self._add("gradient", self.watched.grad, getattr(optimizers[number], "found_inf", None))
             self._compare(self.watched.grad)
             self.looked = step
         self.kept += [(step, place, total) for place, total in self.calls]

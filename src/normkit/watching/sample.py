@@ -249,12 +249,12 @@ class Sample:
         else:
             self.calls[key] = (mine, numbers, 1)
 
-    def gradients(self, some: parameters.Named | None = None) -> None:
-        """Read the gradients, or those of some parameters, unless they were."""
+    def gradients(self, some: parameters.Named | None = None, optimizer: Any = None) -> None:
+        """Read the gradients, or those of some parameters as their optimizer takes them, unless they were."""
         if "gradients" in self.families:
             named = trainable(self.model) if some is None else some
             reads = parameters.gradients({name: p for name, p in named.items() if name not in self.sloped})
-            self.reads += reads
+            self.reads += parameters.as_stepped(reads, optimizer)
             self.sloped.update(name for names, what, _ in reads if what == "gradient" for name in names)
 
     def last_batch(self) -> Batch | None:
@@ -270,17 +270,18 @@ class Sample:
 
     def before_step(self, number: int) -> None:
         """Read the gradients that the step of an optimizer goes by, and what else comes of its passes."""
-        own = self._share(number)
-        self.gradients(own)
-        self.output = self.outputs.values(own)
+        own, optimizer = self._share(number), self.optimizers[number]
+        self.gradients(own, optimizer)
+        self.output = self.outputs.values(own, optimizer)
         self.noise.end()
-        if "updates" in self.families and parameters.rounds(self.optimizers[number]):
+        if "updates" in self.families and parameters.rounds(optimizer):
             self.updates.pull(own)
 
     def after_step(self, number: int) -> None:
         """Read how far an optimizer has gone: by its first step, where it makes several."""
         if "updates" in self.families:
-            self.reads += self.updates.read(self._share(number))
+            reads = self.updates.read(self._share(number))
+            self.reads += parameters.as_stepped(reads, self.optimizers[number])
 
     def _share(self, number: int) -> dict[str, nn.Parameter]:
         self.shares = self.shares or shares(self.model, self.optimizers)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from normkit.watching.signals.parameters import factor_of
 from normkit.watching.signals.signal import MOST, rows_of, vector
 from normkit.watching.store import MEAN, MISSING
 
@@ -93,7 +94,7 @@ class Outputs:
 
         return take
 
-    def values(self, parameters: Mapping[str, nn.Parameter]) -> Tensor | None:
+    def values(self, parameters: Mapping[str, nn.Parameter], optimizer: Any = None) -> Tensor | None:
         """Return :data:`NUMBERS`, those of classes missing where the loss is no cross entropy; None where none came.
 
         They are of the gradients before the first step of an optimizer; all that step on these say what they got.
@@ -101,7 +102,7 @@ class Outputs:
         if self.numbers is None and self.read:
             self.passes, self.numbers = len(self.read), self._numbers()
         if self.numbers is not None and len(self.read) == self.passes:
-            self._rescale(self.numbers, parameters)
+            self._rescale(self.numbers, parameters, optimizer)
         return self.numbers
 
     def _numbers(self) -> Tensor:
@@ -114,13 +115,13 @@ class Outputs:
         targets = torch.where((counts[:, 2] == MISSING).any(), MISSING, counts[:, 2].sum())
         return torch.cat([known, torch.stack(self.squares).mean(0), counts[:, :2].sum(0), targets[None]])
 
-    def _rescale(self, numbers: Tensor, parameters: Mapping[str, nn.Parameter]) -> None:
+    def _rescale(self, numbers: Tensor, parameters: Mapping[str, nn.Parameter], optimizer: Any) -> None:
         """Write by what the gradient was multiplied before the optimizer got it, by the output's bias."""
         shape = self.sums[0].shape
         for p in parameters.values():
             if p.shape == shape and p.grad is not None and not hasattr(p, "full_tensor"):
                 total = torch.stack(self.sums).sum(0)
-                slope = p.grad.detach().float().to(total.device)
+                slope = p.grad.detach().float().to(total.device) / factor_of(optimizer, total.device)
                 sizes = slope.norm() * total.norm()
                 same = (slope.dot(total) > ALONG * sizes) & (sizes > 0) & (numbers[SCALE] != MISSING)
                 numbers[RESCALED] = torch.where(same, slope.norm() / total.norm().clamp(min=TINY), numbers[RESCALED])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from normkit.parameters import own_parameter
-from normkit.watching.store import MEAN
+from normkit.watching.store import MEAN, MISSING
 
 WHOLE = 4096  # entries of a parameter that is compared whole
 SHARE = 512  # of a larger one, one entry in so many is kept over the step: 0.2 % of the memory
@@ -63,6 +64,23 @@ def gradients(parameters: Named) -> list[Read]:
     if along:
         readings.append(([name for name, _ in along], "radial", torch.stack([value for _, value in along])))
     return readings
+
+
+def as_stepped(reads: Iterable[Read], optimizer: Any) -> Iterator[Read]:
+    """Return readings as a fused step goes by them, which takes a gradient scaler's factor back by itself.
+
+    torch calls it even where a gradient is infinite: it then moves nothing, and nothing was read.
+    """
+    infinite = getattr(optimizer, "found_inf", None)
+    for names, what, values in reads:
+        read = values / factor_of(optimizer, values.device) if what == "gradient" else values
+        yield names, what, read if infinite is None else read.masked_fill(infinite.to(read.device) > 0, MISSING)
+
+
+def factor_of(optimizer: Any, device: torch.device) -> Tensor | float:
+    """Return by what a gradient scaler has multiplied the gradients that a fused step is about to take."""
+    scale = getattr(optimizer, "grad_scale", None)
+    return 1.0 if scale is None else scale.to(device)
 
 
 def joined(reads: Iterable[Read], order: Iterable[str]) -> list[Read]:
