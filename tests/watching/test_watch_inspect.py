@@ -167,13 +167,19 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 
 def test_within_the_trainer_of_transformers(tmp_path):
     transformers = library("transformers")
-    data = [{"input_ids": torch.randint(64, (16,)), "labels": torch.randint(64, (16,))} for _ in range(16)]
+    data = [
+        {"input_ids": (x := torch.randint(64, (16,))), "labels": x.where(x < 8 * part, -100)} for part in range(1, 17)
+    ]
     options = {"max_steps": 4, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "report_to": []}
+    options["logging_steps"] = 1
     arguments = transformers.TrainingArguments(tmp_path, use_cpu=True, save_strategy="no", disable_tqdm=True, **options)
     watching = trainer_callback(every=2)
-    transformers.Trainer(tiny(), arguments, train_dataset=data, callbacks=[watching]).train()
+    trainer = transformers.Trainer(tiny(), arguments, train_dataset=data, callbacks=[watching])
+    trainer.train()
     history = watching.seen.history()
     assert history.steps == [1, 2, 4]
+    losses = {entry["step"]: entry["loss"] for entry in trainer.state.log_history if "loss" in entry}
+    assert history.series("loss", "loss") == pytest.approx([losses[step] for step in history.steps], rel=1e-3)
     assert history.facts["blocks"] == [f"transformer.h.{i}" for i in range(4)]
     assert watching.seen.notes == []
     assert len(history.names("entropy")) == 4

@@ -117,6 +117,20 @@ def test_the_loss_that_a_model_gives_is_taken(way):
     assert seen.history().series(LOSS, LOSS) == pytest.approx([losses[i] for i in (0, 1, 3, 5, 7)])
 
 
+def test_the_loss_of_micro_batches_is_their_mean_and_other_passes_count_not():
+    model, losses = Own("alone"), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with nk.watch(model, optimizer) as seen:
+        for part in range(4):
+            loss = model(*points(part))
+            loss.backward()
+            losses.append(loss.item())
+        with torch.no_grad():
+            model(100 * points(4)[0], points(4)[1])
+        optimizer.step()
+    assert seen.history().series(LOSS, LOSS) == pytest.approx([sum(losses) / 4])
+
+
 def test_losses_between_samples_are_averaged_and_kept_in_a_file(tmp_path):
     model = nn.Linear(8, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

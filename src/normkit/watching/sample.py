@@ -65,7 +65,8 @@ class Sample:
         self.dtypes: dict[str, str] = {}
         self.listeners: list[Listener] = []
         self.updates = parameters.Updates()
-        self.loss: Tensor | None = None
+        self.losses: dict[bool, list[Tensor]] = {True: [], False: []}  # the model's own, with a gradient and without
+        self.are_shares = False  # of one loss, a micro-batch each
         self.batch: Batch | None = None
         self.widths: dict[str, int] = {}
         self.fed: dict[int, Tensor] = {}  # the size of what the first layer of so many numbers is fed
@@ -191,9 +192,11 @@ class Sample:
             if is_skipped(module):
                 return
             self.called = True
-            loss = loss_in(output)
-            self.loss = self.loss if loss is None else loss.detach().float()
             try:
+                loss = loss_in(output)
+                if loss is not None:
+                    self.losses[loss.requires_grad].append(loss.detach().float())
+                    self.are_shares = kwargs.get("num_items_in_batch") is not None  # as transformers' Trainer says
                 self.batch = copy_call(args, kwargs)
                 x, scores = data.first_input(args, kwargs), scores_in(output)
                 self.noise.called(0 if x is None else len(x))
@@ -308,6 +311,14 @@ class Sample:
         for names, what, values in reads:
             row.add([(name, what) for name in names], [parameters.WAY] * len(names), values)
         return row
+
+    @property
+    def loss(self) -> Tensor | None:
+        """The loss that the model gave, of all calls of the step, or of those with a gradient if there are any."""
+        losses = self.losses[True] or self.losses[False]
+        if not losses:
+            return None
+        return torch.stack(losses).sum() if self.are_shares else torch.stack(losses).mean()
 
     @property
     def empty(self) -> bool:
