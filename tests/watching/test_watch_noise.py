@@ -100,6 +100,36 @@ def test_norms_tell_the_noise_of_all_parameters_within_a_factor(name):
     assert "your batch of 16 is" in str(found)
 
 
+@pytest.mark.parametrize("other", [None, 5, 32])
+def test_another_call_before_the_backward_pass_changes_nothing(other):
+    torch.manual_seed(0)
+    model = mlp(norm="layernorm")
+    x, y = points(0)
+    one, batch = exact(model, x, y)
+    with nk.watch(model, torch.optim.SGD(model.parameters(), lr=0.05)) as seen:
+        loss = F.cross_entropy(model(x), y)
+        if other:
+            with torch.no_grad():
+                model(x[:other])
+        loss.backward()
+        seen.optimizers[0].step()
+    read = [seen.history().series("noise", what)[0] for what in NUMBERS]
+    assert read == pytest.approx([one, batch, len(x)], rel=1e-4)
+
+
+def test_parts_of_unequal_size_are_told_apart():
+    torch.manual_seed(0)
+    model = mlp(norm="layernorm")
+    x, y = points(0)
+    one, batch = exact(model, x, y)
+    with nk.watch(model, torch.optim.SGD(model.parameters(), lr=0.05)) as seen:
+        scores = torch.cat([model(x[:48]), model(x[48:])])
+        F.cross_entropy(scores, y).backward()
+        seen.optimizers[0].step()
+    read = [seen.history().series("noise", what)[0] for what in NUMBERS]
+    assert read == pytest.approx([one, batch, len(x)], rel=1e-4)
+
+
 def test_a_file_has_it_as_well(tmp_path):
     seen, _ = watched("perceptron", steps=3, to=tmp_path)
     assert load(tmp_path / "watch.jsonl").noise_scale().value == pytest.approx(seen.noise_scale().value, rel=1e-3)

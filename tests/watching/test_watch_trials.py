@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from trainings import decoder, language, mlp, points, train
 
+import normkit as nk
 from normkit.watching import trials
 from normkit.watching.trials import STEPS
 
@@ -111,6 +112,20 @@ def test_a_rate_is_tried_by_steps_on_the_last_batch():
     words = remedy.tried.replace(",", "").replace(";", "").split()
     found = [float(word) for word in words if word.replace(".", "").isdigit()]
     assert found == pytest.approx([STEPS, first, last, plain], rel=0.01)
+
+
+def test_of_several_calls_in_a_step_a_batch_has_its_own_target():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with nk.watch(model, optimizer) as seen:
+        losses = [F.cross_entropy(model(points(part)[0]), points(part)[1]) for part in range(2)]
+        with torch.no_grad():
+            model(points(2)[0])
+        sum(losses).backward()
+        optimizer.step()
+    (x,), target = seen.batch.args, seen.batch.target
+    [part] = [part for part in range(3) if torch.equal(x, points(part)[0])]
+    assert torch.equal(target.classes, points(part)[1])
 
 
 def test_a_line_that_fails_on_the_model_is_not_printed():

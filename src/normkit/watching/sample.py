@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,8 +18,8 @@ from normkit.watching.hook import Hook
 from normkit.watching.signals import attention, data, mode, noise, parameters, routing
 from normkit.watching.signals.listener import Listener
 from normkit.watching.signals.noise import Noise
-from normkit.watching.signals.output import NUMBERS, Outputs, loss_in, scores_in
-from normkit.watching.signals.signal import Call, first_tensor
+from normkit.watching.signals.output import NUMBERS, Outputs, Target, loss_in, scores_in
+from normkit.watching.signals.signal import Call, first_tensor, local_tensors
 from normkit.watching.sites import NORMED, Site, attentions, compiled_modules, has_matrix, sites
 from normkit.watching.store import Column, Ways, join
 
@@ -67,7 +68,7 @@ class Sample:
         self.updates = parameters.Updates()
         self.losses: dict[bool, list[Tensor]] = {True: [], False: []}  # the model's own, with a gradient and without
         self.are_shares = False  # of one loss, a micro-batch each
-        self.batch: Batch | None = None
+        self.batch: Batch | None = None  # of the last call with a gradient
         self.widths: dict[str, int] = {}
         self.fed: dict[int, Tensor] = {}  # the size of what the first layer of so many numbers is fed
         self.outputs = Outputs()
@@ -197,7 +198,6 @@ class Sample:
                 if loss is not None:
                     self.losses[loss.requires_grad].append(loss.detach().float())
                     self.are_shares = kwargs.get("num_items_in_batch") is not None  # as transformers' Trainer says
-                self.batch = copy_call(args, kwargs)
                 x, scores = data.first_input(args, kwargs), scores_in(output)
                 self.noise.called(0 if x is None else len(x))
                 first = next(iter(self.fed.values()), None)
@@ -206,14 +206,22 @@ class Sample:
                     self._join((DATA, "features"), data.features(x), data.FEATURES)
                     self._join((DATA, "fed"), self.fed.get(x.numel(), first), data.FED)
                     self._join((DATA, "mode"), mode.read(module, x), mode.NUMBERS)
+                batch = copy_call(args, kwargs) if any(y.requires_grad for y in local_tensors(output)) else None
+                self.batch = batch or self.batch
                 if scores is not None:
-                    take = self._backward_hook("the gradient of the output", self.outputs.listens(scores))
-                    self.handles.append(scores.register_hook(take))
+                    take = self.outputs.listens(scores, partial(self._know, batch))
+                    hook = self._backward_hook("the gradient of the output", take)
+                    self.handles.append(scores.register_hook(hook))
             except Exception as error:
                 self.failed(f"what the model is fed and gives could not be read: {error}")
             self.fed = {}
 
         return hook
+
+    def _know(self, batch: Batch | None, target: Target) -> None:
+        """Keep the batch of a call with the target that its own gradient tells."""
+        if batch is not None:
+            batch.target, self.batch = target, batch
 
     def _overhears(self, name: str, module: nn.Module, what: str, hears: Any, read: Any, numbers: Any) -> list[Any]:
         """Have a listener entered for as long as each call of a module takes."""
@@ -259,12 +267,6 @@ class Sample:
             reads = parameters.gradients({name: p for name, p in named.items() if name not in self.sloped})
             self.reads += parameters.as_stepped(reads, optimizer)
             self.sloped.update(name for names, what, _ in reads if what == "gradient" for name in names)
-
-    def last_batch(self) -> Batch | None:
-        """Return the last batch with the target that the loss had, where that was read."""
-        if self.batch is not None:
-            self.batch.target = self.outputs.target
-        return self.batch
 
     def keep(self, number: int) -> None:
         """Remember what an optimizer moves, before its step."""

@@ -290,7 +290,7 @@ class Watch(Seen):
             self._look_again()
             self.facts["dtypes"] = {**self.facts.get("dtypes", {}), **sample.dtypes}
             self.facts["widths"] = {**self.facts.get("widths", {}), **sample.widths}
-            self.batch, self.took = sample.last_batch() or self.batch, time.monotonic() - self.began
+            self.batch, self.took = sample.batch or self.batch, time.monotonic() - self.began
             row = sample.row(self.spectra, facts.rates(self.optimizers))
             for read in unseen_rows(self.model, self.optimizers) + carried(self.model, self.optimizers):
                 row.add([(facts.bare_name(name), read[1]) for name in read[0]], [MEAN] * len(read[0]), read[2])

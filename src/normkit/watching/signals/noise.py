@@ -50,40 +50,40 @@ class Noise:
 
     def __init__(self) -> None:
         self.gathered: dict[tuple[int, int, str], Tensor] = {}  # of a call of the model, a module and a parameter
-        self.call, self.examples, self.ended = 0, 0, False
+        self.examples: list[int] = []  # of each call of the model
+        self.ended = False
 
     def called(self, examples: int) -> None:
         """Note that the model was called on so many examples."""
-        self.call, self.examples = self.call + 1, 0 if self.ended else examples
+        self.examples.append(0 if self.ended else examples)
 
     def end(self) -> None:
         """Leave out further calls: an optimizer has stepped, and theirs are other gradients."""
-        self.ended = self.call > 0
+        self.ended = bool(self.examples)
 
     def listens(self, module: nn.Module, y: Tensor, axis: int) -> Callable[[Tensor], None]:
-        """Return a hook for the gradient of what a norm gives."""
-        version = y._version
+        """Return a hook for the gradient of what a norm gives, in the call of the model that goes on."""
+        version, call = y._version, len(self.examples)
 
         def take(slope: Tensor) -> None:
-            if y._version == version and self.examples and y.shape[0] % self.examples == 0:
-                self._take(module, _rows(y, axis), _rows(slope, axis))
+            examples = self.examples[call] if call < len(self.examples) else 0
+            if y._version == version and examples and y.shape[0] % examples == 0:
+                self._take(call, module, *(_rows(x, axis, examples) for x in (y, slope)))
 
         return take
 
-    def _take(self, module: nn.Module, y: Tensor, slope: Tensor) -> None:
-        """Add what each example gives; (examples, rows, channels) after reshaping."""
-        y, slope = (x.reshape(self.examples, -1, x.shape[-1]) for x in (y, slope))
+    def _take(self, call: int, module: nn.Module, y: Tensor, slope: Tensor) -> None:
+        """Add what each example gives, of (examples, rows, channels)."""
         gain, shift = (getattr(module, name, None) for name in ("weight", "bias"))
         if isinstance(gain, nn.Parameter) and gain.shape == y.shape[-1:]:
             whole = _plain(gain) + float(getattr(module, "offset", 0.0) or 0.0)
             known = whole.abs() > LEAST
             x = (y - _plain(shift) if isinstance(shift, Tensor) else y) / torch.where(known, whole, 1.0)
-            self._add(module, "gain", (slope * x).sum(1) * known)
+            self._add((call, id(module), "gain"), (slope * x).sum(1) * known)
         if isinstance(shift, nn.Parameter) and shift.shape == y.shape[-1:]:
-            self._add(module, "shift", slope.sum(1))
+            self._add((call, id(module), "shift"), slope.sum(1))
 
-    def _add(self, module: nn.Module, name: str, square: Tensor) -> None:
-        key = (self.call, id(module), name)
+    def _add(self, key: tuple[int, int, str], square: Tensor) -> None:
         self.gathered[key] = self.gathered[key] + square if key in self.gathered else square
 
     def values(self) -> Tensor | None:
@@ -107,8 +107,9 @@ def _plain(p: Tensor) -> Tensor:
     return (p.full_tensor() if hasattr(p, "full_tensor") else p).detach().float()
 
 
-def _rows(x: Tensor, axis: int) -> Tensor:
-    return x.detach().movedim(axis, -1).float()
+def _rows(x: Tensor, axis: int, examples: int) -> Tensor:
+    x = x.detach().movedim(axis, -1).float()
+    return x.reshape(examples, -1, x.shape[-1])
 
 
 def noise_scale(one: Tensor, batch: Tensor, examples: Tensor) -> NoiseScale:

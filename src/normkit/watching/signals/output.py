@@ -71,7 +71,6 @@ class Outputs:
     """Hears the gradients that arrive at the outputs of one sampled step, of which there may be several."""
 
     def __init__(self) -> None:
-        self.target: Target | None = None  # of the last
         self.read: list[Tensor] = []
         self.squares: list[Tensor] = []
         self.counts: list[Tensor] = []
@@ -79,17 +78,18 @@ class Outputs:
         self.numbers: Tensor | None = None  # of the gradients up to an optimizer's step, and how many those were
         self.passes = 0
 
-    def listens(self, scores: Tensor) -> Callable[[Tensor], None]:
-        """Return a hook for the gradient of some scores."""
+    def listens(self, scores: Tensor, know: Callable[[Target], None]) -> Callable[[Tensor], None]:
+        """Return a hook for the gradient of some scores, which calls ``know`` with their target."""
         kept = rows_of_scores(scores.detach()).clone()
 
         def take(gradient: Tensor) -> None:
             slope = rows_of_scores(gradient).float()
             exact = gradient.dtype != torch.float16  # which loses small slopes, and with them the balance
-            self.target = _of(kept, slope, gradient.numel() / gradient.shape[-1], exact)
-            self.read.append(self.target.read)
+            target = _of(kept, slope, gradient.numel() / gradient.shape[-1], exact)
+            know(target)
+            self.read.append(target.read)
             self.squares.append(_squares(kept.float(), slope * (gradient.numel() / 2)))
-            self.counts.append(_counts(gradient.detach(), self.target))
+            self.counts.append(_counts(gradient.detach(), target))
             self.sums.append(gradient.detach().float().flatten(0, -2).sum(0))
 
         return take
