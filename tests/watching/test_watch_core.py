@@ -857,6 +857,12 @@ def test_entries_of_a_large_parameter_stand_for_it():
         assert ((some - before).norm() / some.norm()).item() == pytest.approx(0.01, rel=0.1)
 
 
+@pytest.mark.parametrize("columns", [512, 513, 515, 1026])
+def test_entries_are_of_all_columns(columns):
+    places = entries(torch.arange(64.0 * columns).view(64, columns)) % columns
+    assert len(places.unique()) > 0.9 * len(places)
+
+
 def test_blocks_of_known_models():
     assert [name for name, _ in blocks(library("timm").create_model("resnet18"))][:3] == [
         "layer1.0",

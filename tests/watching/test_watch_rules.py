@@ -427,6 +427,15 @@ def test_stalled_weights(rate, dtype):
     assert absent(helped, "stalled-weights")
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("rate", [0.1, 1e-12])
+def test_a_table_whose_rows_are_rare_moves_with_the_rest(sparse, rate):
+    table = nn.Embedding(20_000, 1, sparse=sparse)
+    model = nn.Sequential(table, nn.Flatten(), nn.Linear(8, 32), nn.Linear(32, 2))
+    _, seen = train(model, lambda step: (torch.randint(1, 20_000, (8, 8)), points(step)[1][:8]), lr=rate, make=SGD)
+    assert [f.where for f in seen.diagnosis().of("stalled-weights")] == [("2.weight", "3.weight")] * (rate < 1e-9)
+
+
 def test_weights_whose_rate_has_come_to_0_are_not_stalled():
     _, seen = train(mlp(), points, lr=0.0, make=SGD)
     assert set(seen.history().late("update").values()) == {0.0}

@@ -279,8 +279,8 @@ class Sample:
         self.gradients(own, optimizer)
         self.output = self.outputs.values(own, optimizer)
         self.noise.end()
-        if "updates" in self.families and parameters.rounds(optimizer):
-            self.updates.pull(own)
+        if "updates" in self.families:
+            self.updates.pull(own, parameters.rounds(optimizer))
 
     def after_step(self, number: int) -> None:
         """Read how far an optimizer has gone: by its first step, where it makes several."""

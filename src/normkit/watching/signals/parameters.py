@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -151,6 +152,7 @@ class Updates:
     def __init__(self) -> None:
         self.before: dict[str, Tensor] = {}
         self.pulled: dict[str, Tensor] = {}  # which entries of a half-precision weight have a gradient
+        self.reached: dict[str, Tensor] = {}  # whether any entry of those kept of a large parameter has one
         self.seen: set[str] = set()
 
     def keep(self, parameters: Named) -> None:
@@ -159,16 +161,23 @@ class Updates:
         self.before |= {name: entries(p).clone() for name, p in new.items()}
         self.seen.update(new)
 
-    def pull(self, parameters: Named) -> None:
-        """Remember which entries have a gradient at the first step, where what is lost in rounding is lost."""
+    def pull(self, parameters: Named, is_rounded: bool) -> None:
+        """Remember which entries have a gradient at the first step; is_rounded: what is lost in rounding is lost."""
         for name, p in parameters.items():
-            grad = p.grad if name in self.before and p.dtype in HALVES else None
-            if grad is not None and not grad.is_sparse and grad.stride() == p.stride():
-                self.pulled[name] = entries(grad) != 0
+            grad, is_half = p.grad if name in self.before else None, is_rounded and p.dtype in HALVES
+            if grad is None or not (is_half or p.numel() > WHOLE):
+                continue
+            if grad.is_sparse:
+                self.reached[name] = torch.zeros((), dtype=torch.bool, device=p.device)
+            elif grad.stride() == p.stride():
+                pulled = entries(grad) != 0
+                self.reached[name] = pulled.any()
+                self.pulled |= {name: pulled} if is_half else {}
 
     def read(self, parameters: Named) -> list[Read]:
         """Return the length of each step over that of the weight, which is 0 of a weight that nothing moves.
 
+        It is missing where all entries kept of a large one rest and none has a gradient, as of a table's rare rows.
         Of half-precision weights also the share of entries that have a gradient, and that the step leaves as they are.
         """
         kept = {name: self.before.pop(name) for name in [*self.before] if name in parameters}
@@ -186,7 +195,9 @@ class Updates:
         if spread:
             moved, sizes = _of_all(torch.stack([moved, sizes]), spread[0])
         share: list[Read] = [(list(still), "still", torch.stack([*still.values()]))] if still else []
-        return [(list(kept), "update", moved / sizes.clamp(min=TINY)), *share]
+        moves = torch.ones((), dtype=torch.bool, device=moved.device)
+        known = (moved > 0) | torch.stack([self.reached.pop(name, moves) for name in kept])
+        return [(list(kept), "update", torch.where(known, moved / sizes.clamp(min=TINY), MISSING)), *share]
 
 
 def _of_all(lengths: Tensor, spread: nn.Parameter) -> Tensor:
@@ -204,6 +215,8 @@ def entries(parameter: Tensor) -> Tensor:
     if p.numel() <= WHOLE:
         return p.reshape(-1)
     step = SHARE | 1
+    while math.gcd(step, p.numel()) > 1:  # else the entries are those of a few columns
+        step += 2
     if p.is_contiguous() or (p.dim() == 4 and p.is_contiguous(memory_format=torch.channels_last)):
         return p.as_strided((-(-p.numel() // step),), (step,))
     return p.reshape(-1)[::step]
