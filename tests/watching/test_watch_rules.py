@@ -195,6 +195,27 @@ def test_dead_units_behind_a_function_that_is_no_module():
     assert "of what goes into third is zero" in finding.evidence
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_empty_columns_of_data_are_no_dead_units(compiled):
+    class Towers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.other, self.top = nn.Linear(100, 8), nn.Linear(100, 8), nn.Linear(16, 2)
+
+        def forward(self, x):
+            x = F.one_hot((x[:, 0].abs() * 9).long(), 100).float()
+            return self.top(torch.cat([self.one(x), self.other(x)], 1))
+
+    model = Towers()
+    if compiled:
+        torch._dynamo.reset()
+        model.compile(backend="eager")
+    _, seen = train(model, points, steps=10)
+    assert seen.notes == []
+    assert seen.history().names("dead_inputs") == ["top"]
+    assert absent(seen, "dead-units")
+
+
 def test_saturated_squash():
     ill, seen = train(decoder(norm="dyt:alpha=20"), language)
     finding = found(seen, "saturated-squash")

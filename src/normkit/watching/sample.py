@@ -134,9 +134,10 @@ class Sample:
     def _read_compiled(self, site: Site) -> taps.Read:
         """Read a call inside of torch.compile."""
 
-        def take(x: list[Tensor], y: list[Tensor], state: Mapping[str, Tensor]) -> None:
+        def take(x: list[Tensor], y: list[Tensor], state: Mapping[str, Tensor], data: bool) -> None:
             self.tapped = True
-            self._read(site, site.module, first_tensor(x), first_tensor(y), y, state)
+            first = first_tensor([part.detach().requires_grad_(not data) for part in x])
+            self._read(site, site.module, first, first_tensor(y), y, state)
 
         return take
 

@@ -27,7 +27,7 @@ LATE = (
     "{count} modules inside of torch.compile were compiled before the watch began, and are not seen: begin to watch "
     "first, or call torch.compiler.reset()"
 )
-Read = Callable[[list[Tensor], list[Tensor], Mapping[str, Tensor]], None]
+Read = Callable[[list[Tensor], list[Tensor], Mapping[str, Tensor], bool], None]
 
 sampling = False  # whether a step is looked at now
 readers: dict[tuple[int, str], list[Read]] = {}
@@ -38,17 +38,20 @@ numbers = itertools.count(1)
 @torch.library.custom_op(
     "normkit::tap",
     mutates_args=("key",),  # it is not changed; a graph leaves out what has no effect
-    schema="(Tensor(a!) key, Tensor[] x, Tensor[] y, Tensor[] state, str names, str what) -> ()",
+    schema="(Tensor(a!) key, Tensor[] x, Tensor[] y, Tensor[] state, str names, str what, bool data) -> ()",
 )
-def tap(key: Tensor, x: list[Tensor], y: list[Tensor], state: list[Tensor], names: str, what: str) -> None:
-    """Hand tensors to whoever reads a module now; in a backward pass, where a forward is done again, nothing is."""
+def tap(key: Tensor, x: list[Tensor], y: list[Tensor], state: list[Tensor], names: str, what: str, data: bool) -> None:
+    """Hand tensors to whoever reads a module now; in a backward pass, where a forward is done again, nothing is.
+
+    data: no gradient reaches ``x``, which a graph does not tell of its tensors.
+    """
     if torch._C._current_graph_task_id() == -1:
         for read in readers.get((int(key), what), ()):
-            read(x, y, dict(zip(names.split(), state, strict=True)))
+            read(x, y, dict(zip(names.split(), state, strict=True)), data)
 
 
 @tap.register_fake
-def _(key: Tensor, x: list[Tensor], y: list[Tensor], state: list[Tensor], names: str, what: str) -> None:
+def _(key: Tensor, x: list[Tensor], y: list[Tensor], state: list[Tensor], names: str, what: str, data: bool) -> None:
     return None
 
 
@@ -167,6 +170,7 @@ def _tap_call(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
                 [value.detach() for value in state.values()],
                 " ".join(state),
                 CALL,
+                x is None or not x.requires_grad,
             )
 
 
@@ -180,7 +184,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
 
 def _hear(x: Tensor | None, what: str) -> None:
     if x is not None:
-        tap(_heard[-1], [x], [], [], "", what)
+        tap(_heard[-1], [x], [], [], "", what, False)
 
 
 def _attend(*args: Any, **kwargs: Any) -> Any:

@@ -31,10 +31,9 @@ def find(history: History) -> Iterator[Finding]:
     for name, share in history.late("dead").items():
         if share > SHARE and history.facts["kinds"].get(name) in ("function", "block"):
             layers[name] = (share, "dead")
-    late = history.late("dead_inputs")
-    for name in list(late)[1:]:  # the first is fed data, which may well have empty columns
-        if late[name] > SHARE:
-            layers.setdefault(name, (late[name], "dead_inputs"))
+    for name, share in history.late("dead_inputs").items():
+        if share > SHARE:
+            layers.setdefault(name, (share, "dead_inputs"))
     if not layers:
         return
     order = sorted(layers, key=lambda name: -layers[name][0])

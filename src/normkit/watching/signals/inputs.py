@@ -10,8 +10,11 @@ from normkit.watching.store import LEAST
 
 
 def read(call: Call) -> Tensor | None:
-    """Return the share of channels of the input that are always zero; missing where a batch is small."""
-    if call.x is None or call.x.dim() < 2:
+    """Return the share of channels of the input that are always zero; missing where a batch is small.
+
+    An input that no gradient reaches is data, and may well have empty columns.
+    """
+    if call.x is None or call.x.dim() < 2 or not call.x.requires_grad:
         return None
     x = some(call.x)
     return dead_share(x.abs().amax(others(x, call.axis)), x)[None]
