@@ -936,19 +936,56 @@ def test_what_is_just_enough_is_no_finding(rule, measure, least):
     assert not told(least)
 
 
-def without_zero_grad(model, batches, steps=30):
+def without_zero_grad(model, batches, passes=1, most=math.inf, steps=30):
     optimizer = SGD(model.parameters(), lr=1e-3)
     with nk.watch(model, optimizer, every=6) as seen:
         for step in range(steps):
-            x, y = batches(step)
-            F.cross_entropy(model(x), y).backward()
+            for part in range(passes):
+                x, y = batches(passes * step + part)
+                F.cross_entropy(model(x), y).backward()
+            if most < math.inf:
+                nn.utils.clip_grad_norm_(model.parameters(), most)
             optimizer.step()
     return seen
 
 
-def test_gradients_that_nothing_sets_to_zero():
-    finding = found_anywhere(without_zero_grad(mlp(), points), "kept-gradients")
+@pytest.mark.parametrize("passes, most", [(1, math.inf), (2, math.inf), (1, 0.01)])
+def test_gradients_that_nothing_sets_to_zero(passes, most):
+    finding = found_anywhere(without_zero_grad(mlp(), points, passes, most), "kept-gradients")
     assert "zero_grad" in finding.remedies[0].line
+
+
+def by_data(parameters, loss):
+    for p in parameters:
+        if p.grad is not None:
+            p.grad.data.zero_()
+    loss.backward()
+
+
+def by_hand(parameters, loss):
+    for p, slope in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+        p.grad = slope if p.grad is None else p.grad.copy_(slope)
+
+
+def in_place(parameters, loss):
+    for p in parameters:
+        if p.grad is not None:
+            p.grad.zero_()
+    loss.backward()
+
+
+@pytest.mark.parametrize("backward", [by_data, by_hand, in_place])
+def test_gradients_that_begin_anew_are_no_kept_ones(backward):
+    model = mlp()
+    parameters = [*model.parameters()]
+    optimizer = SGD(parameters, lr=1e-3)
+    with nk.watch(model, optimizer, every=6) as seen:
+        for step in range(30):
+            x, y = points(step)
+            backward(parameters, F.cross_entropy(model(x), y))
+            optimizer.step()
+    assert absent(seen, "kept-gradients")
+    assert all(not p._backward_hooks and not p._post_accumulate_grad_hooks for p in parameters)
 
 
 @pytest.mark.parametrize("to_none", [True, False])

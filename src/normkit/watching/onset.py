@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from normkit.watching import taps
 from normkit.watching.sample import is_skipped
 from normkit.watching.signals import data
 from normkit.watching.signals.output import scores_in
+from normkit.watching.signals.parameters import entries
 from normkit.watching.signals.signal import first_tensor
 from normkit.watching.store import BESIDE, LARGEST
 
@@ -36,15 +37,24 @@ class Onset:
         self.watched: nn.Parameter | None = None
         self.owner = 0  # the number of its optimizer
         self.looked = 0  # the step of the last look at it
-        self.last: tuple[Tensor | None, int] = None, 0  # its gradient at the last step, and how often that was written
-        self.kept_gradients = 0  # steps in a row
+        self.handles: list[Any] = []  # of its hooks
+        self.last: Tensor | None = None  # entries of its gradient at the last step
+        self.again: Tensor | None = None  # whether the backward pass since then has added to them
+        self.kept_gradients: Tensor | int = 0  # steps in a row that it has
         self.sums = 0  # of batches so far
         self.largest = 0.0  # of them
         self.jump = (0.0, 0.0)  # the largest ratio of one to all before, and its step
 
-    def listen(self, model: nn.Module) -> Any:
-        """Look at each call of the whole model; returns the handle of the hook."""
-        return taps.hook_after(model, self.hook)
+    def listen(self, model: nn.Module) -> Iterator[Any]:
+        """Look at each call of the whole model; returns what ends it."""
+        yield taps.hook_after(model, self.hook)
+        yield self
+
+    def remove(self) -> None:
+        """Take the hook of the parameter off."""
+        for handle in self.handles:
+            handle.remove()
+        self.handles, self.watched, self.last = [], None, None
 
     def hook(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Look at a call of the whole model."""
@@ -71,7 +81,7 @@ class Onset:
             self._choose(optimizers, step)
         if number == self.owner and self.watched is not None:
             self._add("gradient", self.watched.grad, getattr(optimizers[number], "found_inf", None))
-            self._compare(self.watched.grad)
+            self._count_kept(self.watched.grad)
             self.looked = step
         self.kept += [(step, place, total) for place, total in self.calls]
         self.calls = []
@@ -88,22 +98,24 @@ class Onset:
                 for p in group["params"]
             ]
             having = [pair for pair in stepped if pair[0].grad is not None and not pair[0].grad.is_sparse]
+            self.remove()
             self.watched, self.owner = min(having, key=lambda pair: pair[0].numel()) if having else (None, self.owner)
             self.looked = step
+            if self.watched is not None and self.watched.requires_grad:
+                self.handles = [*self._hooks(self.watched)]
 
     def look(self) -> Tensor:
         """Return :data:`NUMBERS`, of each place the first bad step, 0 where there is none; the device is waited for."""
         kept, self.kept = self.kept, []
         if kept:
             device = kept[-1][2].device
-            fine = torch.stack([total.to(device) for *_, total in kept]).isfinite().tolist()
-            for (step, place, _), is_fine in zip(kept, fine, strict=True):
-                if not is_fine and not self.first[place]:
+            sums = torch.stack([total.double().to(device) for *_, total in kept]).tolist()
+            for (step, place, _), total in zip(kept, sums, strict=True):
+                if not (math.isfinite(total) or self.first[place]):
                     self.first[place] = step
-            sizes = torch.stack([total.double().to(device) for *_, total in kept]).abs().tolist()
-            self._follow([(step, size) for (step, place, _), size in zip(kept, sizes, strict=True) if place == "data"])
+            self._follow([(step, abs(x)) for (step, place, _), x in zip(kept, sums, strict=True) if place == "data"])
         places = [float(self.first[place]) for place in PLACES]
-        return torch.tensor([*places, *self.jump, float(self.kept_gradients >= MANY)], device="cpu")
+        return torch.tensor([*places, *self.jump, float(int(self.kept_gradients) >= MANY)], device="cpu")
 
     def _follow(self, sizes: list[tuple[int, float]]) -> None:
         """Compare the sum of each batch with the largest of all before."""
@@ -113,11 +125,29 @@ class Onset:
             self.sums += 1
             self.largest = max(self.largest, size) if math.isfinite(size) else self.largest
 
-    def _compare(self, gradient: Tensor | None) -> None:
-        """Count the steps whose gradient is the last one's tensor, written to once: by the backward pass alone.
+    def _hooks(self, parameter: nn.Parameter) -> Iterator[Any]:
+        """Look, before a backward pass adds to a gradient, whether it still is that of the last step.
 
-        One that was set to zero in place is written to twice, and one that is set to None is another tensor.
+        The first hook is called for torch.autograd.grad too, which adds to none; the second is not.
         """
-        now = gradient, gradient._version if gradient is not None else 0
-        again = gradient is not None and gradient is self.last[0] and now[1] == self.last[1] + 1
-        self.kept_gradients, self.last = self.kept_gradients + 1 if again else 0, now
+        same: list[Tensor] = []
+
+        def before(_: Tensor) -> None:
+            same.clear()
+            if self.last is not None and parameter.grad is not None:
+                with contextlib.suppress(Exception), torch.no_grad():
+                    now = entries(parameter.grad)
+                    same.append((now == self.last).all() & (now != 0).any())
+
+        def after(_: Tensor) -> None:
+            if self.again is None and same:
+                self.again = same.pop()
+
+        yield parameter.register_hook(before)
+        yield parameter.register_post_accumulate_grad_hook(after)
+
+    def _count_kept(self, gradient: Tensor | None) -> None:
+        """Count the steps in a row whose gradient was added to that of the step before."""
+        again, self.again = self.again, None
+        self.kept_gradients = 0 if again is None else torch.where(again, self.kept_gradients + 1, 0)
+        self.last = None if gradient is None or gradient.is_sparse else entries(gradient).clone()

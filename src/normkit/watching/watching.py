@@ -86,7 +86,7 @@ class Watch(Seen):
         self.handles = sample.taps_on(self.model, self.families)
         if self.optimizers:
             self.rounds = Rounds(len(self.optimizers))
-            self.handles += [*self._hooks(), self.onset.listen(self.model)]
+            self.handles += [*self._hooks(), *self.onset.listen(self.model)]
             self._safely(self._arm, self.step + 1)
         else:
             self.handles.append(taps.hook_before(self.model, lambda m, _: self._safely(self._count_call, m)))
