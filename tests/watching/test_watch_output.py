@@ -392,6 +392,18 @@ def test_a_mask_beside_words_is_no_data(least):
     assert not {"data-not-finite", "data-scale"} & {finding.rule for finding in seen.diagnosis()}
 
 
+@pytest.mark.parametrize("least", [-math.inf, torch.finfo(torch.float32).min])
+def test_scores_that_a_mask_hides_are_no_overflow(least):
+    class Masked(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).masked_fill(torch.arange(4) > 1, least)
+
+    seen, _ = run(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), Masked(8, 4)), steps=20)
+    assert not seen.diagnosis().of("not-a-number")
+    assert seen.history().first_bad("output") == 0
+    assert math.isfinite(seen.history().series("2", "rms")[-1])
+
+
 def test_large_numbers_in_float64_are_finite():
     model = nn.Sequential(nn.Linear(8, 2, dtype=torch.float64), nn.LayerNorm(2, dtype=torch.float64))
     seen, _ = run(model, feed=lambda step, x: x.double() * 1e100, steps=10)

@@ -111,7 +111,8 @@ class Onset:
             device = kept[-1][2].device
             sums = torch.stack([total.double().to(device) for *_, total in kept]).tolist()
             for (step, place, _), total in zip(kept, sums, strict=True):
-                if not (math.isfinite(total) or self.first[place]):
+                is_masked = place == "output" and total == -math.inf  # no NaN, and none of +inf
+                if not (math.isfinite(total) or is_masked or self.first[place]):
                     self.first[place] = step
             self._follow([(step, abs(x)) for (step, place, _), x in zip(kept, sums, strict=True) if place == "data"])
         places = [float(self.first[place]) for place in PLACES]

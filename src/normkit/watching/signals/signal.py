@@ -13,6 +13,7 @@ from normkit.parameters import tensors_in
 
 BLOCK, LAYER, NORMED, FUNCTION = "block", "layer", "norm", "function"  # what a module of a model is
 STATE = ("running_mean", "running_var", "dropped")  # tensors that a call leaves in its module, and signals read
+HIDDEN = -1e38  # below which lie -inf and the least finite number of a type, by which masks hide scores
 MOST = 2**18  # entries looked at of one tensor: of more, a share of its samples
 
 
@@ -68,12 +69,13 @@ def local_tensors(value: Any) -> Iterator[Tensor]:
 
 
 def some(x: Tensor) -> Tensor:
-    """Return a tensor in float32, of a huge one evenly chosen samples."""
+    """Return a tensor in float32, of a huge one evenly chosen samples; what a mask has hidden counts as 0."""
     x = x.detach()
     share = -(-x.numel() // MOST)
     if share > 1 and x.dim() > 1:
         x = x[::share]
-    return x.float()
+    x = x.float()
+    return x.masked_fill(x < HIDDEN, 0.0)
 
 
 def others(x: Tensor, axis: int) -> list[int]:
