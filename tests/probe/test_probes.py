@@ -45,7 +45,7 @@ def test_a_small_hessian_has_the_spectrum_of_a_large_one(scale):
     values = torch.linspace(-0.2, 1, 30).double()
     start = torch.randint(2, (30,), generator=torch.Generator().manual_seed(0)).double() * 2 - 1
     want, got = (nk.hessian_spectrum(torch.diag(by * values), start, steps=10) for by in (1.0, scale))
-    close((got.eigenvalues / scale, got.weights), tuple(want))
+    close((got.eigenvalues / scale, got.weights), tuple(want), rtol=1e-4, atol=1e-5)  # eps moves the large one's more
 
 
 def test_products_are_right_where_a_forward_derivative_of_torch_is_not():

@@ -13,6 +13,8 @@ from normkit.catalog import method
 from normkit.probe.hessian_criteria import PAPER
 from normkit.statistics import accurate, full_precision
 
+SMALL = 1e-2  # a Hessian so small would be lost in eps
+
 
 class Spectrum(NamedTuple):
     """Ritz values, ascending, and how much of the spectrum each stands for; the weights sum to 1."""
@@ -53,8 +55,8 @@ def hessian_spectrum(
         steps: how many eigenvalues there will be, at most n.
         window: how many vectors before the last are kept; where steps exceed it, the top eigenvalues come in copies of
             small weight.
-        eps: added to norms; after the first of them times the largest norm of H q so far, where that is below 1. So a
-            small Hessian has the same spectrum.
+        eps: added to norms; after the first of them times the largest norm of H q so far, where that is below 0.01. So
+            a small Hessian has the same spectrum.
         generator: draws the next vector, apart from the kept ones, where nothing but rounding is left of w; beta is 0.
 
     Returns ``eigenvalues``, ascending, and ``weights``, (steps,) each. No gradient.
@@ -126,7 +128,7 @@ def _lanczos(
         if step:
             betas.append(w.norm())
             w = _orthogonal(w, kept)
-            least = eps * largest.clamp(max=1)
+            least = torch.where(largest < SMALL, eps * largest, eps)
             if not w.norm() > 10 * least + rounding * largest:
                 betas[-1] = torch.zeros_like(betas[-1])
                 w = torch.randn(w.shape, generator=generator, dtype=w.dtype, device=w.device)
