@@ -279,7 +279,7 @@ def test_what_does_more_than_a_batch_norm_is_refused_before_anything_changes(nor
     ("method", "norm", "words"),
     [
         *((name, {"affine": False}, "1 has no weight") for name in ("delta", *BEGUN)),
-        *((name, {"track_running_stats": False}, "no running moments") for name in BEGUN),
+        *((name, {"track_running_stats": False}, "no running statistics") for name in BEGUN),
         ("t3a:supports=0", {}, "supports"),
         ("lame:neighbours=0", {}, "neighbours"),
     ],

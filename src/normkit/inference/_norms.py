@@ -100,7 +100,7 @@ def _make(owner: object, name: str, old: Any, make: Callable[[Any], nn.Module], 
     if old.weight is None or old.bias is None:
         raise ValueError(f"{check.whose(owner)}: {name} has no weight or no bias to train")
     if moments and old.running_mean is None:
-        raise ValueError(f"{check.whose(owner)}: {name} has no running moments: track_running_stats must be True")
+        raise ValueError(f"{check.whose(owner)}: {name} has no running statistics: track_running_stats must be True")
     new = make(old).to(old.weight)
     state = old.state_dict()
     for key, value in new.state_dict().items():
