@@ -10,7 +10,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.federated._states import finite
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 NAME = "norm-transfer"
 
@@ -74,5 +74,6 @@ def norm_transfer(
         finite(NAME, name, value)
     h, local, shared = accurate(features), accurate(local_weight), accurate(global_weight)
     weight = shared * torch.linalg.vector_norm(local, dim=1, keepdim=True)
-    logits = h @ weight.mT + accurate(global_bias) + h @ local.mT + accurate(local_bias)
+    with full_precision(h):
+        logits = h @ weight.mT + accurate(global_bias) + h @ local.mT + accurate(local_bias)
     return Transferred(logits.masked_fill(count == 0, -torch.inf).to(features.dtype), weight.to(global_weight.dtype))

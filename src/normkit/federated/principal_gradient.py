@@ -12,7 +12,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.federated._states import by_numbers, finite
 from normkit.ops.spectral import by_lapack
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 NOISE = 1e-12  # eigenvalues below this share of the largest are rounding
 
@@ -61,15 +61,19 @@ def principal_gradient(*updates: Tensor, entries: Sequence[str], share: float = 
 
 
 def _join(update: Tensor, share: float) -> Tensor:
-    clients = len(update)
     g = update.flatten(1) if update.dim() > 1 else update[:, None]
     if g.shape[1] == 1:
         return update.mean(0)
+    with full_precision(g):
+        return _revised(g, share).mean(0).view(update.shape[1:])
+
+
+def _revised(g: Tensor, share: float) -> Tensor:
+    clients = len(g)
     sizes, vectors = (x.flip(-1) for x in by_lapack(torch.linalg.eigh, g @ g.mT / clients))
     kept = (torch.arange(clients, device=g.device) < max(1, math.floor(clients * share))) & (sizes > NOISE * sizes[0])
     ways = vectors.mT @ g
     ways = ways / torch.where(kept, ways.norm(dim=1), 1)[:, None]
     sizes = sizes.clamp(min=0)
     weights = torch.where(kept, sizes / torch.where(sizes.sum() > 0, sizes.sum(), 1), 0)
-    revised = g.norm(dim=1, keepdim=True) * ((g @ ways.mT).sign() * weights) @ ways
-    return revised.mean(0).view(update.shape[1:])
+    return g.norm(dim=1, keepdim=True) * ((g @ ways.mT).sign() * weights) @ ways

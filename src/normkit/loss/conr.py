@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Loss
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 CONSTANT = "labels, predictions and weights are constants"
 VARIANTS = ("exponential", "dense")
@@ -82,7 +82,9 @@ class ConR(Loss):
         itself = torch.eye(len(y), dtype=torch.bool, device=y.device)
         positive, negative = near & ~itself, ~near & ((p - p.T).abs() <= self.window)
         rows = F.normalize(wide.flatten(1), dim=1)
-        rows = self._rows(rows @ rows.T / self.temperature, positive, negative, self._push(distance, w))
+        with full_precision(rows):
+            products = rows @ rows.T
+        rows = self._rows(products / self.temperature, positive, negative, self._push(distance, w))
         rows = torch.where(negative.any(1), rows, 0)
         weighted = rows if self.variant == "dense" else w.squeeze(1) * rows
         return weighted.mean().to(features.dtype)

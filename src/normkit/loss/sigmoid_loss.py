@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Loss
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 
 @method(
@@ -62,7 +62,9 @@ class SigmoidLoss(Loss):
         check.values(self, "image", image, (None, None), image)
         check.values(self, "text", text, image.shape, image)
         scale, bias = accurate(self.log_scale).exp(), accurate(self.bias)
-        z = scale * (accurate(image) @ accurate(text).to(accurate(image).dtype).mT) + bias
+        wide = accurate(image)
+        with full_precision(image):
+            z = scale * (wide @ accurate(text).to(wide.dtype).mT) + bias
         same = torch.eye(len(image), dtype=torch.bool, device=image.device)
         answers = F.logsigmoid(torch.where(same, z, -z))
         return (-answers.sum() / max(len(image), 1)).to(image.dtype)

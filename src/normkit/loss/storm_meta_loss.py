@@ -10,7 +10,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.loss.storm_loss import rescale
 from normkit.ops.derivatives import under_transform
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 
 @method(
@@ -72,9 +72,12 @@ def storm_meta_loss(
     lr = check.number(owner, "lr", lr, 0.0)
     check.choice(owner, "normalize", normalize, (True, False))
     now = accurate(weight)
-    for rows, labels, shares in zip(accurate(x).to(now.dtype), target, accurate(weights).to(now.dtype), strict=True):
-        now = now - lr * _gradient(now, rows, labels, shares, normalize)
-    return _total(now, accurate(x_meta).to(now.dtype), target_meta, accurate(weights_meta), normalize).to(weight.dtype)
+    steps = zip(accurate(x).to(now.dtype), target, accurate(weights).to(now.dtype), strict=True)
+    with full_precision(x):
+        for rows, labels, shares in steps:
+            now = now - lr * _gradient(now, rows, labels, shares, normalize)
+        total = _total(now, accurate(x_meta).to(now.dtype), target_meta, accurate(weights_meta), normalize)
+    return total.to(weight.dtype)
 
 
 def _sizes(owner: str, weight: Tensor) -> tuple[int, int]:

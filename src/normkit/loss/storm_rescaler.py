@@ -11,7 +11,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
 from normkit.running import Running
-from normkit.statistics import accurate, moments
+from normkit.statistics import accurate, full_precision, moments
 
 EPS = 1e-5
 
@@ -93,7 +93,8 @@ class StormRescaler(Method, Running):
     def _normalize(self, name: str, x: Tensor) -> Tensor:
         """One linear map (K, N, F) and its batch norm."""
         weight, bias = (accurate(getattr(self, f"{name}_{part}")) for part in ("weight", "bias"))
-        x = x.to(weight.dtype) @ weight.mT + bias.unsqueeze(1)
+        with full_precision(x):
+            x = x.to(weight.dtype) @ weight.mT + bias.unsqueeze(1)
         if not self.training:
             mean, var = (accurate(getattr(self, f"{name}_{part}")) for part in ("mean", "var"))
         else:

@@ -10,7 +10,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Loss
 from normkit.loss._classes import soft, without
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 
 @method(
@@ -65,7 +65,8 @@ class USKD(Loss):
         check.values(self, "logits", logits, (features.shape[0], self.num_classes), features)
         right, share, whole = self._labels(target, logits)
         predicted = torch.log_softmax(accurate(logits), 1)
-        weak = torch.log_softmax(F.linear(accurate(features), accurate(self.weight), accurate(self.bias)), 1)
+        with full_precision(features):
+            weak = torch.log_softmax(F.linear(accurate(features), accurate(self.weight), accurate(self.bias)), 1)
         of_right = -(self._target(predicted.gather(1, right).exp(), share) * predicted.gather(1, right)).sum(1).mean()
         of_weak = -self.mu * ((0.9 * whole + 0.1 / self.num_classes) * weak).sum(1).mean()
         zipf = without(self._zipf(weak.detach().exp(), predicted.detach(), right), right)

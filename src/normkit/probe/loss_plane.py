@@ -10,7 +10,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.probe.hessian_criteria import PAPER
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 
 @method(
@@ -51,7 +51,8 @@ def loss_plane(
     start = accurate(point)
     first, second, hessian, slope, a, b = (value.to(start.dtype) for value in tensors.values())
     cells = start + a[:, None, None] * first + b[:, None] * second
-    return ((cells @ hessian * cells).sum(-1) / 2 + cells @ slope).to(point.dtype)
+    with full_precision(point):
+        return ((cells @ hessian * cells).sum(-1) / 2 + cells @ slope).to(point.dtype)
 
 
 @torch.no_grad()

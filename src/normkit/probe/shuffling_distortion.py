@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 
 class ShufflingDistortion(NamedTuple):
@@ -66,9 +66,10 @@ def shuffling_distortion(
     full = _normalize(wide, eps)
     apart = torch.cat([_normalize(batch, eps) for batch in wide[orders].split(size, 1)], 1).flatten(0, 1)
     shuffled = target[orders].flatten()
-    optimum, distorted = _fit(full, target), _fit(apart, shuffled)
+    with full_precision(x):
+        optimum, distorted = _fit(full, target), _fit(apart, shuffled)
+        distorted_risk, risk = _risk(apart, distorted, shuffled), _risk(full, distorted, target)
     gap = (distorted - optimum).norm() / optimum.norm()
-    distorted_risk, risk = _risk(apart, distorted, shuffled), _risk(full, distorted, target)
     return ShufflingDistortion(*(v.to(x.dtype) for v in (distorted, optimum, gap, distorted_risk, risk)))
 
 
