@@ -13,6 +13,7 @@ from normkit.catalog import create, method
 from normkit.inference._features import OfFeatures
 from normkit.inference._scores import scores
 from normkit.kinds import make_guard
+from normkit.statistics import full_precision
 
 NAME = "lame"
 AFFINITIES = ("rbf", "knn", "linear")
@@ -95,7 +96,8 @@ def lame(
     cost = -(wide + LEAST).log()
     assignments, energy = torch.softmax(-cost, 1), None
     for step in range(max_steps):
-        pulls = near @ assignments
+        with full_precision(near):
+            pulls = near @ assignments
         assignments = torch.softmax(pulls - cost, 1)
         now = (cost * assignments - pulls * assignments + assignments * assignments.clamp(min=FLOOR).log()).sum()
         if step > 1 and energy is not None and bool((now - energy).abs() <= CLOSE * energy.abs()):
@@ -110,7 +112,8 @@ def lame(
 def _affinities(features: Tensor, affinity: str, neighbours: int) -> Tensor:
     unit = F.normalize(features, dim=1)
     if affinity == "linear":
-        return unit @ unit.mT
+        with full_precision(unit):
+            return unit @ unit.mT
     far = torch.cdist(unit, unit, compute_mode="donot_use_mm_for_euclid_dist")
     count = len(features)
     if affinity == "knn":

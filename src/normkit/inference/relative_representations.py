@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.catalog import method
 from normkit.inference._scores import scores
+from normkit.statistics import full_precision
 
 SIMILARITIES = ("inner", "basis")
 NAME = "relative-representations"
@@ -58,4 +59,5 @@ def relative_representations(
         wide, those = F.normalize(wide, dim=1), F.normalize(those, dim=1)
     if similarity == "basis":
         return torch.linalg.lstsq(those.mT, wide.mT).solution.mT.to(x.dtype)
-    return (wide @ those.mT / (1 if norm else math.sqrt(x.shape[1]))).to(x.dtype)
+    with full_precision(x):
+        return (wide @ those.mT / (1 if norm else math.sqrt(x.shape[1]))).to(x.dtype)

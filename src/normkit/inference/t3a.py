@@ -13,7 +13,7 @@ from normkit.inference._norms import entropies
 from normkit.inference._scores import scores
 from normkit.kinds import Fitted, make_guard
 from normkit.kinds.guard import RESET
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 
 class OfCentroids(OfFeatures):
@@ -150,7 +150,8 @@ class T3A(Fitted):
 
     def _classify(self, z: Tensor) -> Tensor:
         """What the trained classifier says."""
-        return F.linear(z, accurate(self.weight).to(z), None if self.bias is None else accurate(self.bias).to(z))
+        with full_precision(z):
+            return F.linear(z, accurate(self.weight).to(z), None if self.bias is None else accurate(self.bias).to(z))
 
     def _predict(self, z: Tensor) -> Tensor:
         rows = [self._surest((self.labels == k).nonzero().flatten()) for k in range(self.num_classes)]
@@ -158,7 +159,8 @@ class T3A(Fitted):
         self.features, self.labels, self.unsure = self.features[kept], self.labels[kept], self.unsure[kept]
         unit = F.normalize(accurate(self.features), dim=1).to(z)
         sums = unit.new_zeros(self.num_classes, self.num_features).index_add_(0, self.labels, unit)
-        return z @ F.normalize(sums, dim=1).mT
+        with full_precision(z):
+            return z @ F.normalize(sums, dim=1).mT
 
     def _surest(self, rows: Tensor) -> Tensor:
         return rows[self.unsure[rows].argsort(stable=True)][: self.supports]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 NAME = "rotation-fold"
 
@@ -49,16 +49,22 @@ def rotation_fold(embedding: Tensor, gain: Tensor, *others: Tensor, center: bool
     QuaRot (Ashkboos et al., 2024), arXiv 2404.00456; the folding is SliceGPT's, arXiv 2401.15024.
     """
     wide = {k: accurate(value) for k, value in _by_name(embedding, gain, others, center, bias).items()}
+    with full_precision(embedding):
+        tensors = _folded(accurate(embedding), accurate(gain), wide, center, bias)
+    return tuple(value.to(embedding.dtype) for value in tensors)
+
+
+def _folded(embedding: Tensor, gain: Tensor, wide: dict[str, Tensor], center: bool, bias: bool) -> list[Tensor]:
     turn, read = wide["rotation"], wide["read_weight"]
     back = turn.mT @ _center(torch.eye(len(turn), dtype=turn.dtype, device=turn.device), center)
-    tensors = [_center(accurate(embedding), center) @ turn, (read * accurate(gain)) @ turn]
+    tensors = [_center(embedding, center) @ turn, (read * gain) @ turn]
     if bias or center:
         shift = read @ wide["shift"] if center else read.new_zeros(len(read))
         tensors.append(shift + wide["read_bias"] if bias else shift)
     tensors.append(back @ wide["write_weight"])
     if bias:
         tensors.append(back @ wide["write_bias"])
-    return tuple(value.to(embedding.dtype) for value in tensors)
+    return tensors
 
 
 def _by_name(

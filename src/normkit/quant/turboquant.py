@@ -12,7 +12,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
 from normkit.quant.turboquant_codebook import PAPER, PROVENANCE, points
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 
 class Codes(NamedTuple):
@@ -89,7 +89,8 @@ class TurboQuant(Method):
     def forward(self, x: Tensor) -> Codes | InnerCodes:
         """Return ``x`` (..., dim) as it is decoded, and its codes."""
         check.features_last(self, x, self.dim)
-        coded = self._coded(x.detach())
+        with full_precision(x):
+            coded = self._coded(x.detach())
         return coded._replace(y=coded.y + (x - x.detach()))
 
     @torch.no_grad()

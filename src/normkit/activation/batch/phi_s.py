@@ -146,4 +146,5 @@ class PHIS(Norm):
 
 def _product(matrix: Tensor, x: Tensor) -> Tensor:
     matrix = matrix.to(x.dtype)
-    return functional.conv2d(x, matrix[..., None, None]) if x.dim() == 4 else functional.linear(x, matrix)
+    with statistics.full_precision(x):
+        return functional.conv2d(x, matrix[..., None, None]) if x.dim() == 4 else functional.linear(x, matrix)
