@@ -29,8 +29,8 @@ CALLS = {  # operator -> what it is called with
     "normkit::scan": [(numbers(n, 3), numbers(n, 3, low=0.0)) for n in (1, 2, 7)],
     "normkit::snapshot": [(numbers(5),), (numbers(2, 3, dtype=torch.bfloat16),), (numbers(3, 4).T,)],
     "normkit::tap": [
-        (torch.zeros(1, dtype=torch.int64), [numbers(2, 3)], [numbers(2, 3)], [numbers(3)], "weight", "call"),
-        (torch.zeros(1, dtype=torch.int64), [], [], [], "", "call"),
+        (torch.zeros(1, dtype=torch.int64), [numbers(2, 3)], [numbers(2, 3)], [numbers(3)], "weight", "call", True),
+        (torch.zeros(1, dtype=torch.int64), [], [], [], "", "call", False),
     ],
 }
 

@@ -275,6 +275,7 @@ def test_online_norm_after_a_sample_whose_square_overflows(shape, kind, held):
     with paths.formula_only():
         want = all_of(x.double(), grad.double(), torch.float64)
     assert want[4].isfinite().all()
+    want[4:] = [torch.where(b.to(held).isfinite(), b, 0) for b in want[4:]]  # no gradient leaves infinity in the state
     for a, b in zip(all_of(x, grad, held), want, strict=True):
         torch.testing.assert_close(a, b.to(a.dtype), rtol=1e-5, atol=1e-6 * b.abs().max().clamp(max=1e38).item())
 
