@@ -9,6 +9,7 @@ as a term that is zero and whose derivative is that one. L is a constant there, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -131,13 +132,18 @@ class Applied(torch.autograd.Function):
 
 
 def _turn(vectors: Tensor, inner: Tensor) -> Tensor:
-    with full_precision(inner):
+    with _exactly(inner):
         return vectors @ inner @ vectors.mT
 
 
 def _spread(vectors: Tensor, values: Tensor) -> Tensor:
-    with full_precision(values):
+    with _exactly(values):
         return (vectors * values.unsqueeze(-2)) @ vectors.mT
+
+
+def _exactly(x: Tensor) -> AbstractContextManager[object]:
+    """Switch autocast off, but in an export: torch loads no region within the one of a norm."""
+    return nullcontext() if torch.compiler.is_exporting() else full_precision(x)
 
 
 def _slopes(e: Tensor, image: Tensor, slope: Real, relative: bool, diagonal: Real | None) -> Tensor:

@@ -101,8 +101,8 @@ class GyroBNGrassmann(Running, Norm):
         check.floating(self, x)
         check.values(self, "x", x, (None, self.channels, self.n, self.p), x)
         points, by = accurate(x), MODES[self.exp_mode]
+        self._refuse(points)
         with full_precision(x):
-            self._refuse(points)
             mean, var = self._statistics(points.detach())
             centered = _subspaces.rotate(-_subspaces.log0(mean), points, by)
             factor = (accurate(self.scale) / (var + self.eps).sqrt()).to(points.dtype).unsqueeze(-1).unsqueeze(-1)
@@ -126,7 +126,9 @@ class GyroBNGrassmann(Running, Norm):
             raise ValueError("GyroBNGrassmann: x has no points, and so no mean")
         if check.readable(points) and points.numel():
             still = points.detach()
-            off = (still.mT @ still - torch.eye(self.p, dtype=still.dtype, device=still.device)).abs().max().item()
+            with full_precision(still):
+                products = still.mT @ still
+            off = (products - torch.eye(self.p, dtype=still.dtype, device=still.device)).abs().max().item()
             if not off < 0.05:  # columns in bfloat16 are off by less
                 raise ValueError(
                     f"GyroBNGrassmann: x must have orthonormal columns, but products of some are {off:.3g} off"
