@@ -72,8 +72,10 @@ def test_gaussian_normality_is_shrunk_as_by_scikit_learn():
 
 def test_where_the_first_component_has_all_the_share_it_is_said_that_only_the_last_is_kept():
     x = numbers(12, 4) * torch.tensor([100.0, 1.0, 1.0, 1.0])
-    with pytest.warns(UserWarning, match="GaussianNormality: the first component alone .* only the last is kept"):
+    words = "GaussianNormality: the first component alone .* only the last is kept"
+    with pytest.warns(UserWarning, match=words) as seen:
         assert nk.GaussianNormality(4, reduction="npca").double().fit(x).components.shape == (1, 4)
+    assert [warning.filename for warning in seen] == [__file__]
 
 
 @pytest.mark.parametrize("reduction, kept", [("pca", 4), ("npca", 2)])

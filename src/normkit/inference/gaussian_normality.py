@@ -119,7 +119,7 @@ class GaussianNormality(Fitted):
             return center, components[: cut + 1]
         if cut == 0:
             words = "the first component alone is above variance_threshold: only the last is kept"
-            warnings.warn(f"GaussianNormality: {words}", stacklevel=3)
+            warnings.warn(f"GaussianNormality: {words}", stacklevel=7)  # what wraps fit lies between
         return center, components[cut - 1 :]
 
     def forward(self, features: Tensor) -> Tensor:
