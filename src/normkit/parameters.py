@@ -90,7 +90,6 @@ class Roles(list[Row]):
         return [row.parameter for row in self if row.role in roles]
 
 
-@torch.inference_mode(False)
 def roles(
     model: nn.Module,
     *inputs: Any,
