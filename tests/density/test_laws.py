@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import normkit as nk
+from normkit.density import FlowCondition
 from normkit.density._scales import Squeeze
 
 F64 = torch.float64
@@ -206,6 +207,46 @@ def test_a_state_from_before_first_moments_were_kept_apart_gives_its_numbers():
     for name in ("center", "spread"):
         del first._buffers[name]
     close(pickle.loads(pickle.dumps(first))(x, None)[0], want)
+
+
+def reached(part, x):
+    """Which numbers of an image each number of a row moves."""
+    return torch.autograd.functional.jacobian(lambda row: part(row.unsqueeze(0))[0][0], x) != 0
+
+
+@pytest.mark.parametrize("dim, hidden, depth", [(20, 6, 4), (12, 6, 2), (15, 5, 3), (7, 6, 2), (5, 8, 1), (9, 8, 2)])
+def test_every_column_reaches_every_other_through_networks_with_fewer_units_than_columns(dim, hidden, depth):
+    flow, x, context = made("affine-autoregressive", dim, hidden=hidden, depth=depth, context=2)
+    given = FlowCondition(context[:1])
+    own = [reached(lambda row, part=part: part(row, given), x[0]) for part in flow.parts[1:]]
+    assert not any((seen.tril(-1) if place % 2 else seen.triu(1)).any() for place, seen in enumerate(own))
+    together = torch.stack(own).any(0)
+    assert (together | together.mT).all()
+    own = [reached(lambda row, part=part: part(x[:1], FlowCondition(row)), context[0]) for part in flow.parts[1:]]
+    assert torch.stack(own).any(0).all()
+    z, log_det = flow(x, context)
+    close(flow.inverse(z, context), x)
+    jacobian = torch.autograd.functional.jacobian(lambda row: flow(row.unsqueeze(0), context[:1])[0][0], x[0])
+    close(torch.linalg.slogdet(jacobian)[1], log_det[0])
+
+
+def test_a_state_from_before_units_were_spread_keeps_its_numbers():
+    flow, x, _ = made("affine-autoregressive", 4, hidden=2)
+    state = flow.state_dict()
+    old = {name: value for name, value in state.items() if not name.endswith("degrees")}
+    assert len(old) == len(state) - 2
+    other, new = (made("affine-autoregressive", 4, hidden=2)[0] for _ in range(2))
+    other.load_state_dict(old)
+    for part, places in zip(other.parts[1:], ([0, 1, 2, 3], [3, 2, 1, 0]), strict=True):
+        first = [[0, 0, 0, 0], [int(place == 0) for place in places]]
+        last = [[1, int(place > 0)] for place in places for _ in range(2)]
+        masks = [getattr(part.network, f"mask{n}").tolist() for n in range(3)]
+        assert masks == [first, [[1, 0], [1, 1]], last]
+    for one in (pickle.loads(pickle.dumps(other)), new):
+        one.load_state_dict(state)
+        close(one(x), flow(x), rtol=0, atol=0)
+        one.load_state_dict(other.state_dict())
+        close(one(x), other(x), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(

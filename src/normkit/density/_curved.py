@@ -21,7 +21,7 @@ def curved(kind: type, curve: Callable[..., nn.Module], least: int = 1) -> Calla
         check.choice("flow", "activation", activation, tuple(ACTIVATIONS))
         refuse_others(options, ["activation", *inspect.signature(curve).parameters])
         networks = {"context": sizes.numbers, "hidden": sizes.hidden, "activation": activation}
-        return [kind(sizes.dim, curve(**options), flipped=bool(n % 2), **networks) for n in range(sizes.depth)]
+        return [kind(sizes.dim, curve(**options), n, sizes.depth, **networks) for n in range(sizes.depth)]
 
     return build
 

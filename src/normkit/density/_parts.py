@@ -109,18 +109,17 @@ class Network(nn.Module):
 class MaskedNetwork(Network):
     """The same, where what is found for a coordinate depends on those before it alone, and on the context.
 
-    ``order`` are the places of the coordinates.
+    ``order`` are the places of the coordinates, ``degrees`` how many of them, the first, each hidden unit sees.
     """
 
-    def __init__(self, order: Tensor, context: int, size: int, hidden: int, activation: str = "silu"):
-        dim = len(order)
+    def __init__(self, order: Tensor, context: int, size: int, degrees: Tensor, activation: str = "silu"):
+        dim, hidden = len(order), len(degrees)
         super().__init__(dim + context, dim * size, hidden, activation)
-        into = torch.cat([order + 1, torch.zeros(context, dtype=torch.int64)])
-        between = torch.arange(hidden) % max(dim, 1)
-        out = order.repeat_interleave(size)
-        degrees = [into, between, between, out]
-        for place, (a, b) in enumerate(itertools.pairwise(degrees)):
-            self.register_buffer(f"mask{place}", (b.unsqueeze(1) >= a).to(torch.float32), persistent=False)
+        self.order, self.context, self.size = order.tolist(), context, size
+        for place, mask in enumerate(self._masks(degrees)):
+            self.register_buffer(f"mask{place}", mask, persistent=False)
+        if hidden < dim:  # which units see what then differs between parts, and a state says it
+            self.register_buffer("degrees", degrees)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return numbers for the curves of all coordinates."""
@@ -132,15 +131,43 @@ class MaskedNetwork(Network):
             x = F.linear(between(x) if place else x, weight * mask, bias)
         return x
 
+    def _masks(self, degrees: Tensor) -> list[Tensor]:
+        order = torch.tensor(self.order, device=degrees.device)
+        into, out = torch.cat([order + 1, order.new_zeros(self.context)]), order.repeat_interleave(self.size)
+        pairs = itertools.pairwise([into, degrees, degrees, out])
+        return [(after.unsqueeze(1) >= before).to(torch.float32) for before, after in pairs]
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        """Read states from before degrees were spread, which do not hold them."""
+        spread = self._buffers.get("degrees")
+        if spread is not None and f"{prefix}layers.0.weight" in state_dict:
+            state_dict = {f"{prefix}degrees": torch.arange(len(spread)), **state_dict}
+        super()._load_from_state_dict(state_dict, prefix, *others)
+        if spread is not None:
+            for place, mask in enumerate(self._masks(self.get_buffer("degrees"))):
+                self.get_buffer(f"mask{place}").copy_(mask)
+
+
+def _degrees(dim: int, hidden: int, place: int, depth: int) -> Tensor:
+    """How many coordinates each hidden unit of a part sees; every second part sees them from the last.
+
+    Of fewer units than coordinates those of all parts together are spread evenly. So what is one group to a part is
+    kept apart by others, where ``depth`` times ``hidden`` is no less than ``dim``.
+    """
+    if hidden >= dim:
+        return torch.arange(hidden) % dim
+    seen = (torch.arange(hidden) * depth + place) * dim // (hidden * depth)
+    return -seen % dim if place % 2 else seen
+
 
 class Coupling(Part):
     """Bend one half of the coordinates by what a network makes of the other half."""
 
     def __init__(
-        self, dim: int, curve: nn.Module, *, context: int, hidden: int, flipped: bool, activation: str = "silu"
+        self, dim: int, curve: nn.Module, place: int, depth: int, *, context: int, hidden: int, activation: str = "silu"
     ):
         super().__init__()
-        self.curve, self.flipped, self.known = curve, flipped, dim // 2
+        self.curve, self.flipped, self.known = curve, bool(place % 2), dim // 2
         out = (dim - self.known) * cast(int, curve.size)
         self.network = Network(self.known + context, out, hidden, activation)
 
@@ -170,12 +197,13 @@ class Autoregressive(Part):
     """Bend each coordinate by what a network makes of those before it; the way back goes one by one."""
 
     def __init__(
-        self, dim: int, curve: nn.Module, *, context: int, hidden: int, flipped: bool, activation: str = "silu"
+        self, dim: int, curve: nn.Module, place: int, depth: int, *, context: int, hidden: int, activation: str = "silu"
     ):
         super().__init__()
         self.dim, self.curve = dim, curve
-        self.order = [*reversed(range(dim))] if flipped else [*range(dim)]
-        self.network = MaskedNetwork(torch.tensor(self.order), context, cast(int, curve.size), hidden, activation)
+        self.order = [*reversed(range(dim))] if place % 2 else [*range(dim)]
+        order, degrees = torch.tensor(self.order), _degrees(dim, hidden, place, depth)
+        self.network = MaskedNetwork(order, context, cast(int, curve.size), degrees, activation)
 
     def _raw(self, x: Tensor, condition: FlowCondition) -> Tensor:
         return self.network(condition.beside(x)).reshape(*x.shape, cast(int, self.curve.size))
