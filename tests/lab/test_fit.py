@@ -375,6 +375,31 @@ def test_new_rows_are_scored_by_the_columns_of_the_table(tmp_path, capsys):
     assert "new.csv lacks columns b of the flow; it has a, c" in capsys.readouterr().err
 
 
+def test_rows_whose_density_is_no_number_are_the_least_likely(tmp_path):
+    data = table.require_numbers("rows", rows(60))
+    flow = SimpleNamespace(log_prob=lambda x: torch.where(x[:, 0] > 9, torch.nan, -x.square().sum(1)))
+    new = data._replace(values=np.array([[0.0, 0.1], [10.0, 0.0], [-90.0, 0.0]]))
+    for held in (torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([torch.nan, 2.0, 3.0, 4.0])):  # as once was saved
+        told = run.score(tmp_path, new, flow, held.double())
+        _, *lines = csv.reader((tmp_path / "scores.csv").open())
+        assert [line[1] for line in lines][1] == "inf"
+        assert [float(line[2]) for line in lines] == [1, 0, 0.25 if held.isnan().any() else 0]
+        assert f"3 new samples, {0 if held.isnan().any() else 2} of them less likely" in told
+
+
+def test_a_flow_without_a_density_of_a_held_out_row_is_not_the_best():
+    data = table.require_numbers("rows", rows(60))
+    one, other = (training.fit(data, "affine-coupling", seed=seed, steps=2, hidden=4, depth=1) for seed in (1, 2))
+    parts = training.split(data)
+    worse = SimpleNamespace(log_prob=lambda x: torch.where(x[:, 0] == parts.test[2, 0], torch.nan, -x.square().sum(1)))
+    one = one._replace(bits=training.bits_of(worse, parts.test, data))
+    assert run.best_of_each([one, other]) == {"affine-coupling": other}
+    assert run._without_density(one) == "; 1 of 6 held-out rows has no finite density"
+    assert run._without_density(other) == ""
+    assert run.rows(data, [one])[-1][:4] == ["affine-coupling", "inf", "-", "-"]
+    assert run.rows(data, [one, one])[-1][2] == "-"
+
+
 def colours(count=400):
     """Text of three values of known shares, and a number that depends on it; a rank from 1 to 3."""
     draw = random.Random(0)

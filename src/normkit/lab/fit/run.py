@@ -29,7 +29,7 @@ from normkit.density._saved import read as load_flow
 from normkit.density._saved import save as save_flow
 from normkit.files import beside, name_replaced, replace_file, require_writable, writing
 from normkit.lab.fit.table import Choice, Observations, few, numbered, numbering, read, read_more
-from normkit.lab.fit.training import Fitted, bits_of, fit, normal_law, numbers_of, require_spread_of, split
+from normkit.lab.fit.training import Fitted, bits_of, fit, normal_law, numbers_of, require_spread_of, split, unlikely
 from normkit.lab.logs import nan_to_none
 from normkit.optional import require_group
 from normkit.safe import say
@@ -131,7 +131,7 @@ def run(options: argparse.Namespace) -> int:
             best, last = fits[-1].steps
             say(
                 f"{name}, seed {seed}: {fits[-1].bits.mean():.4f} held-out bits per dimension, "
-                f"best at step {best} of {last}{_end(best, last, options.steps)}",
+                f"best at step {best} of {last}{_end(best, last, options.steps)}{_without_density(fits[-1])}",
                 flush=True,
             )
     finally:  # also after Ctrl-C
@@ -145,6 +145,16 @@ def _end(best: int, last: int, steps: int) -> str:
     if last == steps:
         return ""
     return f"; it ended as {number_of(last - best, 'step')} brought no fewer bits, and --patience 0 takes all {steps}"
+
+
+def _without_density(one: Fitted) -> str:
+    """Say of how many held-out rows a flow has no finite density; nothing where it has one of each."""
+    count = int(one.bits.isinf().sum())
+    return (
+        f"; {count} of {len(one.bits)} held-out rows {'has' if count == 1 else 'have'} no finite density"
+        if count
+        else ""
+    )
 
 
 def conclude(
@@ -269,7 +279,7 @@ def _listed(words: Sequence[str]) -> str:
 
 def score(folder: Path, new: Observations, flow: density.Flow, held: Tensor) -> str:
     """Write for each new sample its bits, and how many of the held-out samples are less likely than it."""
-    held = held.sort().values
+    held = unlikely(held).sort().values
     bits = bits_of(flow, numbers_of(new, torch.Generator().manual_seed(0)), new)
     share = (len(held) - torch.searchsorted(held, bits, right=True)) / len(held)
     text = io.StringIO()
@@ -304,8 +314,10 @@ def rows(data: Observations, fits: Sequence[Fitted], missing: Sequence[tuple[str
             [
                 name,
                 f"{mean:.4f}",
-                f"{max(means) - min(means):.4f}" if len(means) > 1 else "-",
-                "-" if name == law else f"{-off.mean():.4f} ± {1.96 * off.std() / math.sqrt(len(off)):.4f}",
+                f"{max(means) - min(means):.4f}" if len(means) > 1 and mean < math.inf else "-",
+                f"{-off.mean():.4f} ± {1.96 * off.std() / math.sqrt(len(off)):.4f}"
+                if name != law and mean < math.inf
+                else "-",
                 "-" if name == law else f"{seconds:.1f}",
             ]
             for name, mean, off, means, seconds in sorted(lines, key=lambda line: line[1])

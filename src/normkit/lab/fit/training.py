@@ -154,9 +154,14 @@ def _step(model: Flow, optimizer: torch.optim.Optimizer, rows: Tensor, whole: bo
 
 @torch.no_grad()
 def bits_of(model: Flow, rows: Tensor, data: Observations) -> Tensor:
-    """Return the bits of each sample."""
+    """Return the bits of each sample, infinite where a flow has no finite density of it."""
     log_prob = torch.cat([model.log_prob(some) for some in rows.split(1024)])
-    return bits(log_prob, rows.shape[1:], data.bytes).double()
+    return unlikely(bits(log_prob, rows.shape[1:], data.bytes).double())
+
+
+def unlikely(each: Tensor) -> Tensor:
+    """Return bits with infinity in place of what is no number, so that such a sample is the least likely."""
+    return each.where(each.isfinite(), math.inf)
 
 
 @torch.no_grad()
