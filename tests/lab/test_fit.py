@@ -252,6 +252,31 @@ def test_flows_and_files_that_do_not_fit_are_named(tmp_path, capsys):
         training.fit(table.read(path), "affine-coupling", steps=10, lr=1e30, hidden=4)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value, count", [(1e39, "a value"), (-1e300, "2 values")])
+def test_a_value_that_float32_does_not_hold_is_named(value, count):
+    values = rows(30)
+    values[[20, 25] if count.startswith("2") else 20, 1] = value
+    with pytest.raises(ValueError, match=f"column 'x1' has {count} beyond float32, (the first )?in row 21"):
+        table.require_numbers("rows", values)
+    with pytest.raises(ValueError, match="images must hold finite numbers of float32; row 21 does not"):
+        table.require_numbers("images", values.reshape(30, 1, 2, 1))
+
+
+@pytest.mark.parametrize(
+    "shape, flow, where", [((2,), "affine-coupling", " in column 'x1'"), ((1, 2, 1), "tarflow:patch=1,layers=1", "")]
+)
+def test_a_row_far_from_all_others_is_named_where_a_flow_has_no_density_of_it(shape, flow, where):
+    values = rows(60).reshape(60, *shape)
+    row = int(torch.randperm(60, generator=torch.Generator().manual_seed(0))[3])
+    values[row].reshape(-1)[1] = 9.96921e36
+    words = (
+        f"seed 0: it has no finite density of row {row + 1}, which holds 9.97e\\+36{where} and lies far from the rows"
+    )
+    with pytest.raises(ValueError, match=words):
+        training.fit(table.require_numbers("rows", values), flow, steps=2, hidden=4, depth=1)
+
+
 def test_a_flow_is_named_with_arguments_and_a_column_of_few_values_is_reported(tmp_path, capsys):
     values = np.column_stack([rows(100), np.arange(100) % 3])
     path, out = written(tmp_path / "t.csv", values, ("a", "b", "kind")), tmp_path / "out"

@@ -313,7 +313,7 @@ def rows(data: Observations, fits: Sequence[Fitted], missing: Sequence[tuple[str
         + [
             [
                 name,
-                f"{mean:.4f}",
+                f"{mean:.4f}" if mean < 1e9 else f"{mean:.4g}",  # as of one row that is far from all others
                 f"{max(means) - min(means):.4f}" if len(means) > 1 and mean < math.inf else "-",
                 f"{-off.mean():.4f} ± {1.96 * off.std() / math.sqrt(len(off)):.4f}"
                 if name != law and mean < math.inf

@@ -127,20 +127,29 @@ def require_numbers(
     if values.ndim == 2:
         for name, column in zip(named, values.T, strict=True):
             _require_density(f"{where}: column {name!r}", name, column, (categories or {}).get(name, column))
-    elif not np.isfinite(values.astype(np.float64)).all():
-        raise ValueError(f"{where}: images must hold finite numbers")
+    elif (broken := ~np.isfinite(_narrow(values)).reshape(len(values), -1).all(1)).any():
+        row = 1 + int(broken.argmax())
+        raise ValueError(f"{where}: images must hold finite numbers of float32; row {row} does not")
     return Observations(values, named, values.dtype == np.uint8, categories or {})
 
 
 def _require_density(where: str, name: str, column: np.ndarray, words: Sequence[Any]) -> None:
     """Require that a column has a density: that no number is missing, and that it has a spread."""
     wide = column.astype(np.float64)
-    for what, wrong in (("a missing", np.isnan(wide)), ("an infinite", np.isinf(wide))):
+    for one, several, wrong in (
+        ("a missing value", "missing values", np.isnan(wide)),
+        ("an infinite value", "infinite values", np.isinf(wide)),
+        ("a value beyond float32", "values beyond float32", np.isinf(_narrow(wide))),
+    ):
         if wrong.any():
-            several = f"{wrong.sum()} {what.split()[1]} values, the first "
-            count = f"{what} value, " if wrong.sum() == 1 else several
+            count = f"{one}, " if wrong.sum() == 1 else f"{wrong.sum()} {several}, the first "
             raise ValueError(f"{where} has {count}in row {1 + wrong.argmax()}")
     require_spread(where, name, column, words)
+
+
+def _narrow(values: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
 
 
 def require_spread(where: str, name: str, column: np.ndarray, words: Sequence[Any]) -> None:

@@ -48,11 +48,16 @@ class Fitted(NamedTuple):
 
 def split(data: Observations, seed: int = 0) -> Parts:
     """Split samples by chance in 80, 10 and 10 %; bytes become numbers of [0, 1) by even noise."""
-    generator = torch.Generator().manual_seed(seed)
-    values = numbers_of(data, generator)
-    order = torch.randperm(len(values), generator=generator)
+    values, order = _shuffled(data, seed)
     tenth = len(values) // 10
     return Parts(values[order[2 * tenth :]], values[order[:tenth]], values[order[tenth : 2 * tenth]])
+
+
+def _shuffled(data: Observations, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Return samples, and their places in the order of chance, of which the first tenth is the validation part."""
+    generator = torch.Generator().manual_seed(seed)
+    values = numbers_of(data, generator)
+    return values, torch.randperm(len(values), generator=generator)
 
 
 def require_spread_of(parts: Parts, data: Observations) -> None:
@@ -135,11 +140,28 @@ def fit(
             elif patience and step - best_step >= patience:
                 break
     if not math.isfinite(least):
-        raise ValueError(
-            f"flow {name!r}, seed {seed}: its bits are {held} from step {curve[0][0]} on; try a lower --lr"
-        )
+        each, learned = bits_of(model, parts.valid, data), all(math.isfinite(loss) for _, loss, _ in curve)
+        why = f"its bits are {held} from step {curve[0][0]} on; try a lower --lr"
+        if learned and each.isfinite().any():
+            why = f"it has no finite density of {_farthest(data, parts, int(each.argmax()))}"
+        raise ValueError(f"flow {name!r}, seed {seed}: {why}")
     model.load_state_dict(best)
     return Fitted(name, seed, model, built, curve, bits_of(model, parts.test, data), time.perf_counter() - began)
+
+
+def _farthest(data: Observations, parts: Parts, place: int) -> str:
+    """Name the row at a place of the validation part, and its number that is farthest from what is learned from."""
+    row, train = parts.valid[place].flatten().double(), parts.train.flatten(1).double()
+    off = (row - train.mean(0)).abs() / train.std(0)
+    at = int(off.nan_to_num().argmax())
+    number, column = (
+        1 + int(_shuffled(data)[1][place]),
+        f" in column {data.names[at]!r}" if data.values.ndim == 2 else "",
+    )
+    return (
+        f"row {number}, which holds {row[at].item():.3g}{column} and lies far from the rows that are learned from; "
+        "mend it or leave it out"
+    )
 
 
 def _step(model: Flow, optimizer: torch.optim.Optimizer, rows: Tensor, whole: bool) -> float:
