@@ -169,6 +169,17 @@ def test_a_mean_that_does_not_converge_says_how_far_it_came():
         nk.manifold.mean(written(), tolerance=0.0)
 
 
+@pytest.mark.parametrize("dtype", [F64, torch.float32])
+def test_matrices_without_full_rank_whose_mean_is_not_reached_are_named(dtype):
+    x = torch.randn(12, 6, 200, dtype=F64, generator=torch.Generator().manual_seed(0))
+    x = x - x.mean(1, keepdim=True)
+    x = (x @ x.mT / 200).to(dtype)
+    x[0] += torch.eye(6, dtype=dtype)
+    words = "as 11 of 12 matrices have an eigenvalue of 0, up to rounding; add a small multiple of the identity to each"
+    with pytest.raises(ValueError, match=words):
+        nk.manifold.mean(x, tolerance=1e-9, steps=30)
+
+
 @pytest.mark.parametrize(
     "call, words",
     [

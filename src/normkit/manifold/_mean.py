@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from normkit import check
+from normkit import check, ops
 from normkit.manifold import _symmetric
-from normkit.manifold._points import definite, square
+from normkit.manifold._points import definite, of_full_rank, square
 from normkit.statistics import accurate
 
 METRICS = ("affine-invariant", "log-euclidean", "bures-wasserstein")
@@ -51,8 +49,22 @@ def mean(
     default = 1e-10 if x.dtype == torch.float64 else 1e-5
     least = default if tolerance is None else check.number("mean", "tolerance", tolerance, 0.0, open_low=True)
     step = _karcher if metric == METRICS[0] else _barycenter
-    center = torch.tensordot(share, points, 1)
-    return _iterate(points, share, center, step, least, check.size("mean", "steps", steps)).to(x.dtype)
+    center, most = torch.tensordot(share, points, 1), check.size("mean", "steps", steps)
+    for _ in range(most):
+        center, moved = step(points, share, center)
+        if moved <= least:
+            return center.to(x.dtype)
+    why = "; give more steps or another tolerance"
+    flat = int((~of_full_rank(ops.eigvalsh(points).to(x.dtype))).sum())  # by what the type of x leaves of 0
+    if flat:
+        why = (
+            f", as {flat} of {len(points)} matrices have an eigenvalue of 0, up to rounding; add a small multiple of "
+            "the identity to each"
+        )
+    raise ValueError(
+        f"mean: the last of {most} steps still moved it by a share of {moved.item():.3g}, above the tolerance of "
+        f"{least:g}{why}"
+    )
 
 
 def _shares(weights: Tensor | None, points: Tensor) -> Tensor:
@@ -63,20 +75,6 @@ def _shares(weights: Tensor | None, points: Tensor) -> Tensor:
     if not (wide.isfinite().all() and (wide >= 0).all() and wide.sum() > 0):
         raise ValueError("mean: weights must be numbers from 0, not all of them 0")
     return wide / wide.sum()
-
-
-Step = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-
-
-def _iterate(points: Tensor, share: Tensor, center: Tensor, step: Step, least: float, most: int) -> Tensor:
-    for _ in range(most):
-        center, moved = step(points, share, center)
-        if moved <= least:
-            return center
-    raise ValueError(
-        f"mean: the last of {most} steps still moved it by a share of {moved.item():.3g}, above the tolerance of "
-        f"{least:g}; give more steps or another tolerance"
-    )
 
 
 def _karcher(points: Tensor, share: Tensor, center: Tensor) -> tuple[Tensor, Tensor]:

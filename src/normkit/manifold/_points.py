@@ -44,10 +44,15 @@ def definite(owner: object, name: str, x: Tensor) -> Tensor:
     return ops.symmetric(x)
 
 
-def have_full_rank(eigenvalues: Tensor) -> bool:
-    """Whether ascending eigenvalues (..., n) are all above what rounding leaves of 0."""
+def of_full_rank(eigenvalues: Tensor) -> Tensor:
+    """Whether ascending eigenvalues (..., n) of each matrix are above what rounding leaves of 0."""
     n, eps = eigenvalues.shape[-1], torch.finfo(eigenvalues.dtype).eps
-    return bool((eigenvalues[..., 0] > n * eps * eigenvalues[..., -1]).all())
+    return eigenvalues[..., 0] > n * eps * eigenvalues[..., -1]
+
+
+def have_full_rank(eigenvalues: Tensor) -> bool:
+    """Whether all are."""
+    return bool(of_full_rank(eigenvalues).all())
 
 
 def require_definite(owner: object, x: Tensor) -> None:
