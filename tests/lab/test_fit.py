@@ -7,6 +7,7 @@ import os
 import pickle
 import random
 import re
+import warnings
 from collections import Counter
 from types import SimpleNamespace
 
@@ -205,6 +206,31 @@ def test_a_first_row_of_other_numbers_is_data(tmp_path, head):
     path = tmp_path / "t.csv"
     path.write_text("\n".join([head, *(f"{one},{other}" for one, other in rows(30))]))
     assert (table.read(path).names, len(table.read(path).values)) == (["x0", "x1"], 31)
+
+
+@pytest.mark.parametrize(
+    "head, cells, warned",
+    [
+        ("blue,-1.2", "bluered", True),
+        ("blue,size", "bluered", True),
+        ("green,-1.2", "bluered", True),
+        ("colour,size", "bluered", False),
+        (",size", ["", "red"], False),
+        ("0,1", "12", False),
+        (",0", "12", False),
+    ],
+)
+def test_a_first_row_that_may_be_data_is_warned_of(tmp_path, head, cells, warned):
+    path = tmp_path / "t.csv"
+    words = ["blue", "red"] if cells == "bluered" else [*cells]
+    path.write_text("\n".join([head, *(f"{words[at % 2]},{one}" for at, (one, _) in enumerate(rows(30)))]))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        table.read(path, table.Choice(columns=[head.split(",")[1]]))
+    told = [
+        f"{path}: the first row, {head.replace(',', ', ')}, was read as a header; if it is data, write names above it"
+    ]
+    assert [str(one.message) for one in caught] == told * warned
 
 
 def test_digits_joined_by_underscores_are_words_in_a_header_and_in_cells(tmp_path):

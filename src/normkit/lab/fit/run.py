@@ -28,7 +28,7 @@ from normkit.columns import aligned, number_of
 from normkit.density._saved import read as load_flow
 from normkit.density._saved import save as save_flow
 from normkit.files import beside, name_replaced, replace_file, require_writable, writing
-from normkit.lab.fit.table import Choice, Observations, few, numbered, numbering, read, read_more
+from normkit.lab.fit.table import Choice, Observations, few, listed, numbered, numbering, read, read_more
 from normkit.lab.fit.training import Fitted, bits_of, fit, normal_law, numbers_of, require_spread_of, split, unlikely
 from normkit.lab.logs import nan_to_none
 from normkit.optional import require_group
@@ -37,7 +37,6 @@ from normkit.safe import say
 OUT, SAVED, SCORES, RESULTS, PAGE = "normkit-fit", ".pt", "scores.csv", "results.json", "index.html"
 SAMPLES = ("samples.csv", "samples.npy")
 OF_DATA = ("flow", "columns", "drop", "categories", "patience", "depth", "hidden", "seeds", "steps", "batch", "lr")
-SHOWN = 5  # categories or columns that are named
 CRASHED, REFUSED = 1, 2  # the command's status where some flows were not fitted, and where none was
 EXAMPLES = """examples:
   normkit fit measurements.csv
@@ -185,7 +184,7 @@ def _kind(data: Observations) -> str:
     """Name what one sample of data is."""
     if data.values.ndim == 4:
         return f"images of {'x'.join(map(str, data.values.shape[1:]))}"
-    return f"{number_of(len(data.names), 'column')}, {_listed(data.names)}"
+    return f"{number_of(len(data.names), 'column')}, {listed(data.names)}"
 
 
 def require_counts(options: argparse.Namespace) -> None:
@@ -258,10 +257,10 @@ def warn(data: Observations) -> None:
     """Print what of a table's columns makes bits tell little, which are categories, and names that are numbers."""
     names = [name for name in data.names if name]
     if names == numbered(len(names)):
-        say(f"columns are named {_listed(names)}: a first row of 0, 1, 2 and so on is read as a header, not as data")
+        say(f"columns are named {listed(names)}: a first row of 0, 1, 2 and so on is read as a header, not as data")
     for name, words in data.categories.items():
         say(
-            f"column {name!r} has {len(words)} categories, {_listed(words)}: they are 0 to {len(words) - 1} and even "
+            f"column {name!r} has {len(words)} categories, {listed(words)}: they are 0 to {len(words) - 1} and even "
             "noise up to the next number, so that bits are at least those of the categories"
         )
     for name in numbering(data):
@@ -271,10 +270,6 @@ def warn(data: Observations) -> None:
             f"column {name!r} has few values: its density has no bound, and bits tell little; leave it out, or read it "
             f"as categories: --categories {shlex.quote(name)}"
         )
-
-
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words[:SHOWN]) + (", ..." if len(words) > SHOWN else "")
 
 
 def score(folder: Path, new: Observations, flow: density.Flow, held: Tensor) -> str:

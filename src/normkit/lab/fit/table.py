@@ -8,6 +8,7 @@ import io
 import itertools
 import re
 import shlex
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ GONE = ("", "na", "nan", "null", "none")
 SEPARATORS = (";", "\t", ",")  # that are recognized, those first that stand in no number
 LOOKED_AT = 20  # rows, to recognize one
 MOST = 50  # categories of a column of text
+SHOWN = 5  # categories or columns that are named
 COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*")  # before decimals
 
 
@@ -250,10 +252,16 @@ def _csv(path: Path, choice: Choice) -> Read:
     if not rows:
         raise ValueError(f"{path}: it is empty")
     comma = sep == ";"  # where columns are separated so, a comma stands before decimals
-    names = rows.pop(0) if _is_header(rows[0], comma) else [f"x{place}" for place in range(len(rows[0]))]
+    header = _is_header(rows[0], comma)
+    names = rows.pop(0) if header else [f"x{place}" for place in range(len(rows[0]))]
     for place, row in enumerate(rows, 1):
         if len(row) != len(names):
             raise ValueError(f"{path}: row {place} has {len(row)} values, and there are {len(names)} columns")
+    if header and not _counts(names):
+        columns = ([row[at] for row in rows] for at in range(len(names)))
+        if any(_is_as_data(name, column, comma) for name, column in zip(names, columns, strict=True)):
+            what = f"the first row, {listed(names)}, was read as a header; if it is data, write names above it"
+            warnings.warn(f"{path}: {what}", stacklevel=2)
     return _table(path, {names[at]: [row[at] for row in rows] for at in choice.places(path, names)}, choice, comma)
 
 
@@ -263,10 +271,28 @@ def _is_header(row: list[str], comma: bool) -> bool:
     >>> [_is_header(row, comma=False) for row in (["a", "1"], ["0", "1"], ["", "0", "1"], ["0", "2"], ["", "1"])]
     [True, True, True, False, False]
     """
-    numbers = numbered(len(row))
-    if row in (numbers, ["", *numbers[:-1]]):
+    if _counts(row):
         return any(row)
     return any(_number(word, comma) is None and word.strip().lower() not in GONE for word in row)
+
+
+def _counts(row: list[str]) -> bool:
+    numbers = numbered(len(row))
+    return row in (numbers, ["", *numbers[:-1]])
+
+
+def _is_as_data(name: str, column: Sequence[str], comma: bool) -> bool:
+    """Whether a name is like what stands below it: a number above numbers, or one of the column's words."""
+    if name.strip().lower() in GONE:
+        return False
+    return name in column or (
+        _number(name, comma) is not None and any(_number(word, comma) is not None for word in column)
+    )
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return the first of some words."""
+    return ", ".join(words[:SHOWN]) + (", ..." if len(words) > SHOWN else "")
 
 
 def numbered(count: int) -> list[str]:
