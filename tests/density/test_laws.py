@@ -247,6 +247,10 @@ def test_a_state_from_before_units_were_spread_keeps_its_numbers():
         close(one(x), flow(x), rtol=0, atol=0)
         one.load_state_dict(other.state_dict())
         close(one(x), other(x), rtol=0, atol=0)
+    with torch.device("meta"):
+        empty = nk.density.flow("affine-autoregressive", 4, hidden=2, depth=2)
+    empty.load_state_dict(state, assign=True)
+    assert empty.state_dict()["parts.1.network.degrees"].tolist() == [0, 2]
 
 
 @pytest.mark.parametrize(

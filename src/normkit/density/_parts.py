@@ -112,10 +112,10 @@ class MaskedNetwork(Network):
     ``order`` are the places of the coordinates, ``degrees`` how many of them, the first, each hidden unit sees.
     """
 
-    def __init__(self, order: Tensor, context: int, size: int, degrees: Tensor, activation: str = "silu"):
+    def __init__(self, order: Sequence[int], context: int, size: int, degrees: Tensor, activation: str = "silu"):
         dim, hidden = len(order), len(degrees)
         super().__init__(dim + context, dim * size, hidden, activation)
-        self.order, self.context, self.size = order.tolist(), context, size
+        self.order, self.context, self.size = order, context, size
         for place, mask in enumerate(self._masks(degrees)):
             self.register_buffer(f"mask{place}", mask, persistent=False)
         if hidden < dim:  # which units see what then differs between parts, and a state says it
@@ -202,8 +202,8 @@ class Autoregressive(Part):
         super().__init__()
         self.dim, self.curve = dim, curve
         self.order = [*reversed(range(dim))] if place % 2 else [*range(dim)]
-        order, degrees = torch.tensor(self.order), _degrees(dim, hidden, place, depth)
-        self.network = MaskedNetwork(order, context, cast(int, curve.size), degrees, activation)
+        degrees = _degrees(dim, hidden, place, depth)
+        self.network = MaskedNetwork(self.order, context, cast(int, curve.size), degrees, activation)
 
     def _raw(self, x: Tensor, condition: FlowCondition) -> Tensor:
         return self.network(condition.beside(x)).reshape(*x.shape, cast(int, self.curve.size))
