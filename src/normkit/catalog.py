@@ -307,11 +307,14 @@ def _homes() -> dict[str, _Place]:
 
 def _check_free(name: str, entry: Any, at: _Place | None) -> None:
     """Require a name that is no other method's; a cell of a notebook may be run again."""
-    holder = _cards[name].module if name in _cards else _files()[name].module if name in _files() else None
     if at is not None and _files().get(name) != at:
         raise ValueError(f"{at.module}: the method in it is called {name!r}; file and method have one name")
-    same = name in _cards and _cards[name].entry.__qualname__ == entry.__qualname__
-    if holder is not None and not (holder == entry.__module__ and (same or name not in _cards)):
+    known = _name_among(name, _files()) or _name_among(name, _cards)
+    if known is None:
+        return
+    holder = _cards[known].module if known in _cards else _files()[known].module
+    same = known in _cards and _cards[known].entry.__qualname__ == entry.__qualname__
+    if not (holder == entry.__module__ and (same or known not in _cards)):
         raise ValueError(f"the name {name!r} is taken by {holder}")
 
 
@@ -555,7 +558,7 @@ def entry_by_name(name: str) -> Any:
     own = method_by_name(name)
     if own is not None:
         return own
-    return next((c.entry for c in _cards.values() if c.entry.__name__ == name), None) or _class_of_alias(name)
+    return _class_of_alias(name) or next((c.entry for c in _cards.values() if c.entry.__name__ == name), None)
 
 
 def _class_of_alias(name: str) -> type | None:

@@ -173,6 +173,23 @@ def test_a_cell_may_be_run_again_but_a_name_is_one_method():
         catalog._cards.pop("again", None)
 
 
+@pytest.mark.parametrize("name", ["layer-norm", "rms-normalization"])
+def test_a_name_that_reads_like_anothers_is_taken(entered, name):
+    class Mine(nk.Norm):
+        """Do nothing."""
+
+    with pytest.raises(ValueError, match=f"the name '{name}' is taken by normkit.activation.token"):
+        entered(name, Mine)
+    entered("mine-norm", Mine)
+    with pytest.raises(ValueError, match=f"the name 'mine-normalization' is taken by {__name__}"):
+        entered("mine-normalization", type("Other", (Mine,), {}))
+
+
+def test_a_class_with_an_alias_for_its_name_leaves_the_alias_as_it_was(entered):
+    entered("my-gemma", type("GemmaRMSNorm", (nk.Norm,), {}))
+    assert nk.GemmaRMSNorm(8).offset == nk.create("GemmaRMSNorm", 8).offset == 1.0
+
+
 def test_a_file_that_fails_at_import_is_named_with_its_line(tmp_path, monkeypatch, capsys):
     file = tmp_path / "broken_one.py"
     file.write_text("import normkit as nk\n\n\n@nk.method('broken-one', exemptt={})\ndef broken(x):\n    pass\n")
