@@ -31,12 +31,14 @@ from normkit import check
 from normkit.choice import module_name, parsed
 from normkit.kinds import CONTRACT, Kind, exemption, kind_of
 from normkit.kinds.arguments import near, nearest
+from normkit.kinds.kind import sizes
 from normkit.layout import Layout
 from normkit.loading import own_file
 
 HOME = Path(__file__).parent
 ENTRY_POINTS = "normkit.methods"
 DECORATOR = b"\n@method("
+NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 EVIDENCE = {
     "authors": "recorded from the authors' code",
     "library": "recorded from another library's code",
@@ -218,6 +220,10 @@ def method(
     """
     if not isinstance(name, str):
         raise TypeError(f'method: a name comes first, as in @method("my-norm"), not {name!r}')
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            f'method: name must be small letters, digits and hyphens between them, as in "my-norm", not {name!r}'
+        )
     for field_name, names in (("replaces", replaces), ("aliases", aliases), ("invariant", invariant)):
         if isinstance(names, str):
             raise TypeError(f"{name}: {field_name} must be a tuple, ({names!r},), not {names!r}")
@@ -231,13 +237,15 @@ def method(
         _check_free(name, entry, at)
         _check_lines(name, reasons, kind.lines)
         others = {key.rstrip("?"): Layout(text, key.endswith("?")) for key, text in (inputs or {}).items()}
+        first = Layout(shape)
+        _check_axes(name, [first, *others.values()], example or {})
         known = "authors" if at else ""
         source = known if evidence is None else check.choice(name, "evidence", evidence, tuple(EVIDENCE))
         _cards[name] = card = Card(
             name,
             entry,
             paper,
-            Layout(shape),
+            first,
             Layout(over),
             others,
             example or {},
@@ -265,6 +273,18 @@ def _check_lines(name: str, exempt: Mapping[str, str], lines: Mapping[str, str])
     unknown = sorted({key.split()[0] for key in exempt} - set(lines))
     if unknown:
         raise ValueError(f"{name}: exempt names no line of the contract: {unknown}; the lines are {sorted(lines)}")
+
+
+def _check_axes(name: str, layouts: Iterable[Layout], example: Mapping[str, Any]) -> None:
+    """Require a size of each axis, by which a smallest input is drawn."""
+    known = [*sizes(), *(key for key, value in example.items() if isinstance(value, int))]
+    for layout in layouts:
+        for axis in layout.names:
+            if axis not in known:
+                raise ValueError(
+                    f"{name}: the axis {axis!r} of {layout!r} has no size: it must be one of {', '.join(sizes())}, "
+                    "or an integer in the card's example"
+                )
 
 
 class _Place(NamedTuple):

@@ -127,9 +127,14 @@ class Layout(str):
         """Whether a tensor of this layout has real numbers."""
         return not self.kind.startswith(("index", "permutation", "bool"))
 
+    @property
+    def names(self) -> list[str]:
+        """The sizes that are part of some axis: ``C`` of ``2C`` and of ``C-1``."""
+        return [letters for axis in self.axes if (letters := _letters(axis))]
+
     def has(self, name: str) -> bool:
         """Whether a size is part of some axis: ``C`` is in ``2C`` and in ``C-1``."""
-        return any(_letters(axis) == name for axis in self.axes)
+        return name in self.names
 
     @cached_property
     def channels(self) -> int | None:

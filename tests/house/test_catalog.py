@@ -248,6 +248,28 @@ def test_a_decorator_without_a_name_and_a_word_for_several_are_named():
             nk.method("mine", **{field: "scale"})
 
 
+@pytest.mark.parametrize("name", ["", "my:norm", "my.norm", "my norm", "my_norm", "My-norm", "-norm", "nörm", "norm\n"])
+def test_a_name_that_could_not_be_written_where_names_are_is_refused(name):
+    with pytest.raises(ValueError, match=r"^method: name must be small letters, digits and hyphens between"):
+        nk.method(name)
+
+
+def test_an_axis_without_a_size_is_refused_where_it_is_entered(entered):
+    class Spread(nk.Norm):
+        """Do nothing."""
+
+        def __init__(self, dim: int, *, Q: int):
+            super().__init__()
+
+    with pytest.raises(ValueError, match=r"^spread: the axis 'Q' of 'N 2Q' has no size: .* in the card's example"):
+        entered("spread", Spread, shape="N 2Q")
+    with pytest.raises(ValueError, match=r"^spread: the axis 'R' of 'N R : mask' has no size"):
+        entered("spread", Spread, inputs={"mask?": "N R : mask"})
+    assert "spread" not in catalog._cards
+    entered("spread", Spread, shape="N 2Q", example={"Q": 3})
+    assert nk.card("spread").draw()[0].shape == (4, 6)
+
+
 def test_an_installed_package_is_found_by_its_entry_point(tmp_path):
     put(tmp_path, *OTHERS)
     out = run(
