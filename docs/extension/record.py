@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from normkit.contract.goldens import Golden, Optimizer, Rule
+from normkit.contract.goldens import Golden, Optimizer, Rule, Text
 
 DRAW = torch.Generator().manual_seed(0)
 
@@ -69,6 +69,23 @@ def flow() -> Golden:
     return golden
 
 
+def step() -> Text:
+    """Sign by sign, in plain Python."""
+
+    def theirs(text: str) -> str:
+        kept, depth = "", 0
+        for sign in text:
+            depth += sign == "("
+            kept += sign * (depth == 0)
+            depth -= sign == ")"
+        return " ".join(kept.split())
+
+    golden = Text("no-brackets", "plain", source="the rule, sign by sign", kind="text-step", kwargs={"pairs": "()"})
+    for text in ("Paris (France)", "Paris", "(the) Hague (NL) [city]", ""):
+        golden.step(theirs, text)
+    return golden
+
+
 def rule() -> Rule:
     """A layer that goes quiet at the third sample, and one that does not."""
     golden = Rule("quiet-layers", "plain", source="the thresholds of its docstring")
@@ -79,5 +96,5 @@ def rule() -> Rule:
 
 
 if __name__ == "__main__":
-    for golden in (norm(), optimizer(), flow(), rule()):
+    for golden in (norm(), optimizer(), flow(), step(), rule()):
         print(golden.write())

@@ -63,7 +63,8 @@ class Family(MutableMapping[str, Any]):
     """Things of one kind by their names, each imported when it is first asked for.
 
     Args:
-        kind: what one is called; installed packages enter theirs as ``[project.entry-points."normkit.KIND"]``.
+        kind: what one is called; installed packages enter theirs as ``[project.entry-points."normkit.KIND"]``,
+            with ``_`` for a hyphen.
         holds: the name that a file gives it.
         folders: where the files are, below the package.
     """
@@ -89,7 +90,7 @@ class Family(MutableMapping[str, Any]):
         from importlib.metadata import entry_points
 
         points: dict[str, Any] = {}
-        for point in entry_points(group=f"normkit.{self.kind}"):
+        for point in (point for group in groups(self.kind) for point in entry_points(group=group)):
             holder = self.files.get(point.name) or getattr(points.get(point.name), "value", None)
             try:
                 if holder:
@@ -139,6 +140,15 @@ class Family(MutableMapping[str, Any]):
     def summary(self, name: str) -> str:
         """The first line of it."""
         return self.about(name).partition("\n")[0]
+
+
+def groups(kind: str) -> list[str]:
+    """Return the groups of entry points that enter a kind: setuptools takes no hyphen in one, others may.
+
+    >>> groups("text-step")
+    ['normkit.text_step', 'normkit.text-step']
+    """
+    return list(dict.fromkeys([f"normkit.{kind.replace('-', '_')}", f"normkit.{kind}"]))
 
 
 def family(kind: str) -> Family:

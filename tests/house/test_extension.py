@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 THEIRS = ROOT / "docs" / "extension"
 GOLDENS = THEIRS / "src/normkit_extension/goldens"
 NAME = "normkit_extension"
-ENTERED = ["median-norm", "bounded-momentum", "sinh-arcsinh", "zeros", "quiet-layers"]
+ENTERED = ["median-norm", "bounded-momentum", "sinh-arcsinh", "no-brackets", "zeros", "quiet-layers"]
 
 
 @pytest.fixture(scope="module")
@@ -125,12 +125,12 @@ def test_what_a_script_assigns_is_described_and_exempt_as_its_module_says(monkey
 
 
 def test_it_is_held_to_the_contract_by_its_name(installed):
-    few = "goldens or golden or inverted or half or resumed or silent or signal"
+    few = "goldens or golden or built_again or inverted or half or resumed or silent or signal"
     done = run(installed, "-m", "normkit.cli", "check", NAME, "-k", few)
     assert done.returncode == 0, done.stdout
-    kinds = ["a norm", "an optimizer", "a flow", "a signal", "a rule"]
+    kinds = ["a norm", "an optimizer", "a flow", "a text-step", "a signal", "a rule"]
     kept = [f"{name} keeps the contract of {kind}, version 1" for name, kind in zip(ENTERED, kinds, strict=True)]
-    assert sorted(line.partition(", in the ")[0] for line in done.stdout.splitlines()[-6:-1]) == sorted(kept)
+    assert sorted(line.partition(", in the ")[0] for line in done.stdout.splitlines()[-7:-1]) == sorted(kept)
 
 
 def test_an_option_and_the_variable_say_what_is_asked(installed):
@@ -141,7 +141,8 @@ def test_an_option_and_the_variable_say_what_is_asked(installed):
         contract(installed, only, "--normkit-check", "normkit-extension", NORMKIT_CHECK="rmsnorm"),
     ]
     two = {"median-norm/plain", "quiet-layers/plain"}
-    for done, cases in zip(ways, (two, two, {*two, "bounded-momentum/plain", "sinh-arcsinh/plain"}), strict=True):
+    whole = {*two, "bounded-momentum/plain", "sinh-arcsinh/plain", "no-brackets/plain"}
+    for done, cases in zip(ways, (two, two, whole), strict=True):
         assert done.returncode == 0, done.stdout
         passed = [line for line in done.stdout.splitlines() if line.startswith("PASSED")]
         assert {line.rpartition("[")[2].rstrip("]") for line in passed} == cases

@@ -82,7 +82,7 @@ def of_package(word: str) -> list[Thing]:
         point.load()
     entries = [(METHOD, card.name) for card in catalog.others() if card.module.partition(".")[0] == package]
     for kind in families.KINDS:
-        for point in points(f"normkit.{kind}", package):
+        for point in (point for group in families.groups(kind) for point in points(group, package)):
             if families.family(kind)[point.name] is not point.load():
                 raise ValueError(f"no {kind} {point.name!r} of {word}: the name is taken")
             entries.append((kind, point.name))
