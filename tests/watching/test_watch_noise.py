@@ -9,7 +9,7 @@ from trainings import LENGTH, WORDS, language, mlp, pictures, points
 
 import normkit as nk
 from normkit.watching import load
-from normkit.watching.signals.noise import NUMBERS, NoiseScale
+from normkit.watching.signals.noise import NUMBERS, NoiseScale, noise_scale
 
 SIZE = 16
 
@@ -173,3 +173,10 @@ def test_a_bias_that_is_a_flag_is_no_shift():
 @pytest.mark.parametrize(("batch", "times"), [(16.0, "2 times what"), (8.0, "1 times what"), (4.0, "a 2th of what")])
 def test_a_batch_is_set_beside_the_noise(batch, times):
     assert f"is {times} the noise asks for" in str(NoiseScale(8.0, batch, 5))
+
+
+@pytest.mark.parametrize("batch", [1.0, 1.0 + 1e-6])
+def test_equal_examples_have_no_noise(batch):
+    scale = noise_scale(torch.ones(2), torch.full((2,), batch), torch.full((2,), 8.0))
+    assert scale.value == 0
+    assert str(scale) == "noise scale 0 examples, of 2 samples: the examples of a batch have one gradient"

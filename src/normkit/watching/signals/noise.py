@@ -37,6 +37,8 @@ class NoiseScale:
         samples = number_of(self.samples, "sample")
         if not self.value < float("inf"):
             return f"noise scale cannot be told from {samples}: the mean gradient is not apart from noise"
+        if not self.value:
+            return f"noise scale 0 examples, of {samples}: the examples of a batch have one gradient"
         ratio = self.batch / self.value
         times = f"{number(ratio)} times what" if ratio >= 1 else f"a {number(1 / ratio)}th of what"
         return (
@@ -124,6 +126,6 @@ def noise_scale(one: Tensor, batch: Tensor, examples: Tensor) -> NoiseScale:
             "not mix examples, be called with a batch along its first axis, and be watched with its optimizer"
         )
     power = ((examples * batch - one) / (examples - 1)).mean()
-    noise = ((one - batch) / (1 - 1 / examples)).mean()
+    noise = ((one - batch) / (1 - 1 / examples)).mean().clamp(min=0.0)  # below 0 by rounding alone
     value = float(noise / power) if power > 0 else float("inf")
     return NoiseScale(value, float(examples.mean()), len(one))
