@@ -396,40 +396,36 @@ def run_watch(options: argparse.Namespace) -> int:
     return 1 if live.follow(options.place, options.once) else 0
 
 
-class Passed:
-    """A plugin of pytest that counts the tests that pass."""
-
-    count = 0
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        """Count one that has run; what was skipped has not."""
-        self.count += report.when == "call" and report.passed
-
-
 def run_check(options: argparse.Namespace) -> int:
     """Run the contract's tests on what is named."""
     from normkit.contract import VERSION, asked
 
     pytest = library("pytest")
     from normkit.contract.goldens import places  # which need it
-    from normkit.contract.plugin import Broken
+    from normkit.contract.plugin import Ends
 
-    broken, passed, folder = Broken(), Passed(), Path(__file__).with_name("contract")
+    ends, folder = Ends(), Path(__file__).with_name("contract")
     os.environ[asked.ASKED] = ",".join(options.names)
     things = {name: (kind, asked.described(kind, name)) for kind, name in asked.things(os.environ[asked.ASKED])}
     words = [str(folder), f"--rootdir={folder}", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--tb=short"]
-    failed = pytest.main([*words, "-k", options.only], [broken, passed])
-    if failed in (0, pytest.ExitCode.NO_TESTS_COLLECTED) and not passed.count:
-        raise ValueError(f"nothing was tested: no test ran that fits -k {options.only!r}")
-    part = f", in the {number_of(passed.count, 'test')} that -k chose and that passed" if options.only else ""
-    whole = failed and (not broken.names or None in broken.names)
+    failed = pytest.main([*words, "-k", options.only], [ends])
+    nothing = f"nothing was tested: no test ran that fits -k {options.only!r}"
+    if failed in (0, pytest.ExitCode.NO_TESTS_COLLECTED) and not ends.passed.total():
+        raise ValueError(nothing)
+    whole = failed and (not ends.broken or None in ends.broken)
+    untested = [name for name in things if not (whole or name in ends.broken or ends.passed[name])]
     for name, (_, (kind, plain)) in things.items():
-        verb, where = ("breaks", "") if whole or name in broken.names else ("keeps", part)
+        if name in untested:
+            say(f"{plain}: {nothing}")
+            continue
+        tests = number_of(ends.passed[name], "test")
+        part = f", in the {tests} that -k chose and that passed" if options.only else ""
+        verb, where = ("breaks", "") if whole or name in ends.broken else ("keeps", part)
         say(f"{plain} {verb} the contract of {'an' if kind[0] in 'aeiou' else 'a'} {kind}, version {VERSION}{where}")
     for name, (kind, (_, plain)) in things.items():
         if (module := places.foreign(name, kind)) and not places.cases(name, module):
             say(f"{plain} has no golden beside {module}; docs/adding.md tells how to record one")
-    return 1 if failed else 0
+    return 1 if failed or untested else 0
 
 
 def run_doctor(options: argparse.Namespace) -> int:

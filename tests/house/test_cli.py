@@ -447,14 +447,40 @@ def test_an_option_without_effect_on_an_inspection_is_refused(words, why, capsys
     assert why in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("passed, exit, status", [(2, 0, 0), (0, 0, 2), (0, 5, 2)])
-def test_a_check_of_chosen_tests_claims_no_more_than_those(passed, exit, status, monkeypatch, capsys):
-    def replayed(words, plugins):
-        for outcome in (*[True] * passed, False):
-            plugins[1].pytest_runtest_logreport(SimpleNamespace(when="call", passed=outcome))
+def replay(monkeypatch, exit, ends):
+    """Let pytest end so, with these ends of tests of names."""
+
+    def main(words, plugins):
+        for name, outcome in ends:
+            item = SimpleNamespace(callspec=SimpleNamespace(params={"name": name}))
+            hook = plugins[0].pytest_runtest_makereport(item, None)
+            next(hook)
+            with pytest.raises(StopIteration):
+                hook.send(SimpleNamespace(when="call", **{e: e == outcome for e in ("passed", "failed", "skipped")}))
         return exit
 
-    monkeypatch.setattr(pytest, "main", replayed)
+    monkeypatch.setattr(pytest, "main", main)
+
+
+def test_a_check_says_of_which_names_nothing_was_tested(monkeypatch, capsys):
+    replay(monkeypatch, 0, [("rmsnorm", "passed"), ("layernorm", "skipped")])
+    monkeypatch.setenv("NORMKIT_CHECK", "")
+    assert cli.main(["check", "rmsnorm", "layernorm", "-k", "scale"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "rmsnorm keeps the contract of a norm, version 1, in the 1 test that -k chose and that passed",
+        "layernorm: nothing was tested: no test ran that fits -k 'scale'",
+    ]
+    replay(monkeypatch, 1, [("rmsnorm", "passed"), ("layernorm", "failed")])
+    assert cli.main(["check", "rmsnorm", "layernorm"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "rmsnorm keeps the contract of a norm, version 1",
+        "layernorm breaks the contract of a norm, version 1",
+    ]
+
+
+@pytest.mark.parametrize("passed, exit, status", [(2, 0, 0), (0, 0, 2), (0, 5, 2)])
+def test_a_check_of_chosen_tests_claims_no_more_than_those(passed, exit, status, monkeypatch, capsys):
+    replay(monkeypatch, exit, [("rmsnorm", "passed")] * passed + [("rmsnorm", "skipped")])
     monkeypatch.setenv("NORMKIT_CHECK", "")
     assert cli.main(["check", "rmsnorm", "-k", "scale"]) == status
     out, err = capsys.readouterr()

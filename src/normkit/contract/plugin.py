@@ -1,6 +1,7 @@
 """The options of pytest: ``pytest --normkit-check NAME``; nothing heavy is imported here."""
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -83,16 +84,18 @@ def pytest_unconfigure(config):
             os.environ[variable] = value
 
 
-class Broken:
-    """A plugin that keeps which methods, flows and others a run has failed; None where a test has no name."""
+class Ends:
+    """A plugin that keeps how the tests of methods, flows and others end; None is the name where a test has none."""
 
     def __init__(self):
-        self.names = set()
+        self.broken, self.passed = set(), Counter()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item, call):
-        """Keep the name of a case that fails."""
+        """Keep the name of a case that fails, and count one that has passed; what was skipped has not."""
         report = yield
+        name = getattr(item, "callspec", None) and item.callspec.params.get("name")
         if report.failed:
-            self.names.add(getattr(item, "callspec", None) and item.callspec.params.get("name"))
+            self.broken.add(name)
+        self.passed[name] += report.when == "call" and report.passed
         return report
