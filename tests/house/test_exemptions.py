@@ -4,7 +4,8 @@ import pytest
 
 import normkit as nk
 from normkit import catalog, families
-from normkit.contract.subject import METHODS
+from normkit.contract import test_ranks
+from normkit.contract.subject import METHODS, build, draw
 
 BY_NAME = {"gradients", "moves"}  # whose cases are parameters and buffers, which the tests of these lines compare
 OTHERS = {"goldens", *(f"{kind}-goldens" for kind in families.KINDS)}  # of other packages; ours are in tests/goldens
@@ -42,3 +43,10 @@ def test_an_exemption_covers_the_cases_that_have_all_its_words():
 def test_an_exemption_from_an_unknown_line_is_refused():
     with pytest.raises(ValueError, match="swiftness"):
         catalog.method("x", paper="", shape="C", over="", exempt={"swiftness float16": "slow"})
+
+
+@pytest.mark.parametrize("name", ["conr", "density-normalized-edge-loss"])
+def test_a_number_for_a_whole_batch_asks_for_an_exemption(name):
+    inputs = draw(name, batch=sum(test_ranks.SHARES))
+    with pytest.raises(AssertionError, match=r"of \(\) has no axis of samples; if it is .* exempt={\"processes"):
+        test_ranks.joined_run(build(name), name, inputs, 0)

@@ -157,6 +157,11 @@ def joined_run(module, name, inputs, seed):
     generators = [subject.gradient_source(seed) for _ in SHARES]
     sent = []
     for output in given:
+        lies = axis is not None and output.shape[axis : axis + 1] == (sum(SHARES),)
+        assert lies, (
+            f"a result of {tuple(output.shape)} has no axis of samples; if it is of the whole batch, write "
+            'exempt={"processes": "join the batch before the call"}'
+        )
         parts = []
         for rank, share in enumerate(SHARES):
             shape = list(output.shape)
