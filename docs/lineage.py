@@ -13,7 +13,7 @@ import normkit as nk
 from normkit import reference
 from normkit.catalog import Card
 
-YEAR = re.compile(r"\b(?:19|20)\d\d\b")
+YEAR = re.compile(r"\([^()]*?\b((?:19|20)\d\d)\b")  # behind the authors: a title may have one as well
 ARXIV = re.compile(r"arXiv (\d\d)\d\d\.")
 ROW, STEP, DOT = 17, 6, 9
 OVER = ("each number alone", "features", "features, in groups", "positions", "positions and features", "the batch",
@@ -30,8 +30,8 @@ def cards() -> tuple[Card, ...]:
 
 def year(card: Card) -> str:
     """When a method was published: as its paper says, or the paper's number at arXiv."""
-    said, number = YEAR.findall(ARXIV.sub("", card.paper)), ARXIV.search(card.paper)
-    return said[0] if said else f"20{number[1]}" if number else ""
+    year, number = YEAR.search(ARXIV.sub("", card.paper)), ARXIV.search(card.paper)
+    return year[1] if year else f"20{number[1]}" if number else ""
 
 
 @functools.cache

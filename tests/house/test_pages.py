@@ -273,6 +273,11 @@ def test_families_come_from_the_cards():
     assert 'href="../../../methods/activation/token/rmsnorm.html"' in tree
 
 
+def test_a_year_in_the_title_of_a_paper_is_not_when_it_was_published():
+    assert of("lineage").year(nk.card("score-normalization")) == "2022"
+    assert all(of("lineage").year(nk.card(name)) for name in nk.methods())
+
+
 def test_two_years_beside_each_other_have_room_for_their_words():
     lineage = of("lineage")
     drawn = re.findall(r'<text x="([\d.]+)" y="11"[^>]*>(\d{4})<', lineage.tree(nk.card("soap"), {}))
