@@ -86,11 +86,14 @@ def test_the_same_call_trains_nothing(tmp_path):
 def test_a_damaged_log_is_set_aside_and_log_terminal_and_report_say_so(tmp_path, capsys):
     whole = compare(tmp_path, steady)
     path = tmp_path / "runs" / "dyt--lr0--seed1.jsonl"
+    earlier, aside = (path.with_name(f"{path.name}.damaged{number}") for number in ("", 2))
+    earlier.write_text("set aside before")
     path.write_bytes(path.read_bytes().replace(b'"loss": 0.5', b'"loss": 0.4'))
     DONE.clear()
     result = compare(tmp_path, steady)
     assert DONE == [1]
-    assert path.with_name(f"{path.name}.damaged").exists()
+    assert aside.exists()
+    assert earlier.read_text() == "set aside before"
     note = f"{path} was damaged or of another run; it was set aside, and the run began again"
     assert [event["text"] for event in logs.read(path).of(logs.NOTE)] == [note]
     assert note in capsys.readouterr().err

@@ -253,13 +253,18 @@ LAYOUTS = {
 }
 
 
+def strides(x):
+    """Those that mean anything: an axis of one has any."""
+    return [step for size, step in zip(x.shape, x.stride(), strict=True) if size > 1]
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts(layout):
     x = LAYOUTS[layout]()
     weight = torch.randn(24)
     y = row_norm(x, weight, None, RULES["layer"])
     assert_near(y, reference(x.double(), weight.double(), None, RULES["layer"]), 2e-6)
-    assert y.stride() == (x * 1).stride()
+    assert strides(y) == strides(x * 1)
     a, b = x.clone(memory_format=torch.preserve_format).requires_grad_(), x.double().requires_grad_()
     grad = torch.randn(x.shape)
     row_norm(a, weight, None, RULES["layer"]).backward(grad)

@@ -298,6 +298,7 @@ def test_weight_norm_starts_from_a_batch_through_a_whole_model():
     "net, x, error, message",
     [
         (nn.Sequential(nn.Linear(3, 4), nn.Linear(5, 2)), torch.randn(8, 3), RuntimeError, "8x4 and 5x2"),
+        (nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(5, 2)), torch.randn(8, 3), RuntimeError, "8x4"),
         (nn.Linear(3, 4), torch.randn(3), ValueError, "of each output of the model, not 1"),
         (nn.Sequential(nn.Conv1d(3, 4, 3), nn.Flatten(), nn.Linear(8, 2)), torch.randn(1, 3, 4), ValueError,
          "data_init: inputs must give 2 values or more of each output of 2, not 1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Mapping
@@ -95,7 +96,8 @@ def native(array: np.ndarray) -> np.ndarray:
 
 def set_aside(path: Path, why: str = "damaged") -> Path:
     """Rename a file that is damaged or not wanted, so that another can take its place; return the new name."""
-    moved = path.with_name(f"{path.name}.{why}")
+    names = (path.with_name(f"{path.name}.{why}{number}") for number in itertools.chain([""], itertools.count(2)))
+    moved = next(name for name in names if not os.path.lexists(name))
     with writing(moved):
         os.replace(path, moved)
     return moved

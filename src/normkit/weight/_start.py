@@ -45,7 +45,7 @@ def data_init(model: nn.Module, *inputs: Any, init_scale: float = 1.0) -> list[s
             _begin(name, layer, inputs, keywords, init_scale)
 
     changed = [p for layer in layers.values() for p in (_map(layer).g, own_parameter(layer, "bias")) if p is not None]
-    before = [p.clone() for p in changed]
+    before = [(tensor, tensor.clone()) for tensor in (*changed, *model.buffers())]
     handles = [
         layer.register_forward_pre_hook(functools.partial(begin, name), with_kwargs=True, prepend=True)
         for name, layer in layers.items()
@@ -54,8 +54,8 @@ def data_init(model: nn.Module, *inputs: Any, init_scale: float = 1.0) -> list[s
         with remove_after(handles):
             model(*inputs)
     except BaseException:
-        for p, value in zip(changed, before, strict=True):
-            p.copy_(value)
+        for tensor, value in before:
+            tensor.copy_(value)
         raise
     return [name for name in layers if name in seen]
 
