@@ -517,6 +517,22 @@ def test_reviewed_aliases_are_names_from_then_on(tmp_path):
     assert again.aliases([("AUT", "Germania")])("germania").id == "AUT", "the last word counts"
 
 
+@pytest.mark.parametrize("own", ["Georgia", "State of Georgia"])
+def test_what_was_reviewed_is_known_though_another_entry_has_that_name(tmp_path, own):
+    fresh = text.Normalizer().fit({"GEO": ["Georgia"], "US-GA": [own], "FRA": ["France"]})
+    fresh.aliases([("US-GA", "Georgia"), ("FRA", ""), ("FRA", "Gaul"), ("GEO", "Gaul")]).save(tmp_path / "v")
+    for norm in (fresh, text.Normalizer.load(tmp_path / "v").aliases([("FRA", "Frankreich")])):
+        match = norm("GEORGIA")
+        assert (match.id, match.candidates[0].id, match.score, norm.doubt(match)) == ("US-GA", "US-GA", 1.0, "")
+        assert norm.doubt(norm("Gaul")) == "two entries fit alike", "where two were named"
+        assert "a name is of several entries, such as 'gaul'" in norm.report()
+        assert norm("").id is None
+    assert fresh.aliases([("GEO", "Georgia")])("georgia").id == "GEO", "the last word counts"
+    assert fresh.aliases([], none=["Georgia"])("georgia").id is None
+    assert fresh.aliases([("US-GA", "Georgia")])("georgia").id == "US-GA"
+    assert fresh.fit({"GEO": ["Georgia"]})("georgia").id == "GEO"
+
+
 def test_an_alias_may_be_a_number_and_texts_of_no_entry_stay():
     norm = text.Normalizer().fit(COUNTRIES).aliases([], none=["zz"])
     norm.aliases([("DEU", 49), ("AUT", 43.0), ("AUT", None)])

@@ -52,6 +52,7 @@ def save(norm: Normalizer, path: Path) -> None:
             "fusion": None if norm.fusion is None else norm.fusion.settings(),
             "tuned": norm.tuned,
             "nothing": sorted(norm.nothing),
+            "decided": norm._decided,
             "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
         }
         settings["files"][SETTINGS] = _seal(settings)
@@ -132,6 +133,7 @@ def _read_folder(
         raise ValueError(f"{path}: weights were fitted for {len(fusion['weights']) // 2} parts, not {columns}")
     norm.fusion = None if fusion is None else Fusion(**fusion)
     norm.tuned, norm.nothing = settings["tuned"], set(settings["nothing"])
+    norm._decided = settings.get("decided", {})  # folders of before have none
     return norm
 
 

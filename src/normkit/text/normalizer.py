@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,6 +96,7 @@ class Normalizer:
         self.tuned: dict[str, Any] | None = None
         self.names: Names | None = None
         self.nothing: set[str] = set()  # texts, rewritten, that were said to mean no entry
+        self._decided: dict[str, str] = {}  # and that were said to mean one, though others may have such a name
         self._check()
         self._called = _different(map(_name, self.candidates))
         self.fuse = fuse if callable(fuse) else self._ensemble(fuse or {})
@@ -157,7 +159,7 @@ class Normalizer:
         self._rewritten = {key: [next(flat) for _ in own] for key, own in names.items()}
         self._known = {name for own in self._rewritten.values() for name in own}
         self._place = {key: place for place, key in enumerate(names)}
-        self.names, self.fusion, self.tuned, self.nothing = names, None, None, set()
+        self.names, self.fusion, self.tuned, self.nothing, self._decided = names, None, None, set(), {}
 
     def __call__(self, text: str) -> Answer:
         """Return what one text was taken for."""
@@ -178,10 +180,20 @@ class Normalizer:
             some = distinct[start : start + AT_ONCE]
             for text, own in zip(some, self.proposed(some), strict=True):
                 match = rank(text, own.ids, self._scores(own), own.by, self.decide)
-                matches[text] = dataclasses.replace(match, id=None) if own.plain in self.nothing else match
+                matches[text] = self._as_reviewed(match, own.plain)
             if progress is not None:
                 progress(min(start + AT_ONCE, len(distinct)), len(distinct))
         return [matches[text] for text in mentions]
+
+    def _as_reviewed(self, match: Answer, plain: str) -> Answer:
+        """Return the answer of a person, where there is one; its entry is before others of the same score."""
+        if plain in self.nothing:
+            return dataclasses.replace(match, id=None)
+        if plain not in self._decided:
+            return match
+        id = self._decided[plain]
+        ordered = sorted(match.candidates, key=lambda one: (-one.score, one.id != id))
+        return dataclasses.replace(match, id=id, candidates=tuple(ordered))
 
     def proposed(self, texts: Sequence[str]) -> list[Proposed]:
         """Return the candidates of each text, with all that is known of them before it is decided."""
@@ -295,7 +307,8 @@ class Normalizer:
     def aliases(self, pairs: Iterable[tuple[str, str]], none: Iterable[str] = ()) -> Normalizer:
         """Take further names, (id, name) each, as a review by hand finds them, and texts that mean no entry.
 
-        What was tuned stays.
+        A text that is one of these names is taken for its entry, though another entry may have the name as well; the
+        last call counts. A name that one call gives to several entries decides nothing. What was tuned stays.
         """
         names = {key: list(own) for key, own in self._fit().items()}
         pairs = [(frames.as_text("Normalizer", id), frames.as_text("Normalizer", name)) for id, name in pairs]
@@ -304,11 +317,16 @@ class Normalizer:
                 raise ValueError(f"the alias {name!r} is of {id!r}, which is not in the vocabulary")
             if name not in names[id]:
                 names[id].append(name)
-        nothing = self.nothing.difference(self._plain([name for _, name in pairs])).union(self._plain(_texts(none)))
+        plain = self._plain([name for _, name in pairs])
+        meant = dict.fromkeys(zip(plain, (id for id, _ in pairs), strict=True))
+        nothing = self.nothing.difference(plain).union(self._plain(_texts(none)))
+        entries = Counter(text for text, _ in meant)
+        decided = {text: id for text, id in self._decided.items() if text not in entries}
+        decided |= {text: id for text, id in meant if text and entries[text] == 1}
         kept = self.fusion, self.tuned
         self.fit(names)
         self.fusion, self.tuned = kept
-        self.nothing = nothing
+        self.nothing, self._decided = nothing, decided
         return self
 
     def doubt(self, match: Answer, margin: float = 0.15, lead: float = 0.05) -> str:
@@ -317,7 +335,8 @@ class Normalizer:
         Near is within the margin, or half of what is left to 1 above a high threshold. Where it is tuned, also what has
         a chance of being right below 0.8.
         """
-        if self._plain([match.text])[0] in self.nothing:
+        plain = self._plain([match.text])[0]
+        if plain in self.nothing or plain in self._decided:
             return ""
         first, second = [*(one.score for one in match.candidates[:2]), 0.0, 0.0][:2]
         least = self.decide.least if isinstance(self.decide, Threshold) else None
@@ -339,7 +358,7 @@ class Normalizer:
         for key, own in self._rewritten.items():
             for name in own:
                 owners.setdefault(name, set()).add(key)
-        shared = [name for name, keys in owners.items() if len(keys) > 1]
+        shared = [name for name, keys in owners.items() if len(keys) > 1 and name not in self._decided]
         if shared:
             many = f"{len(shared):,} names are" if len(shared) > 1 else "a name is"
             lines.append(f"{many} of several entries, such as {shared[0]!r}: the first is taken")
