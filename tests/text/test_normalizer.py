@@ -1,6 +1,7 @@
 """The normalizer as a user has it: what texts are taken for, whatever is written in them, and how it is fitted."""
 
 import json
+import pathlib
 import subprocess
 import sys
 import warnings
@@ -13,10 +14,12 @@ import pytest
 import normkit as nk
 from normkit import text
 from normkit.text import samples, tuning
+from normkit.text.candidates import dense
 from normkit.text.candidates._names import NameIndex, owned
 from normkit.text.decide.fusion import Fusion
 from normkit.text.decide.threshold import best_threshold
 from normkit.text.measures.evaluation import evaluate
+from normkit.text.models import loaded
 from normkit.text.vocabulary import read_vocabulary
 
 COUNTRIES = {"DEU": ["Germany", "Federal Republic of Germany"], "AUT": ["Austria", "Österreich"], "SAU": ["السعودية"]}
@@ -648,6 +651,41 @@ def test_dense_vectors_are_searched_exactly_or_by_an_index_that_tells_its_recall
 
 
 SHORT = {"DEU": ["germany"], "AUT": ["austria"], "A": ["plan a"]}  # with four letters a run, " a " is a shorter one
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    """A folder of a model, in place of one of sentence-transformers: what is written into it turns all vectors."""
+
+    def read(path):
+        def encode(texts):
+            turn = (pathlib.Path(path) / "turn").read_text()
+            seeds = [[*f"{turn} {one}".encode()] for one in texts]
+            return np.stack([np.random.default_rng(seed).standard_normal(16) for seed in seeds])
+
+        return loaded("Dense", path, lambda _: encode)
+
+    monkeypatch.setattr(dense, "sentence_encoder", read)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "enc").mkdir()
+    (tmp_path / "enc/turn").write_text("1")
+    return tmp_path / "enc"
+
+
+def test_an_encoder_is_known_in_any_folder_and_beside_a_normalizer_that_was_moved(model, monkeypatch):
+    text.Normalizer([text.Dense("enc")]).fit(COUNTRIES).save("v")
+    elsewhere = model.parent / "else"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert text.Normalizer.load("../v")("germany").id == "DEU"
+    (model.parent / "v").rename("v")
+    assert text.Normalizer.load("v")("germany").id == "DEU"
+    model.rename("enc")
+    monkeypatch.chdir(model.parent)
+    assert text.Normalizer.load("else/v")("germany").id == "DEU"
+    (elsewhere / "enc").rename("gone")
+    with pytest.raises(ValueError, match="enc is no folder of a model"):
+        text.Normalizer.load("else/v")
 
 
 @pytest.mark.parametrize("n", [1, 3, 4, 7])

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FORMAT, VERSION = "normkit.text.Normalizer", 1
 SETTINGS, VOCABULARY = "normalizer.json", "vocabulary.json"
 STEPS = Family("text-step", "STEP", "text/rewrite", "text/candidates", "text/rescore", "text/decide")
+MODELS = ("encoder", "path")  # settings that are folders of models
 ROLES = ("rewrite", "candidates", "rescore", "decide", "fuse")
 
 
@@ -161,11 +162,19 @@ def _read(one: Mapping[str, Any], role: str, path: Path) -> Any:
         return catalog.create(one["method"], **one["settings"])
     step = _steps().get(one.get("part", ""))
     if step is not None:
-        return step(**one["settings"])
+        return step(**{key: _beside(path, key, value) for key, value in one["settings"].items()})
     mine = one.get("yours", one.get("part"))
     raise ValueError(
         f"{path}: {role} has the part {mine!r}, which is not of normkit; hand it in: load(..., {role}=...)"
     )
+
+
+def _beside(path: Path, key: str, value: Any) -> Any:
+    """A setting; a model whose folder is no more where it was is looked for beside the normalizer."""
+    if key not in MODELS or Path(value).is_dir():
+        return value
+    beside = path.absolute().parent / Path(value).name
+    return str(beside) if beside.is_dir() else value
 
 
 def _settings(path: Path) -> dict[str, Any]:

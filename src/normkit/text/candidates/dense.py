@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ class Dense:
     def __init__(self, encoder: str | Callable[[list[str]], Any], k: int = 32, exact: int = EXACT):
         if not (isinstance(encoder, str) or callable(encoder)):
             raise TypeError(f"Dense: encoder must be a folder or a function of texts, not {encoder!r}")
-        self.encoder = encoder
+        self.encoder = os.path.abspath(encoder) if isinstance(encoder, str) else encoder
         self.k = check.size(self, "k", k)
         self.exact = check.size(self, "exact", exact, least=0)
         self._encode = sentence_encoder(encoder) if isinstance(encoder, str) else encoder

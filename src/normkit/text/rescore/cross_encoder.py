@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,9 +24,9 @@ class CrossEncoder:
     name = "cross-encoder"
 
     def __init__(self, path: str, logits: bool = False):
-        self.path, self.logits = path, logits
         make = sentence_transformers().CrossEncoder
         self._model = loaded("CrossEncoder", path, lambda where: make(where, local_files_only=True))
+        self.path, self.logits = os.path.abspath(path), logits
 
     def __call__(self, text: str, names: Sequence[Sequence[str]]) -> np.ndarray:
         """Return a score for each candidate, given by its names; one without names gets the least."""
