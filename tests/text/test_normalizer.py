@@ -672,6 +672,19 @@ def model(tmp_path, monkeypatch):
     return tmp_path / "enc"
 
 
+def test_an_encoder_that_was_trained_again_in_its_place_encodes_the_names_anew(model, recwarn):
+    text.Normalizer([text.Dense("enc")], decide=text.Threshold(0.9)).fit(COUNTRIES).save("v")
+    assert text.Normalizer.load("v")("germany").id == "DEU"
+    assert not recwarn
+    (model / "turn").write_text("2")
+    with pytest.warns(UserWarning, match="Dense: the model in .*enc is another than when .* encoded anew"):
+        norm = text.Normalizer.load("v")
+    assert norm("germany").id == "DEU"
+    norm.save("v")
+    assert text.Normalizer.load("v")("germany").id == "DEU"
+    assert not recwarn, "what was saved again is of the new model"
+
+
 def test_an_encoder_is_known_in_any_folder_and_beside_a_normalizer_that_was_moved(model, monkeypatch):
     text.Normalizer([text.Dense("enc")]).fit(COUNTRIES).save("v")
     elsewhere = model.parent / "else"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from normkit.text.candidates._tfidf import best
 from normkit.text.models import loaded, sentence_transformers
 
 EXACT = 200_000  # names that a mention is compared with one by one
+PROBES, MOVED = 8, 0.03  # names whose vectors, of length 1, tell by how far they are off whether a model was changed
 SAMPLE, AT = 200, 5  # mentions and neighbours that an index is measured on
 
 
@@ -77,8 +79,15 @@ class Dense:
         return {"vectors": self._vectors, "index": index, "recall": np.array(self.recall)}
 
     def restore(self, vocabulary: Mapping[str, Sequence[str]], arrays: dict[str, np.ndarray]) -> Dense:
-        """Take what was saved, in the place of a fit."""
+        """Take what was saved, in the place of a fit; where the model is another by now, encode the names anew."""
         self._named, self._vectors = NameIndex(vocabulary), arrays["vectors"]
+        if not self._as_saved():
+            warnings.warn(
+                f"Dense: the model in {self.encoder} is another than when the names' vectors were saved; they are "
+                "encoded anew. Save it again, and tune it anew if it was tuned",
+                stacklevel=5,
+            )
+            return self.fit(vocabulary)
         if "index" not in arrays:
             self._build()
             return self
@@ -86,6 +95,12 @@ class Dense:
         self._index.load(arrays["index"].tobytes())
         self.recall = float(arrays["recall"])
         return self
+
+    def _as_saved(self) -> bool:
+        """Whether the model gives the first names the vectors that were saved, but for another machine's rounding."""
+        saved = self._vectors[:PROBES]
+        now = self._units(self._named.names[:PROBES])
+        return now.shape == saved.shape and bool(((now - saved) ** 2).sum(1).max() < MOVED**2)
 
     def _units(self, texts: Sequence[str]) -> np.ndarray:
         vectors = np.asarray(self._encode(list(texts)), dtype=np.float32)
