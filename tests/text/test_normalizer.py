@@ -141,6 +141,7 @@ def test_a_vocabulary_is_read_from_everything(tmp_path):
     "content, said",
     [
         (b"", "is empty"),
+        (b"sep=;\r\n\r\n", "is empty"),
         (b"id,title\n1,x\n", "has no column 'name'; its columns are 'id', 'title'"),
         (b"id,name\n1,caf\xe9\n", "is not UTF-8 at byte 13"),
         (b"id,name,id\n1,x,2\n", "more than one column 'id'; rename all but one"),

@@ -360,6 +360,16 @@ def test_null_words_are_empty_unless_they_are_names(desk, capsys):
     assert norm("n/a").candidates == ()
 
 
+@pytest.mark.parametrize("start", ["", "\n\n", "sep=;\n\n"])
+def test_a_blank_line_of_one_column_is_an_empty_cell_and_one_of_several_is_no_row(desk, capsys, start):
+    run(capsys, "fit names.csv -o swiss")
+    (desk / "mine.csv").write_text(f'{start}city\n\nGeneve\n""\n\nzurich\n\n\n')
+    assert "5 cells: 2 mapped, 0 without an entry, 3 empty" in run(capsys, "map swiss mine.csv --column city")
+    assert [row["city_id"] for row in rows(desk / "mine-mapped.csv")] == ["", "CH-GE", "", "", "CH-ZH"]
+    (desk / "mine.csv").write_text(f"{start}city;n\n\nGeneve;1\n\nzurich;2\n\n")
+    assert "2 cells: 2 mapped" in run(capsys, "map swiss mine.csv --column city")
+
+
 def test_what_is_no_text_is_named_and_no_encoding_is_asked_for(desk, capsys):
     said = "{} has NUL bytes, so it is no text; a CSV, TSV or .parquet is wanted, or --encoding utf-16"
     pandas.DataFrame({"city": ["Bern", "Genève"]}).to_parquet(desk / "mine.csv")

@@ -18,7 +18,7 @@ from normkit.text import frames
 
 Names = dict[str, list[str]]
 UTF8 = "utf-8-sig"  # with or without a mark at the beginning
-SEPARATOR, QUOTED = re.compile(r'sep=([^"\r\n])\r?\n'), re.compile(r'"[^"]*"')
+SEPARATOR, QUOTED = re.compile(r'sep=([^"\r\n])\r?(?:\n|$)'), re.compile(r'"[^"]*"')
 END = "\ue000"  # a row of its own, unless a quote before it is open
 NOTHING = {"", "-", "--", "n/a", "na", "nan", "nil", "none", "null", "unknown", "?", "tbd"}
 
@@ -75,29 +75,29 @@ def read_rows(path: Path, encoding: str = UTF8) -> tuple[list[list[str]], str]:
     """Return the rows of a file, the header first, all of its length, and what parts cells.
 
     That is what Excel's line ``sep=;`` names, a tab in a .tsv, or what the header has most of, outside of quotes, a tab
-    before others. Rows that are empty are left out, and cells that are missing at the end are empty. The cells of a
-    .parquet file become text.
+    before others. Blank lines are left out, but inside of a single column, where they are empty cells; cells that are
+    missing at the end are empty. The cells of a .parquet file become text.
     """
     if path.suffix.lower() == ".parquet":
         return _parquet_rows(path), ","
-    text = decode(path, encoding).lstrip("\r\n")
+    text = decode(path, encoding).strip("\r\n")
     named = SEPARATOR.match(text)
-    text = text[named.end() :] if named else text
+    text = text[named.end() :].lstrip("\r\n") if named else text
+    if not text:
+        raise ValueError(f"{path} is empty; a header and rows are wanted")
     first = next(re.finditer(rf"({QUOTED.pattern}|[^\r\n])*", text))[0]
     bare = QUOTED.sub("", first)
     signs = "\t" if path.suffix.lower() == ".tsv" else "\t,;|" if "\t" in bare else ",;\t|"
     delimiter = named[1] if named else max(signs, key=lambda sign: (bare.count(sign), first.count(sign)))
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # a cell may hold a page
-    rows = [row for row in csv.reader(io.StringIO(f"{text}\n{END}", newline=""), delimiter=delimiter) if row]
+    rows = list(csv.reader(io.StringIO(f"{text}\n{END}", newline=""), delimiter=delimiter))
     if rows.pop() != [END]:
         raise ValueError(f"{path}, row {len(rows) + 1}: a cell begins with a quotation mark that nothing closes")
-    if not rows:
-        raise ValueError(f"{path} is empty; a header and rows are wanted")
     width = len(rows[0])
     wide = next((at for at, row in enumerate(rows, 1) if len(row) > width), None)
     if wide:
         raise ValueError(f"{path}, row {wide}: there are more cells than the {width} columns of the header")
-    return [row + [""] * (width - len(row)) for row in rows], delimiter
+    return [row + [""] * (width - len(row)) for row in rows if row or width == 1], delimiter
 
 
 def _parquet_rows(path: Path) -> list[list[str]]:
