@@ -4,6 +4,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import time
 import warnings
 
 import numpy as np
@@ -20,7 +21,7 @@ from normkit.text.decide.fusion import Fusion
 from normkit.text.decide.threshold import best_threshold
 from normkit.text.measures.evaluation import evaluate
 from normkit.text.models import loaded
-from normkit.text.vocabulary import read_vocabulary
+from normkit.text.vocabulary import read_table, read_vocabulary
 
 COUNTRIES = {"DEU": ["Germany", "Federal Republic of Germany"], "AUT": ["Austria", "Österreich"], "SAU": ["السعودية"]}
 STRANGE = ["", "   ", "...", "\U0001f1e9\U0001f1ea", "\ud800", "\x00", "e\u0301" * 40, "x" * 5000, "שלום"]
@@ -154,6 +155,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, content, said):
     with pytest.raises(ValueError, match=said) as error:
         text.Normalizer().fit(path)
     assert str(path) in str(error.value)
+
+
+def test_a_header_of_many_columns_is_read_soon(tmp_path):
+    path = tmp_path / "wide.csv"
+    path.write_text(",".join(f"c{at}" for at in range(30_000)))
+    before = time.process_time()
+    assert len(read_table(path)) == 30_000
+    assert time.process_time() - before < 2
 
 
 @pytest.mark.parametrize("library", [pandas, polars])

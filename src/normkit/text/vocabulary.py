@@ -9,6 +9,7 @@ import io
 import json
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def _read_file(path: Path, id: str, name: str, encoding: str) -> Names:
 def read_table(path: Path, encoding: str = UTF8) -> dict[str, list[str]]:
     """Return the columns of a file with a header; see :func:`read_rows`."""
     header, *rows = read_rows(path, encoding)[0]
-    repeated = sorted({one for one in header if header.count(one) > 1})
+    repeated = sorted(one for one, times in Counter(header).items() if times > 1)
     if repeated:
         raise ValueError(f"{path} has more than one column {', '.join(map(repr, repeated))}; rename all but one")
     return {title: [row[at] for row in rows] for at, title in enumerate(header)}
