@@ -98,6 +98,14 @@ def test_equal_scores_are_in_the_order_of_the_vocabulary():
     assert [one.id for one in text.Normalizer().fit(turned)("Springfield").candidates] == ["a", "z", "m"]
 
 
+def test_a_name_that_rewriting_leaves_nothing_of_makes_no_text_of_an_empty_cell():
+    norm = text.Normalizer().fit({"A": ["Alpha"], "B": [" ", "Beta"], "C": [" "]})
+    assert all(map(norm.is_empty, ["", " ", "n/a"]))
+    assert ids(norm.normalize(["", " ", "beta"])) == [None, None, "B"]
+    assert "2 entries have a name that is empty as texts are compared, such as 'B'" in norm.report()
+    assert "empty" not in text.Normalizer().fit({"A": ["Alpha"]}).report()
+
+
 def test_two_entries_of_one_name_are_named():
     norm = text.Normalizer().fit({"1": ["San Jose"], "2": ["SAN  JOSE"], "3": ["Oslo"]})
     assert "a name is of several entries, such as 'san jose'" in norm.report()

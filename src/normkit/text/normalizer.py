@@ -157,7 +157,7 @@ class Normalizer:
         plain = self._plain([name for own in names.values() for name in own])
         flat = iter(plain)
         self._rewritten = {key: [next(flat) for _ in own] for key, own in names.items()}
-        self._known = {name for own in self._rewritten.values() for name in own}
+        self._known = {name for own in self._rewritten.values() for name in own} - {""}
         self._place = {key: place for place, key in enumerate(names)}
         self.names, self.fusion, self.tuned, self.nothing, self._decided = names, None, None, set(), {}
 
@@ -354,11 +354,15 @@ class Normalizer:
         names = self._fit()
         count = sum(map(len, names.values()))
         lines = [f"{number_of(len(names), 'entry', 'entries')} with {number_of(count, 'name')}"]
+        blank = [key for key, own in self._rewritten.items() if "" in own]
+        if blank:
+            many = number_of(len(blank), "entry has", "entries have")
+            lines.append(f"{many} a name that is empty as texts are compared, such as {blank[0]!r}")
         owners: dict[str, set[str]] = {}
         for key, own in self._rewritten.items():
             for name in own:
                 owners.setdefault(name, set()).add(key)
-        shared = [name for name, keys in owners.items() if len(keys) > 1 and name not in self._decided]
+        shared = [name for name, keys in owners.items() if name and len(keys) > 1 and name not in self._decided]
         if shared:
             many = f"{len(shared):,} names are" if len(shared) > 1 else "a name is"
             lines.append(f"{many} of several entries, such as {shared[0]!r}: the first is taken")
