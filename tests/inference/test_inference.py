@@ -328,6 +328,28 @@ def test_retrieval_in_blocks_is_that_of_the_whole_matrix(method, rows, monkeypat
     assert torch.equal(found.index, want.indices)
 
 
+@pytest.mark.filterwarnings("ignore:retrieve. beta.* makes")
+@pytest.mark.parametrize("beta", [0.5, 20.0])
+@pytest.mark.parametrize("method", [name for name in RETRIEVAL if "dynamic" in name])
+def test_exponentials_that_round_to_0_or_infinity_keep_the_order_of_retrieval(method, beta):
+    """With queries that no bank, one or both touch, and scores of either sign."""
+    gallery = torch.nn.functional.normalize(numbers(40, 16), dim=1).float() * 4
+    queries, *banks = (gallery + numbers(40, 16, seed=seed).float() * 0.3 for seed in range(3))
+    banks = [queries[:20], queries[10:30]][: RETRIEVAL[method][1]]
+    found = nk.retrieve(queries, gallery, *banks, method=method, count=40, **sharpness(method, beta))
+    whole, *others = (own.double() @ gallery.double().T for own in (queries, *banks))
+    want = nk.create(method, **sharpness(method, beta))(whole, *others)
+    meant, limits = want.gather(1, found.index), torch.finfo(torch.float32)
+    torch.testing.assert_close(meant, want.sort(1, descending=True).values, rtol=1e-3, atol=0)
+    usual = (found.scores.abs() > limits.tiny) & (found.scores.abs() < limits.max)
+    torch.testing.assert_close(found.scores[usual].double(), meant[usual], rtol=1e-3, atol=0)
+    assert usual.all() == (beta < 1)
+
+
+def sharpness(method, beta):
+    return {"beta_query": beta, "beta_gallery": beta} if method.startswith("dual") else {"beta": beta}
+
+
 @pytest.mark.parametrize("method", [None, *RETRIEVAL])
 def test_autocast_changes_no_score_of_retrieval(method):
     options, several = RETRIEVAL.get(method, [{}, 0])
@@ -387,10 +409,9 @@ def test_retrieval_in_half_precision_is_that_of_the_whole_matrix(method, dtype):
 @pytest.mark.parametrize("method", ["inverted-softmax", "dual-inverted-softmax"])
 def test_a_bank_of_more_rows_than_half_precision_counts_leaves_the_order_of_its_items(method):
     tables = [unit_vectors(n, n) for n in (3, 50, 70_000, 70_001)[: 2 + RETRIEVAL[method][1]]]
-    sharpness = {"beta_query": 0.01, "beta_gallery": 0.01} if "dual" in method else {"beta": 0.01}
-    found = nk.retrieve(*tables, method=method, count=3, **sharpness)
+    found = nk.retrieve(*tables, method=method, count=3, **sharpness(method, 0.01))
     whole = [(rows @ tables[1].T).float() for rows in (tables[0], *tables[2:])]
-    assert torch.equal(found.index, nk.create(method, **sharpness)(*whole).topk(3).indices)
+    assert torch.equal(found.index, nk.create(method, **sharpness(method, 0.01))(*whole).topk(3).indices)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from normkit import catalog, check
 from normkit.columns import number_of
-from normkit.inference._scores import above_least, log_sums, nearest_mean, normal_rank, scores
+from normkit.inference._scores import log_sums, nearest_mean, normal_rank, scores
 from normkit.kinds.arrays import takes_arrays
 from normkit.statistics import accurate, full_precision
 
@@ -109,7 +110,9 @@ def _normalized(
     if method == "csls":
         return _search(queries, gallery, count, _less_nearest(queries, gallery, banks[0], given["k"]), most)
     if "dynamic" in method:
-        return _search(queries, gallery, count, _near_hubs(queries, gallery, banks, betas, given["top"]), most)
+        near = _near_hubs(queries, gallery, banks, given["top"])
+        hits = _search(queries, gallery, count, _products(banks, betas, near), most)
+        return Retrieved(torch.where(near.any(1, keepdim=True), _from_rank(hits.scores), hits.scores), hits.index)
     by_normal_laws = method == "mutual-proximity"
     rank = _normal_ranks(queries, gallery, banks[0]) if by_normal_laws else _exponents(banks, betas)
     hits = _search(queries, gallery, count, rank, most)
@@ -179,23 +182,48 @@ def _logsumexp(x: Tensor, beta: float) -> Tensor:
     return torch.add(-most, x, alpha=beta, out=x).exp_().sum(0).log_().add_(most)
 
 
-def _near_hubs(queries: Tensor, gallery: Tensor, banks: tuple[Tensor, ...], betas: list[float], top: int) -> Rank:
-    """What turns similarities into scores that are normalized where a query's best item is a hub of a bank."""
+def _near_hubs(queries: Tensor, gallery: Tensor, banks: tuple[Tensor, ...], top: int) -> Tensor:
+    """Whether each query's best item is a hub of each bank, (Q, banks)."""
     best = _search(queries, gallery, 1).index
-    touched = [torch.isin(best, _search(bank, gallery, min(top, len(gallery))).index) for bank in banks]
+    return torch.cat([torch.isin(best, _search(bank, gallery, min(top, len(gallery))).index) for bank in banks], 1)
+
+
+def _products(banks: tuple[Tensor, ...], betas: list[float], near: Tensor) -> Rank:
+    """What turns similarities into scores that are normalized for banks that a query is near to a hub of.
+
+    Those are given by their ranks: an exponential may be 0 where another factor decides the order.
+    """
 
     def rank(items: Tensor) -> Callable[[Tensor, slice], Tensor]:
         less = [log_sums(_similarity(bank, items), beta) for bank, beta in zip(banks, betas, strict=True)]
 
         def normalize(similarity: Tensor, part: slice) -> Tensor:
-            product = torch.ones_like(similarity)
-            for own, beta, rows in zip(less, betas, touched, strict=True):
-                product *= torch.where(rows[part], above_least(similarity, beta, own), similarity)
-            return product
+            for flags in itertools.product((False, True), repeat=len(banks)):
+                rows = (near[part] == near.new_tensor(flags)).all(1).nonzero().flatten()
+                own = similarity[rows]
+                product = own ** flags.count(False)
+                if any(flags):
+                    scaled = own.mul_(sum(itertools.compress(betas, flags)))
+                    product = _as_rank(product, functools.reduce(Tensor.sub_, itertools.compress(less, flags), scaled))
+                similarity[rows] = product
+            return similarity
 
         return normalize
 
     return rank
+
+
+def _as_rank(factor: Tensor, exponents: Tensor) -> Tensor:
+    """Numbers in the order of ``factor exp(exponents)``, which neither overflow nor round to 0."""
+    logs = exponents.add_(factor.abs().log_())
+    size = 1 + logs.abs()
+    return torch.where(logs > 0, size, 1 / size).mul_(factor.sign())
+
+
+def _from_rank(x: Tensor) -> Tensor:
+    """The product of a rank."""
+    size = x.abs()
+    return x.sign() * torch.where(size > 1, size - 1, 1 - 1 / size).exp()
 
 
 def _similarity(rows: Tensor, items: Tensor) -> Tensor:
