@@ -93,6 +93,17 @@ def test_masks_choose_who_shares():
     assert torch.equal(result.arrays.to_torch_state_dict()["w"], torch.tensor([2.5, 0.0]))
 
 
+@pytest.mark.parametrize("options, control", [({}, 0.5), ({"clients": 8}, 0.25)])
+def test_scaffold_divides_by_all_clients_though_half_of_them_take_part(options, control):
+    def more(k):
+        return {"control": {name: torch.ones_like(STATE[name]) for name in "wb"}}, {}
+
+    server = strategy("scaffold", flower={**QUIET, "fraction_train": 0.5}, **options)
+    simulate(app(lambda k, state: None, more), server, STATE, clients=4, rounds=1)
+    assert server.refused == {1: {}}
+    assert server.memory["control"]["w"].tolist() == [control, control]
+
+
 def test_pseudo_labels_count_by_their_number():
     def change(k, state):
         state["w"] = state["w"] + k

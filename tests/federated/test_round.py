@@ -293,6 +293,22 @@ def test_scaffolds_control_is_that_of_all_whatever_the_order():
     assert torch.equal(*found)
 
 
+@pytest.mark.parametrize("memory", [{}, {"control": {"w": torch.zeros(2, dtype=torch.float64)}}])
+def test_scaffolds_control_is_the_mean_over_all_clients_that_were_ever_seen(memory):
+    def take_part(changes, **options):
+        more = {k: {"control": {"w": torch.full((2,), change)}} for k, change in changes.items()}
+        updates = [Update({"w": torch.zeros(2)}, 1, each, client=k) for k, each in more.items()]
+        PLANS["scaffold"].together(updates, {"w": torch.zeros(2)}, memory, options)
+        return memory["control"]["w"].tolist()
+
+    assert take_part({"a": 4.0, "b": 2.0}) == [3.0, 3.0]
+    assert take_part({"c": 5.0, "d": 1.0}) == [3.0, 3.0]
+    assert take_part({"a": 8.0, "d": 0.0}) == [5.0, 5.0]
+    assert take_part({"a": 4.0, "b": 0.0}, clients=8) == [3.0, 3.0], "of these, others have sent nothing yet"
+    with pytest.raises(ValueError, match="scaffold: clients must be at least 2"):
+        take_part({"a": 4.0, "b": 0.0}, clients=1)
+
+
 def test_a_stronger_term_of_fedprox_comes_nearer_to_the_minimum_of_all():
     """Where a client's own steps have ended it lies between its bowl and what was sent, at (a b + mu s) / (a + mu)."""
     far = [abs(descended("fedprox", mu=mu) - MINIMUM) for mu in (0.0, 5.0, 9.0)]

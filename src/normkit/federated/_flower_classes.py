@@ -29,6 +29,7 @@ class Combined(FedAvg):
         self.plan, self.local, self.most, self.options = plan, local, most, options
         self.memory: dict[str, Any] = {}
         self.refused: dict[int | str, dict[int, str]] = {}
+        self.counted: dict[str, int] = {}  # how many clients there are, for a method that takes their number
 
     def start(self, grid, initial_arrays, *args, **kwargs):
         for ask in self.plan.asks:
@@ -54,6 +55,8 @@ class Combined(FedAvg):
     def configure_train(self, server_round, arrays, config, grid):
         self.sent = arrays.to_torch_state_dict()
         messages = list(super().configure_train(server_round, arrays, config, grid))
+        if "clients" in self.plan.takes:
+            self.counted["clients"] = max(self.counted.get("clients", 0), len(list(grid.get_node_ids())))
         if self.plan.told is None:
             return messages
         return [self._with_records(message) for message in messages]
@@ -71,7 +74,7 @@ class Combined(FedAvg):
         self._refuse(server_round, refused)
         if not updates:
             return app.ArrayRecord(self.sent), None
-        state = self.plan.together(updates, shared, self.memory, self.options)
+        state = self.plan.together(updates, shared, self.memory, {**self.counted, **self.options})
         nodes = {update.client for update in updates}
         contents = [reply.content for reply in replies if reply.metadata.src_node_id in nodes]
         metrics = self.train_metrics_aggr_fn(contents, self.weighted_by_key)

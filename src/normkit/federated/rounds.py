@@ -287,7 +287,7 @@ class Strategy(NamedTuple):
     combine: how the clients' states are put together; parts: the methods of the catalogue that it is made of.
     keeps: whether entries of the state stay with each client; own: whether clients train in a way of their own,
     though they send a state alone; wanted: what each sends besides the state.
-    needs: what the server must give it; takes: its options.
+    needs: what the server must give it; takes: its options, of which ``clients`` is how many there are unless given.
     remembers: whether ``combine`` takes the server's memory: a dict that lasts from round to round.
     told: what a client gets besides the state, of the memory, the client and the options.
     asks: questions before the first round; begun: the state to begin with, of the one given, memory and options.

@@ -41,12 +41,21 @@ def controls(
 def together(
     updates: Sequence[Update], sent: State, memory: dict[str, Any], *, clients: int | None = None
 ) -> dict[str, Tensor]:
-    """Average the clients alike, and add to the server's control variate the clients' changes over all ``clients``."""
-    count = check.size("scaffold", "clients", len(updates) if clients is None else clients, least=len(updates))
-    control = dict(memory.get(CONTROL, {}))
+    """Average the clients alike, and add to the server's control variate the clients' changes over all ``clients``.
+
+    So it stays the mean of all clients' own, of which those not seen yet are 0. Without ``clients`` it is that of all
+    that were ever seen.
+    """
+    if clients is None:
+        memory["seen"] = list(dict.fromkeys([*memory.get("seen", ()), *(update.client for update in updates)]))
+        clients = max(len(updates), len(memory["seen"]), memory.get("clients", 0))
+    count = check.size("scaffold", "clients", clients, least=len(updates))
+    share = memory.get("clients", count) / count  # that the sum so far is of, where further clients have come
+    control = {name: value * share for name, value in memory.get(CONTROL, {}).items()}
     for name in updates[0].more[CONTROL]:
         change = _states.total(torch.stack([update.more[CONTROL][name] for update in updates])) / count
         control[name] = control.get(name, torch.zeros_like(change)) + change
+    memory["clients"] = count
     memory[CONTROL] = control
     return alike(updates, sent)
 

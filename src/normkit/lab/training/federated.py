@@ -39,6 +39,8 @@ class Federated(Training):
         self.plan = plans.PLANS[name]
         self.local = set(local_entries(model)) if run.variant.keeps else set()
         self.clients, self.batches = clients.divide(self.task.data, settings.clients, settings.split, run.seed)
+        if "clients" in self.plan.takes:
+            self.options = {"clients": len(self.clients), **self.options}
         self.plain = self.accelerator.unwrap_model(self.model)
         self.server: State = self._copied()
         self.kept: list[State] = [{name: self.server[name] for name in self.local} for _ in self.clients]
