@@ -204,6 +204,7 @@ def test_every_method_of_the_room_is_a_part_of_a_strategy_or_of_an_audit():
         ("fedselect", {}, {}, "it sends no mask"),
         ("fedselect", {"mask": {"w": torch.full((4,), 0.5)}}, {}, "other numbers than 0 and 1"),
         ("fedselect", {"mask": {"v": torch.ones(4)}}, {}, "mask v is no entry"),
+        ("fedselect", {"mask": {}}, {}, "its mask is {}, not {'w': (4,)}"),
         ("fedlabel", {"pseudo": {"w": torch.full((4,), math.inf)}}, {"pseudo-labels": 1}, "has NaN or infinities"),
         ("fedlabel", {"pseudo": {}}, {"pseudo-labels": -1}, "its pseudo-labels is -1"),
         ("fedloge", {}, {"classes": [1, 2, 3]}, "its classes has 3 numbers, not 2"),

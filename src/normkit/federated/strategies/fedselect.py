@@ -28,4 +28,8 @@ def where_shared(updates: Sequence[Update], sent: State) -> dict[str, Tensor]:
     return {**sent, **shared}
 
 
-PLAN = Strategy(where_shared, ("fedselect-grow", "fedselect-step", "fedselect-aggregate"), wanted=Extras(more=(MASK,)))
+PLAN = Strategy(
+    where_shared,
+    ("fedselect-grow", "fedselect-step", "fedselect-aggregate"),
+    wanted=Extras(more=(MASK,), records=(MASK,)),
+)
