@@ -104,6 +104,14 @@ def test_scaffold_divides_by_all_clients_though_half_of_them_take_part(options, 
     assert server.memory["control"]["w"].tolist() == [control, control]
 
 
+def test_a_parameter_that_is_no_entry_is_refused_before_the_first_round():
+    server = strategy("fedadam", parameters=["w", "v"], flower=QUIET)
+    trained = []
+    with pytest.raises(ValueError, match=r"strategy: parameters must be names of the state's entries.*, not 'v'"):
+        simulate(app(lambda k, state: trained.append(k)), server, STATE, clients=3, rounds=1)
+    assert not trained
+
+
 def test_pseudo_labels_count_by_their_number():
     def change(k, state):
         state["w"] = state["w"] + k

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 import normkit as nk
-from normkit.federated import _states, keep_local, servers, strategy
+from normkit.federated import _states, keep_local, plans, servers, strategy
 from normkit.federated.plans import PLANS, learned
 from normkit.federated.rounds import Extras, Instructions, Update, accept, average
 from normkit.federated.strategies import fedloge
@@ -180,11 +180,20 @@ def test_the_server_learns_to_leave_out_a_client_that_is_wrong():
             "strategy: batches must be a list or a loader, which can be gone over again, not an iterator",
         ),
         ({"method": "fedadam", "parameters": iter(["w"])}, TypeError, "strategy: parameters must be a list"),
+        ({"method": "pgfed", "parameters": "w"}, TypeError, r"strategy: parameters must be a list of names, \['w'\]"),
+        ({"method": "fedloge", "classifier": "w"}, TypeError, r"classifier must be a list of names, \['w'\], not 'w'"),
     ],
 )
 def test_a_strategy_that_cannot_be_is_refused(arguments, error, word):
     with pytest.raises(error, match=word):
         strategy(**arguments)
+
+
+@pytest.mark.parametrize("name", ["parameters", "classifier"])
+def test_names_that_are_no_entries_of_the_state_are_refused_before_the_first_round(name):
+    plans.check_names({name: ["w"], "lr": 0.1}, SENT)
+    with pytest.raises(ValueError, match=rf"strategy: {name} must be names of the state's entries.*'n'.*, not 'v'"):
+        plans.check_names({name: ["w", "v"], "lr": 0.1}, SENT)
 
 
 @pytest.mark.parametrize("name", ["local", "records"])

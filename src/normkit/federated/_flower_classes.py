@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from normkit.federated._flwr import load
+from normkit.federated.plans import check_names
 from normkit.federated.rounds import Instructions, Update, UpdateList, accept
 
 app = load("app")
@@ -32,6 +33,7 @@ class Combined(FedAvg):
         self.counted: dict[str, int] = {}  # how many clients there are, for a method that takes their number
 
     def start(self, grid, initial_arrays, *args, **kwargs):
+        check_names(self.options, [name for name in initial_arrays if name not in self.local])
         for ask in self.plan.asks:
             self._ask(ask, grid, kwargs.get("timeout", 3600))
         if self.plan.begun is not None:

@@ -10,6 +10,7 @@ from normkit.families import Family
 from normkit.federated.rounds import Strategy
 from normkit.federated.strategies.fedlaw import learned as learned
 
+NAMES = {"parameters", "classifier"}  # options that are names of entries
 PLANS = Family("strategy", "PLAN", "federated/strategies")
 
 
@@ -21,10 +22,21 @@ def plan(method: str, local: Collection[str], options: Mapping[str, Any]) -> Str
         raise TypeError(f"strategy: method={method!r} needs {', '.join(missing)}")
     for name, option in options.items():  # each round takes them anew
         check.repeatable("strategy", name, option)
+        if name in NAMES:
+            entries("strategy", name, option)
     if declaration.keeps != bool(local):
         verb = "needs" if declaration.keeps else "takes no"
         raise ValueError(f"strategy: method={method!r} {verb} local entries; it is {list(local)}")
     return declaration
+
+
+def check_names(options: Mapping[str, Any], state: Collection[str]) -> None:
+    """Refuse options that name what is no entry of the state, before a round has been trained for nothing."""
+    for option in NAMES & options.keys():
+        wrong = next((name for name in options[option] if name not in state), None)
+        if wrong is not None:
+            known = ", ".join(map(repr, list(state)[:3]))
+            raise ValueError(f"strategy: {option} must be names of the state's entries, such as {known}, not {wrong!r}")
 
 
 def entries(owner: str, name: str, names: Collection[str]) -> tuple[str, ...]:
