@@ -12,7 +12,8 @@ import fnmatch
 import itertools
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,6 +46,7 @@ DECAYING = (*MATRICES, "embedding", "head")
 
 BATCH_NORMS = (batchnorm._BatchNorm, instancenorm._InstanceNorm)  # which also take off what a bias adds
 NORMS = (*BATCH_NORMS, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 WEIGHTS = ("weight", "weight_v", "weight_orig")  # as torch's older weight and spectral norms call it, too
 Owner = tuple[nn.Module, str]
 
@@ -338,6 +340,33 @@ def _last(model: nn.Module) -> nn.Parameter | None:
 def is_scripted(module: nn.Module) -> bool:
     """Whether ``torch.jit`` made it, from a module whose code it hides; it takes no hooks."""
     return isinstance(module, torch.jit.ScriptModule)
+
+
+def hooks_on(module: nn.Module) -> Iterator[Any]:
+    """The hooks that a module has, of all kinds."""
+    return itertools.chain(*((getattr(module, hooks, None) or {}).values() for hooks in HOOKS))
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether a module has hooks that do something; those that a watch has left on a copy do not."""
+    return any(not getattr(hook, "idle", False) for hook in hooks_on(module))
+
+
+def has_own_forward(module: nn.Module) -> bool:
+    """Whether it computes by what was put on the instance; that may be its class's, where a hook was taken off."""
+    own = [vars(module)[name] for name in ("forward", "__call__") if name in vars(module)]
+    return any(call != types.MethodType(type(module).forward, module) for call in own)
+
+
+AROUND_ITS_FORWARD: tuple[tuple[Callable[[nn.Module], bool], str], ...] = (
+    (is_hooked, "has hooks, which may change what it computes: take them off before, and put them on afterwards"),
+    (
+        lambda part: "_hf_hook" in vars(part),
+        "has a hook of accelerate's, as device_map puts it: take it off before, by "
+        "accelerate.hooks.remove_hook_from_submodules(model), and dispatch the model afterwards",
+    ),
+    (has_own_forward, "has a forward of its own, put on the instance"),
+)  # what a module computes besides what its class does, of which another in its place would know nothing
 
 
 def require_whole(owner: str, model: Any) -> None:

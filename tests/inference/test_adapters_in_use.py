@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
 import normkit as nk
 from normkit import check
@@ -300,6 +301,42 @@ def test_a_batch_norm_in_two_places_is_exchanged_in_both(name):
     nk.adapt(model, method=name)
     assert model[1] is model[3]
     assert model[1] is not shared
+
+
+def hooked(norm):
+    norm.register_forward_hook(lambda part, inputs, y: 2 * y)
+
+
+def with_a_forward(norm):
+    norm.forward = lambda x: 2 * type(norm).forward(norm, x)
+
+
+def parametrized(norm):
+    parametrize.register_parametrization(norm, "weight", nn.Softplus())
+
+
+def of_tokens(norm):
+    norm.channels_last = True
+
+
+@pytest.mark.parametrize("name", ["delta", *BEGUN])
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (hooked, "has hooks"),
+        (with_a_forward, "has a forward of its own"),
+        (parametrized, "is parametrized: nk.weight.bake the model first"),
+        (of_tokens, "has its channels on the last axis, where axis 1 is wanted"),
+    ],
+)
+def test_what_another_norm_would_not_do_is_refused_before_anything_changes(name, more, words):
+    model = with_norm("batchnorm")
+    more(model[1])
+    layers = [*model]
+    with pytest.raises(ValueError, match=rf": 1 \({type(model[1]).__name__}\) {words}"):
+        nk.adapt(model, method=name)
+    assert [*model] == layers
+    assert all(p.requires_grad for p in model.parameters())
 
 
 @pytest.mark.parametrize(("name", "teacher"), [("cotta", "average"), ("rotta", "teacher")])

@@ -9,14 +9,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.utils import parametrize
 
 from normkit import check
 from normkit.catalog import Card
+from normkit.parameters import AROUND_ITS_FORWARD
 from normkit.statistics import accurate
 
 TORCHS = (_BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 PARTS = ("weight", "bias")
 Names = Iterable[str] | None
+LOST = (  # what another norm in the place of one does not do
+    (parametrize.is_parametrized, "is parametrized: nk.weight.bake the model first"),
+    *AROUND_ITS_FORWARD,
+    (lambda norm: getattr(norm, "channels_last", False), "has its channels on the last axis, where axis 1 is wanted"),
+)
 
 
 def is_batch_norm(module: nn.Module) -> bool:
@@ -89,6 +96,9 @@ def replace_batch_norms(
 
 @torch.no_grad()
 def _make(owner: object, name: str, old: Any, make: Callable[[Any], nn.Module], moments: bool) -> nn.Module:
+    lost = [why for loses, why in LOST if loses(old)] if is_batch_norm(old) else []
+    if lost:
+        raise ValueError(f"{check.whose(owner)}: {name or 'model'} ({type(old).__name__}) {lost[0]}")
     own = "card" in vars(type(old))
     plain = (_BatchNorm.forward, nn.SyncBatchNorm.forward)  # which synchronizes nothing in evaluation
     more = isinstance(old, _BatchNorm) and type(old).forward not in plain and not own

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from normkit.parameters import computed_weights
-from normkit.surgery.recognition.specimen import hooks_on, quiet
+from normkit.parameters import computed_weights, hooks_on
+from normkit.surgery.recognition.specimen import quiet
 from normkit.watching.batch import Batch
 from normkit.watching.diagnosis import RULES, Diagnosis, beside
 from normkit.watching.finding import Finding, Remedy, number

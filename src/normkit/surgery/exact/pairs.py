@@ -15,7 +15,7 @@ from normkit import check
 from normkit.kinds.kind import sizes
 from normkit.layout import Layout
 from normkit.norm import Norm
-from normkit.parameters import own_parameter
+from normkit.parameters import is_hooked, own_parameter
 from normkit.surgery.edits.layers import (  # noqa: F401  pickles name them here
     KINDS,
     ConstantPad,
@@ -26,7 +26,6 @@ from normkit.surgery.edits.layers import (  # noqa: F401  pickles name them here
     like,
     takes_batch_statistics,
 )
-from normkit.surgery.recognition.specimen import is_hooked
 
 FUNCTIONS: dict[Any, Any] = {  # what a layer calls
     nn.Linear: functional.linear,

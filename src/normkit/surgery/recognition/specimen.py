@@ -9,7 +9,6 @@ import io
 import itertools
 import math
 import random
-import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -19,29 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from normkit.ops.sharded import is_sharded
-from normkit.parameters import copy_model, is_scripted
+from normkit.parameters import AROUND_ITS_FORWARD, copy_model, is_scripted
 from normkit.surgery.recognition.effects import attributes
 
-HOOKS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
 Refusals = tuple[tuple[Callable[[Any], Any], str], ...]
 OF_A_PART: Refusals = (
     (lambda part: is_scripted(part), "is scripted: hand in the model as it was before torch.jit"),
     (lambda part: is_lazy(part), "is lazy: call the model once, so that it has its sizes"),
-    (
-        lambda part: is_hooked(part),
-        "has hooks, which may change what it computes: take them off before, and put them on afterwards",
-    ),
-    (
-        lambda part: "_hf_hook" in vars(part),
-        "has a hook of accelerate's, as device_map puts it: take it off before, by "
-        "accelerate.hooks.remove_hook_from_submodules(model), and dispatch the model afterwards",
-    ),
-    (lambda part: has_own_forward(part), "has a forward of its own, put on the instance"),
+    *AROUND_ITS_FORWARD,
 )
 OF_A_TENSOR: Refusals = (
     (lambda t: t._backward_hooks, "has hooks, which may change its gradient"),
@@ -88,22 +72,6 @@ def is_lazy(module: nn.Module) -> bool:
     return any(
         t is not None and nn.parameter.is_lazy(t) for t in (*module._parameters.values(), *module._buffers.values())
     )
-
-
-def hooks_on(module: nn.Module) -> Iterator[Any]:
-    """The hooks that a module has, of all kinds."""
-    return itertools.chain(*((getattr(module, hooks, None) or {}).values() for hooks in HOOKS))
-
-
-def is_hooked(module: nn.Module) -> bool:
-    """Whether a module has hooks that do something; those that a watch has left on a copy do not."""
-    return any(not getattr(hook, "idle", False) for hook in hooks_on(module))
-
-
-def has_own_forward(module: nn.Module) -> bool:
-    """Whether it computes by what was put on the instance; that may be its class's, where a hook was taken off."""
-    own = [vars(module)[name] for name in ("forward", "__call__") if name in vars(module)]
-    return any(call != types.MethodType(type(module).forward, module) for call in own)
 
 
 def refusal(module: nn.Module) -> str | None:
