@@ -339,6 +339,21 @@ def test_what_another_norm_would_not_do_is_refused_before_anything_changes(name,
     assert all(p.requires_grad for p in model.parameters())
 
 
+@pytest.mark.parametrize("name", ["tent", "delta:lr=1", *BEGUN])
+def test_batch_norms_that_share_a_weight_go_on_sharing_it(name):
+    """Also where one of them is named, and not the first."""
+    one, other, x = nn.BatchNorm2d(6), nn.BatchNorm2d(6), torch.rand(4, 3, 4, 4)
+    other.weight = one.weight
+    model = nn.Sequential(nn.Conv2d(3, 6, 1), one, nn.Conv2d(6, 6, 1), other, nn.Flatten(), nn.Linear(96, 2))
+    named = {} if name.startswith("memo") else {"norms": "3"}
+    adapter = nk.adapt(model, method=name, **named, **({"memory": 4, "frequency": 4} if name == "rotta" else {}))
+    adapter(x)
+    assert model[1].weight is model[3].weight
+    assert "1.weight" in adapter.trained
+    assert "3.weight" not in adapter.trained
+    assert model[3].weight.requires_grad
+
+
 @pytest.mark.parametrize(("name", "teacher"), [("cotta", "average"), ("rotta", "teacher")])
 def test_small_moves_of_a_teacher_in_half_precision_add_up_over_a_saved_stream(name, teacher):
     def begun():

@@ -116,6 +116,7 @@ def _make(owner: object, name: str, old: Any, make: Callable[[Any], nn.Module], 
     for key, value in new.state_dict().items():
         if key in state and value.shape == state[key].shape:
             value.copy_(state[key])
+    new.weight, new.bias = old.weight, old.bias  # which other parts of the model may hold, too
     return new.train(old.training)
 
 

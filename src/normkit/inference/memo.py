@@ -30,7 +30,7 @@ class PriorBatchNorm(nn.Module):
     def __init__(self, norm: Any, strength: float):
         super().__init__()
         self.share, self.eps = strength / (strength + 1), norm.eps
-        self.weight, self.bias = nn.Parameter(norm.weight), nn.Parameter(norm.bias)
+        self.weight, self.bias = norm.weight, norm.bias
         self.register_buffer("running_mean", norm.running_mean.clone())
         self.register_buffer("running_var", norm.running_var.clone())
 

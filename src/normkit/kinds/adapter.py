@@ -115,7 +115,9 @@ class Adapter(Method):
 
     def train_only(self, names: Iterable[str]) -> None:
         """Say which parameters of the model are trained; all others are frozen."""
-        self.trained = tuple(names)
+        every = dict(self.model.named_parameters(remove_duplicate=False))
+        first = {id(parameter): name for name, parameter in self.model.named_parameters()}  # of those that are tied
+        self.trained = tuple(dict.fromkeys(first[id(every[name])] for name in names))
         if not self.trained:
             raise ValueError(f"{self._get_name()}: model has no parameter that this method trains: {self.wants}")
         for name, parameter in self.model.named_parameters():
