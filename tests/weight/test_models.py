@@ -79,6 +79,23 @@ def test_what_is_put_on_a_parametrized_weight_starts_at_the_weight_that_is_compu
     torch.testing.assert_close(net[0].weight, before)
 
 
+@pytest.mark.parametrize(
+    "name", ["weight-norm", "sigma-reparam", "scaled-weight-standardization", "weight-compander", "learned-rounding"]
+)
+@pytest.mark.parametrize("before", [None, "weight-conditioning"])
+def test_what_is_put_on_a_frozen_layer_is_frozen_but_for_what_is_learned_beside_a_weight(name, before):
+    """Of learned rounding the weight never moves, so that to freeze it says nothing about the rounding."""
+    net = model()
+    if before:
+        nk.weight.apply(net, before, where="4")
+    net[4].requires_grad_(False)
+    nk.weight.apply(net, name, where=["4", "6"])
+    trained = [any(p.requires_grad for p in layer.parametrizations.parameters()) for layer in (net[4], net[6])]
+    assert trained == [name == "learned-rounding", True]
+    nk.weight.bake(net)
+    assert [layer.weight.requires_grad for layer in (net[4], net[6])] == [False, True]
+
+
 def test_a_transposed_convolution_counts_its_outputs_on_its_second_axis():
     net = model()
     assert nk.weight.apply(net, "weight-norm").done == ["0", "2", "4", "6"]

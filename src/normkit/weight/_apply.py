@@ -40,7 +40,8 @@ def apply(model: nn.Module, name: str, *, where: Where = None, tensor: str = "we
     """Put a reparametrization on every fitting layer of a model; return what was done, and what was left and why.
 
     Each is a parametrization of ``torch.nn.utils.parametrize``: it composes with others, is saved with the model, can
-    be compiled and copied, and :func:`bake` takes it off. Nothing is done if anything fails.
+    be compiled and copied, and :func:`bake` takes it off. A frozen layer stays frozen. Nothing is done if anything
+    fails.
 
     Args:
         model: the model, or one layer.
@@ -131,7 +132,11 @@ def _register(plans: list[Target], tensor: str) -> None:
 
 
 def _put_on(module: nn.Module, tensor: str, result: Parametrization) -> None:
-    value = getattr(module, tensor).detach() if parametrize.is_parametrized(module, tensor) else None
+    value, learned = None, [getattr(module, tensor)]
+    if parametrize.is_parametrized(module, tensor):
+        value, learned = learned[0].detach(), module.parametrizations[tensor].parameters()  # type: ignore
+    if not any(p.requires_grad for p in learned) and "reached" not in result.card.exempt:
+        result.requires_grad_(False)  # a frozen layer stays so; what never moves the weight is learned beside it
     parametrize.register_parametrization(module, tensor, result)
     if value is not None:  # torch begins with what it gives, not with what it takes
         result.right_inverse(value)
