@@ -33,6 +33,7 @@ from normkit.watching.rules import (
     running_statistics,
     small_batch,
     stalled_weights,
+    vanishing_gradient,
 )
 from normkit.watching.signals import parameters, squash
 from normkit.watching.store import MEAN, Store
@@ -141,6 +142,44 @@ def test_vanishing_gradients():
         well, helped = train(model, points, make=SGD, lr=0.1, steps=20)
         assert absent(helped, "vanishing-gradient")
         assert late(well) < late(ill)
+
+
+class Stage(nn.Module):
+    """Another map, then a small branch that a learned number near zero scales, as in ConvNeXt."""
+
+    def __init__(self, first, width=32):
+        super().__init__()
+        self.map_before = nn.Identity() if first else nn.Linear(width, width)
+        self.branch = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
+        self.scale = nn.Parameter(torch.full((width,), 1e-6))
+        for part in self.branch[::2]:
+            nn.init.normal_(part.weight, std=0.01), nn.init.zeros_(part.bias)
+
+    def forward(self, x):
+        x = self.map_before(x)
+        return x + self.scale * self.branch(x)
+
+
+class Squashed(nn.Module):
+    def __init__(self, first, width=32):
+        super().__init__()
+        self.linear, self.function = nn.Linear(width, width), nn.Sigmoid()
+
+    def forward(self, x):
+        return self.function(self.linear(x))
+
+
+@pytest.mark.parametrize("make", [torch.optim.AdamW, SGD])
+def test_a_gradient_that_comes_to_what_is_before_the_first_block_has_not_vanished(make):
+    def trained(stage, depth):
+        torch.manual_seed(0)
+        stages = nn.Sequential(*(stage(number == 0) for number in range(depth)))
+        return train(nn.Sequential(nn.Linear(8, 32), stages, nn.Linear(32, 2)), points, make=make, lr=1e-3, every=2)[1]
+
+    healthy = trained(Stage, 4)
+    assert vanishing_gradient.TRIAL.read(healthy.history(), None) > vanishing_gradient.RATIO
+    assert absent(healthy, "vanishing-gradient")
+    assert found(trained(Squashed, 7), "vanishing-gradient").where == ("1.0",)
 
 
 def test_gradient_spikes():

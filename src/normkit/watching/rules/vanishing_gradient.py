@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -17,23 +18,34 @@ first layers a thousand times slower, and the smallest entries leave float16's r
 
 
 def find(history: History) -> Iterator[Finding]:
-    """Compare the gradients of the first and the last block."""
+    """Compare the gradients of the first block, and of what lies before it, with that of the last."""
     by_block = gradients_by_block(history)
     if len(by_block) < FEWEST:
         return
     (first, low), (last, high) = next(iter(by_block.items())), list(by_block.items())[-1]
-    if 0 < RATIO * low < high:
+    if 0 < RATIO * low < high and not any(RATIO * before >= high for before in _before(history, first)):
         yield Finding(
             "gradients vanish towards the input",
             4.0 + math.log10(high / low) / 10,
             (first,),
             f"{first} has a gradient of {number(low)}, {last} one of {number(high)}, {number(high / low)} times as "
             "much.",
-            leads="the first layers stay as they were drawn",
+            leads="first layers that learn nothing, whether or not the optimizer moves them",
             otherwise=f"a ratio below {RATIO:g}",
             margin=high / (RATIO * low),
             remedies=_remedies(history),
         )
+
+
+def _before(history: History, block: str) -> Iterator[float]:
+    """Return the gradients of what lies before a block: where one is large, the block's is small by a scale of its own.
+
+    Embeddings are left out, since the head may share theirs.
+    """
+    late, classes = history.late("gradient"), history.facts["classes"]
+    for name in itertools.takewhile(lambda name: not name.startswith(f"{block}."), late):
+        if classes.get(name.rpartition(".")[0]) != "Embedding":
+            yield late[name]
 
 
 def _remedies(history: History) -> tuple[Remedy, ...]:
