@@ -356,6 +356,20 @@ def test_every_combination_trains_or_says_what_would(kind, placement, core, norm
         assert fits(kind, placement, other)  # it has a case of its own, which builds it
 
 
+READING_ALL = sorted(name for name, core in cores().items() if False in core.forms and core.masks is not None)
+
+
+@pytest.mark.parametrize("core", READING_ALL)
+def test_an_encoder_of_any_core_reads_no_padding(core):
+    options = {"length": 8} if core == "qk-norm" else None
+    torch.manual_seed(0)
+    model = shaken(nk.Encoder(vocab=17, depth=2, **SMALL, core=core, core_options=options).double())
+    seen = torch.arange(9) < torch.tensor([[6], [9]])
+    want = torch.cat([model(TOKENS[:1, :6])[0], model(TOKENS)[1]])
+    torch.testing.assert_close(model(TOKENS, seen)[seen], want)
+    torch.testing.assert_close(model(TOKENS, seen[:, None, None])[seen], want)
+
+
 @pytest.mark.parametrize("core", sorted(cores()))
 def test_groups_of_queries_share_keys_in_any_core(core):
     kind = nk.Decoder if fits(nk.Decoder, "pre-norm", core) else nk.Encoder

@@ -496,6 +496,8 @@ class Attention(nn.Module):
         if mask is None:
             return core(q, k, v, **gates)
         require(type(core), lambda other: other.masks is not None, "mask")
+        if not self.causal and "query_mask" in core.card.inputs:  # a core that sums over the queries too
+            gates = {**gates, "query_mask": torch.atleast_2d(mask).mT}
         return core(q, k, v, **gates, mask=mask)
 
     def _visible(self, q: Tensor, k: Tensor, past: int) -> Tensor:
