@@ -31,6 +31,7 @@ WHOLE = {
     "norm-aware-linear": ("norm-aware-linear", {}, 0),
     "transnormer-whole": ("transnormer", {}, 0),
     "transnormer-relu-whole": ("transnormer", {"block": 16, "activation": "relu"}, 0),
+    "transnormer-softmax-whole": ("transnormer", {"block": 16, "softmax": True}, 0),
 }
 RECURRENT = {
     **CAUSAL,
@@ -415,9 +416,11 @@ def masked(length, hidden, side):
     return torch.cat([not_shown, shown] if side == "left" else [shown, not_shown], -1)
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
+IN_BLOCKS = {case for case, (_, arguments, _) in ALL.items() if "block" in arguments}
+
+
 @pytest.mark.parametrize(
-    "case", sorted(set(ALL) - {"transnormer-softmax", "transnormer-relu", "transnormer-relu-whole"})
+    "case, side", [*((case, "right") for case in ALL), *((case, "left") for case in sorted(set(ALL) - IN_BLOCKS))]
 )
 def test_padding_changes_nothing(case, side):
     core, inputs, length, hidden = build(case), draw(case, 40), 40, 30

@@ -67,8 +67,9 @@ class TransNormer(Recurrent, LinearCore):
     result and the state then, and ``step(q, k, v, state=None)`` for one token (N, heads, head_dim). The state is a
     matrix a head, or with blocks the keys and values of the current block.
 
-    Blocks are as in the authors' code. Zero tokens fill up the last one; where nothing is causal they take part in its
-    softmax. A future score is set to 0 before the activation, which hides it unless that is ``"1+elu"``.
+    Blocks are as in the authors' code, cut from the first token on. Zero tokens fill up the last one; where nothing is
+    causal they take part in its softmax, and so does padding after a text, as zeros. A future score is set to 0 before
+    the activation, which hides it unless that is ``"1+elu"``.
 
     The Devil in Linear Transformer (Qin et al., 2022), arXiv 2210.10340.
     """
@@ -144,6 +145,8 @@ class TransNormer(Recurrent, LinearCore):
             past = state.keys.shape[2]
         open_at = (past + length) // width * width
         rest = Block(*(x[:, :, open_at:] for x in (k, v, shown)))
+        if self.softmax and not self.causal:  # what follows a text counts as what fills up its last block does
+            shown = shown | (shown.cumsum(2) == shown.sum(2, keepdim=True))
         q, k, v = (_cut(x, width) for x in (F.pad(q, (0, 0, past, 0)), k, v))
         visible = None if seen is None and state is None else _cut(shown, width, True).mT
         if self.causal:
