@@ -583,6 +583,51 @@ def test_padding_before_a_text_is_not_counted_where_positions_say_so(where, core
         model(padded, positions=torch.arange(9, 23).expand(2, -1))
 
 
+COUNTED = ["transnormer:block=4,activation=relu", "transnormer:block=4,softmax=True"]
+COUNTED += ["rnope:window=3", "liger-attention:window=2", "qkv-norm:rope_base=100.0"]
+
+
+@pytest.mark.parametrize("core", COUNTED)
+@torch.no_grad()
+def test_positions_that_a_core_counts_otherwise_are_refused(core):
+    model, in_blocks = decoder("pre-norm", core=core), "block" in core
+    cached = not core.startswith("qkv-norm")
+    want = model.generate(TOKENS[:1, :7], 3, temperature=0, cached=cached)[:, -3:]
+
+    def padded(fill):
+        tokens = torch.cat([torch.zeros(2, fill, dtype=torch.int64), TOKENS[:, :7]], 1)
+        mask = torch.arange(fill + 7) >= torch.tensor([[fill], [0]])
+        return tokens, mask, (mask.cumsum(1) - 1).clamp(min=0)
+
+    def agrees(fill):
+        tokens, mask, at = padded(fill)
+        torch.testing.assert_close(model(tokens, mask, positions=at)[:1, fill:], model(TOKENS[:1, :7]))
+        got = model.generate(tokens, 3, temperature=0, mask=mask, cached=cached)
+        torch.testing.assert_close(got[:1, -3:], want)
+
+    agrees(4)
+    if in_blocks:
+        words = "Decoder: positions, and padding before .* by a multiple of 4 .* 'transnormer' .* by 3"
+        for call in (lambda x, m, at: model(x, m, positions=at), lambda x, m, at: model.generate(x, 1, mask=m)):
+            with pytest.raises(ValueError, match=words):
+                call(*padded(3))
+    else:
+        agrees(3)
+        at = torch.arange(9).expand(2, -1)
+        for wrong, mask in ((5 * at, None), (at % 6, None), (at % 6, at >= 2)):
+            with pytest.raises(ValueError, match=r"Decoder: positions must go up one by one, .* core '\S+' counts"):
+                model(TOKENS, mask, positions=wrong)
+        model(TOKENS, at >= 6, positions=at % 6)
+
+
+@torch.no_grad()
+def test_packed_texts_begin_at_their_own_positions_where_a_core_counts_itself():
+    model = decoder("pre-norm", core="rnope:window=3")
+    text = torch.arange(9) // 5
+    got = model(TOKENS, (text[:, None] == text)[None, None], positions=(torch.arange(9) - 5 * text).expand(2, -1))
+    torch.testing.assert_close(got, torch.cat([model(TOKENS[:, :5]), model(TOKENS[:, 5:])], 1))
+
+
 OTHERS = {
     "a layer less": ({"depth": 2}, ValueError, "Decoder: cache must be a list of 3 layers, not one of 2"),
     "a layer more": ({"depth": 4}, ValueError, "Decoder: cache must be a list of 3 layers, not one of 4"),

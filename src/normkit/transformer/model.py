@@ -293,7 +293,7 @@ class Transformer(nn.Module):
         ``positions`` (B, T) is where tokens stand, from 0; None: behind those of the cache, one by one.
         """
         past = 0 if cache is None else self._past(cache)
-        positions = self._positions(self._check_inputs(inputs), past, positions)
+        positions = self._positions(self._check_inputs(inputs), past, positions, mask)
         x = inputs if self.embedding is None else self.embedding(inputs) * self.embedding_scale
         x = x if self.positions is None else x + self.positions(positions)
         x = x if self.embedding_norm is None else self.embedding_norm(x)
@@ -341,14 +341,44 @@ class Transformer(nn.Module):
             raise ValueError(f"{type(self).__name__}: cache must be a list of {len(self.layers)} layers, not {came}")
         return cache[0].length
 
-    def _positions(self, inputs: Tensor, past: int, positions: Tensor | None) -> Tensor:
+    def _positions(self, inputs: Tensor, past: int, positions: Tensor | None, mask: Any) -> Tensor:
         if positions is not None:
             check.index(self, "positions", positions, inputs.shape[:2], self.length, inputs)
+            if positions.numel() and type(positions) is Tensor and check.readable(positions):
+                self._check_counts(positions, past, mask)
             return positions
         end = past + inputs.shape[1]
         if self.length is not None and end > self.length:
             raise ValueError(f"{type(self).__name__}: inputs end at position {end}, but length={self.length}")
         return torch.arange(past, end, device=inputs.device)
+
+    def _check_counts(self, positions: Tensor, past: int, mask: Any) -> None:
+        """Require positions that a core which counts tokens itself keeps: a text may begin later, by whole blocks.
+
+        With a mask of pairs they are not looked at, since a row may have several texts.
+        """
+        cores = [core for layer in self.layers if (core := getattr(layer.attention, "core", None)) is not None]
+        turning = {core.card.name for core in cores if core.turns}
+        blocks = {core.block: core.card.name for core in cores if getattr(core, "block", None)}
+        sizes = (positions.shape[0], past + positions.shape[1])
+        of_keys = isinstance(mask, Tensor) and mask.dtype is torch.bool and mask.shape == sizes
+        if not (turning or blocks) or not (mask is None or of_keys):
+            return
+        moved = torch.arange(past, sizes[1], device=positions.device) - positions
+        seen = torch.ones_like(moved, dtype=torch.bool) if mask is None else mask[:, past:]
+        gaps = seen & (moved != moved.gather(1, seen.int().argmax(1, keepdim=True)))
+        if turning and gaps.any():
+            raise ValueError(
+                f"{type(self).__name__}: positions must go up one by one, since core {turning.pop()!r} counts tokens "
+                f"itself, but those of text {int(gaps.any(1).int().argmax())} do not"
+            )
+        for block, name in blocks.items():
+            wrong = moved[seen & (moved % block != 0)].tolist()
+            if wrong:
+                raise ValueError(
+                    f"{type(self).__name__}: positions, and padding before a text, must move it by a multiple of "
+                    f"{block} tokens, since core {name!r} cuts blocks of so many, not by {wrong[0]}"
+                )
 
     def _angles(self, positions: Tensor) -> Turns | None:
         return turns(positions, self._turned(), self.rotary_base) if self.rope and self._turned() else None
