@@ -133,6 +133,19 @@ def test_a_step_of_gated_linear_is_the_last_token_of_its_prefix(norm):
         close(y[:, :, t], core(*(x[:, :, : t + 1] for x in inputs))[:, :, t])
 
 
+@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
+def test_a_small_eps_hides_the_largest_key_of_gated_linear(norm):
+    inputs = torch.randn(5, 1, HEADS, 200, 64, generator=torch.Generator().manual_seed(0))
+    for eps, shown in ((1e-5, True), (1e-12, False)):
+        core = nk.create("gated-linear", 64, heads=HEADS, norm=norm, eps=eps)
+        later = inputs.clone()
+        later[1, :, :, 150] *= 3
+        moved = (core(*later) - core(*inputs))[:, :, :150].square().mean().sqrt()
+        away = (steps(core, inputs[:, :, :, :40])[0] - core(*inputs)[:, :, :40]).square().mean().sqrt()
+        assert (moved > 0.1) == (away > 0.01) == shown
+        assert shown or max(moved, away) < 1e-5
+
+
 @pytest.mark.parametrize("case", CAUSAL)
 def test_a_step_of_half_precision_keeps_its_state_in_single(case):
     core, inputs = build(case).float(), [x.bfloat16() for x in draw(case, 3)]

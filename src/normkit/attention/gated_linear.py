@@ -40,7 +40,7 @@ class Memory(NamedTuple):
     },
     example={"heads": 2},
     provenance="from the paper's equations; no authors' code was found",
-    exempt={"causal": "keys are taken relative to the largest of all tokens, which the norm divides out but for eps"},
+    exempt={"causal": "keys are taken relative to the largest of all tokens, which a norm divides out where eps is near 0"},
 )
 class GatedLinear(Recurrent, LinearCore):
     """Sum the values of the past with a learned decay of each value feature, and normalize the result of each head.
@@ -69,7 +69,11 @@ class GatedLinear(Recurrent, LinearCore):
     ``prefill(q, k, v, gate, refine, mask=None, state=None)`` goes on from a state and returns the result and the state
     then; ``step(q, k, v, gate, refine, state=None)`` takes one token (N, heads, head_dim). The largest key of a
     sequence that is not over is not known: a step gives what ``core`` gives for the last token of the sequence so far.
-    With a norm the difference to longer sequences is that of eps.
+
+    For a decoder set eps=1e-12: a norm then divides the largest key out. An eps of 1e-5 is of the size of the variance
+    of h, so that ``core`` shows earlier tokens a large key to come. Of 1024 standard normal tokens of 64 features, one
+    key made three times as large moves earlier results by 0.6 of 0.87, with 1e-12 by 2e-6. The first 40 steps are 0.14
+    away from ``core``, with 1e-12 2e-7. Without a norm a larger key makes all earlier results smaller.
 
     ReGLA: Refining Gated Linear Attention (Lu et al., 2025), arXiv 2502.01578. A reconstruction from the equations: no
     authors' code was found, and that the norm is a LayerNorm is read between the lines.
