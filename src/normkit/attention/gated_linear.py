@@ -40,7 +40,7 @@ class Memory(NamedTuple):
     },
     example={"heads": 2},
     provenance="from the paper's equations; no authors' code was found",
-    exempt={"causal": "keys are taken relative to the largest of all tokens, which a norm divides out where eps is near 0"},
+    exempt={"causal": "keys are relative to the largest of all tokens, which a norm divides out where eps is near 0"},
 )
 class GatedLinear(Recurrent, LinearCore):
     """Sum the values of the past with a learned decay of each value feature, and normalize the result of each head.
