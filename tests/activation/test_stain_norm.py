@@ -145,6 +145,13 @@ def test_mistakes_are_named():
         nk.create("stain-norm", method="vahadane")
 
 
+@pytest.mark.parametrize("method", ["macenko", "reinhard"])
+def test_a_reference_of_0_to_1_is_refused(method):
+    module = nk.create("stain-norm", method=method)
+    with pytest.raises(ValueError, match=r"to fit, image must be of 0 \.\. 255, but its largest value is 0\.9"):
+        module.fit(tissue().clamp(max=240) / 255)
+
+
 def test_slides_of_two_scanners_come_together():
     """The claim: equal concentrations, two stain matrices; the mean colours' distance falls tenfold or more."""
     amounts = np.random.default_rng(0).gamma(2.0, 0.4, (2, 40 * 40))

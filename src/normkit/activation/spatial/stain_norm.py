@@ -43,7 +43,8 @@ class StainNorm(Norm):
 
     For histology, whose slides differ in colour from laboratory to laboratory.
 
-    Call :meth:`fit` on a reference image, then the module on each image I of 0 .. 255, for itself.
+    Call :meth:`fit` on a reference image, then the module on each image I of 0 .. 255, for itself. Multiply one of
+    0 .. 1, as torchvision's ``ToTensor`` makes it, by 255: a call takes it for a nearly black one.
 
     "macenko", with OD = -log((I + 1) / 240) per pixel and the tissue the pixels whose three OD are at least 0.15:
 
@@ -98,6 +99,11 @@ class StainNorm(Norm):
         pixels = self._pixels(image)
         if image.dim() != 3:
             raise ValueError(f"StainNorm: to fit, image must have shape (3, H, W), not {tuple(image.shape)}")
+        if image.is_floating_point() and image.numel() and check.readable(image) and 0 < image.amax() <= 1:
+            raise ValueError(
+                f"StainNorm: to fit, image must be of 0 .. 255, but its largest value is {image.amax().item():.3g}; "
+                "multiply an image of 0 .. 1 by 255, here and in each call"
+            )
         if self.method == "macenko":
             stains = _stains(_density(pixels))
             if not stains.valid:
