@@ -8,6 +8,7 @@ import normkit as nk
 from processes import laid, mesh_of, over_processes
 
 SHAPES = {"wide": (6, 9), "tall": (9, 4), "square": (8, 8), "stack": (2, 4, 6), "kernel": (4, 3, 2, 2), "bias": (5,)}
+SHAPES |= {"row": (1, 6), "column": (6, 1), "token": (1, 1, 6)}  # cut along an axis of 1, they lie on one process
 STEPS = 3
 MATRICES = {"muon": {"ns_dtype": None}, "normuon": {"ns_dtype": None}, "conda": {"update_proj_gap": 2}, "sinkgd": {}}
 OTHERS = {
@@ -173,7 +174,7 @@ def test_what_is_sent(ran):
     """A matrix is sent to one process and its direction back: twice its numbers over all, 8 bytes each, every step."""
     world, ranks = ran
     matrices = [key for key in SHAPES if key != "bias"]
-    exchanged = [key for key in matrices if key != "stack"]  # whose matrices each process has whole
+    exchanged = [key for key in matrices if key not in ("stack", "token")]  # whose matrices each process has whole
     sent = sum(found["muon", "rows"][1].get("all_to_all_single", 0) for found in ranks)
     assert sent == 2 * 8 * STEPS * numbers(exchanged)
     assert not ranks[0]["muon", "rows"][1].get("broadcast")
@@ -192,7 +193,7 @@ def test_what_is_sent(ran):
     assert world == 4 or ranks[0]["normuon", "rows"][1]["calls of all_reduce"] == STEPS * 2
     assert ranks[0]["muon", "rows"][1]["calls of all_to_all_single"] == STEPS * 2
     # the bases of conda alone, every second step
-    squares = {"wide": 36, "tall": 16, "square": 64}
+    squares = {"wide": 36, "tall": 16, "square": 64, "row": 1, "column": 1}
     assert ranks[0]["conda", "sync"][1]["broadcast"] == 8 * 2 * sum(squares.values())
     # rows and columns of sinkgd are summed, and no matrix travels
     assert world == 4 or not {"broadcast", "all_to_all_single"} & ranks[0]["sinkgd", "rows"][1].keys()

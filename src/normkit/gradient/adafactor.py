@@ -11,7 +11,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.gradient._optimizer import Groups, Optimizer, count, keep, settings
-from normkit.gradient._sharded import reduce, together
+from normkit.gradient._sharded import place, reduce, together
 
 TINY = 1e-38  # a floor of floors, where those are 0
 
@@ -100,7 +100,7 @@ class Adafactor(Optimizer):
             if group["weight_decay"]:
                 p.mul_(1 - group["lr"] * group["weight_decay"])
             eps = torch.finfo(p.dtype).eps if group["eps1"] is None else group["eps1"]
-            u = g / moment(g, state, t ** group["beta2_decay"], eps).clamp(min=max(eps**2, TINY)).sqrt()
+            u = place(g / moment(g, state, t ** group["beta2_decay"], eps).clamp(min=max(eps**2, TINY)).sqrt(), p)
             p.sub_(u * (rate / (together([u]) / (root * group["clip"])).clamp(min=1.0)).to(p.dtype))
 
 

@@ -13,7 +13,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.gradient._based import Based
 from normkit.gradient._optimizer import Groups, listed
-from normkit.gradient._sharded import reduce
+from normkit.gradient._sharded import place, reduce
 from normkit.statistics import accurate
 
 LEAST = 1e-6  # floor of a gradient's length
@@ -99,7 +99,7 @@ def adaptive_clip_grad_(params: Tensor | Iterable[Tensor], clipping: float = 0.0
 def clip(w: Tensor, g: Tensor, clipping: float, eps: float) -> Tensor:
     """Return a gradient, clipped to a share of the length of its weight unit by unit."""
     limit, length = clipping * unit_length(w).clamp(min=eps), unit_length(g)
-    return torch.where(length > limit, g * (limit / length.clamp(min=LEAST)), g).to(g.dtype)
+    return place(torch.where(length > limit, g * (limit / length.clamp(min=LEAST)), g).to(g.dtype), g)
 
 
 def unit_length(x: Tensor) -> Tensor:

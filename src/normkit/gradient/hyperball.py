@@ -14,7 +14,7 @@ from normkit.gradient._bases import KEPT, eigenbasis, move_bases, project, proje
 from normkit.gradient._matrices import cut_as, full_matrix, matrix_shape
 from normkit.gradient._muon import CONVERGING, Coefficients, Kin, factor
 from normkit.gradient._optimizer import Groups, below_one, count, keep, move_moments, settings
-from normkit.gradient._sharded import reduce
+from normkit.gradient._sharded import place, reduce
 from normkit.statistics import accurate
 
 LEAST = 1e-10  # floor of a direction's length, and of a mean of squares
@@ -187,7 +187,7 @@ def turn_by_angle(w: Tensor, u: Tensor, angle: float, stacked: bool) -> None:
     size = length(before, axes)
     moved = before - u * (angle * size / length(accurate(u), axes).clamp(min=LEAST))
     now = length(moved, axes)
-    w.copy_(moved * torch.where(now > 0, size / now, 1))
+    w.copy_(place(moved * torch.where(now > 0, size / now, 1), w))
 
 
 def length(x: Tensor, axes: tuple[int, ...]) -> Tensor:

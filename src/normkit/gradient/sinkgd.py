@@ -12,7 +12,7 @@ from normkit.catalog import method
 from normkit.gradient._matrices import MatrixOptimizer
 from normkit.gradient._muon import step
 from normkit.gradient._optimizer import MOMENTS, Groups, settings
-from normkit.gradient._sharded import is_sharded, reduce
+from normkit.gradient._sharded import is_sharded, lengths_along, local
 
 FLOOR = 1e-8
 
@@ -103,5 +103,6 @@ def balanced(x: Tensor, rounds: int) -> Tensor:
     x = x.clone() if rounds else x
     for _ in range(rounds):
         for axis in (-1, -2):
-            x.mul_(math.sqrt(x.shape[axis]) / reduce(x.norm(dim=axis, keepdim=True)).clamp(min=FLOOR))
+            (length,) = lengths_along([x], axis)
+            local(x).mul_(math.sqrt(x.shape[axis]) / local(length).clamp(min=FLOOR))
     return x
