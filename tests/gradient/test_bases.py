@@ -6,6 +6,7 @@ import pickle
 import pytest
 import torch
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import normkit as nk
@@ -409,3 +410,30 @@ def test_cautious_counts_steps_that_rounding_takes_but_none_without_a_gradient()
     p.grad = torch.tensor([1.0, 1.0, 1e-3, 0.0], dtype=torch.bfloat16)
     nk.Cautious([p], base="sgd", lr=0.125).step()
     assert p.tolist() == (start.double() - torch.tensor([1, 1, 0, 0]) * 0.125 * 4 / 3).bfloat16().tolist()
+
+
+COUNTING = [
+    ("relevance-decay", {"gamma": 0.5, "decay_steps": 10}),
+    ("lawn", {"base": "sgd", "free_steps": 3}),
+    ("lawn", {"base": "sgd", "free_steps": 1, "warmup_steps": 5, "min_ndim": 3}),
+    ("lawn", {"free_steps": 3}),
+]
+
+
+@pytest.mark.parametrize("name, settings", COUNTING)
+def test_torchs_checkpoints_which_step_where_a_state_is_empty_leave_the_count_alone(name, settings):
+    weights = []
+    for saves in (False, True):
+        model = nn.Linear(4, 3).double()
+        for place, p in enumerate(model.parameters()):
+            p.data = drawn(*p.shape, seed=place)
+        optimizer = nk.create(name, model.parameters(), lr=0.1, **settings)
+        for step in range(STEPS):
+            for p in model.parameters():
+                p.grad = drawn(*p.shape, seed=step)
+            optimizer.step()
+            optimizer.zero_grad()
+            if saves:
+                get_optimizer_state_dict(model, optimizer)
+        weights.append([p.detach() for p in model.parameters()])
+    assert all(map(torch.equal, *weights))

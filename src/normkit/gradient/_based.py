@@ -166,6 +166,16 @@ class Based(Optimizer):
     def finish(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
         """Do what comes after the base's step."""
 
+    def _count(self) -> None:
+        """Count a step of the method in each group, and leave no state that is empty.
+
+        torch's checkpoints take a step of their own wherever one is, which must not be counted at each save.
+        """
+        for group in self.param_groups:
+            group[self.key("steps")] += 1
+            for p in group["params"]:
+                self.state.setdefault(p, {})
+
 
 def bare_step(optimizer: Any) -> None:
     """Take an optimizer's step without the hooks that torch calls around it."""

@@ -121,5 +121,4 @@ class LAWN(Based):
             norm = self.state[p].setdefault("norm", before)
             now = together([p])
             p.copy_(accurate(p) * torch.where(now > 0, norm / now, 1))
-        for group in self.param_groups:
-            group[self.key("steps")] += 1
+        self._count()

@@ -93,8 +93,7 @@ class RelevanceDecay(Based):
 
     def finish(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
         """Count the step."""
-        for group in self.param_groups:
-            group[self.key("steps")] += 1
+        self._count()
 
     def restart(self) -> None:
         """Begin the strength's fall anew, as after each pruning."""
