@@ -437,3 +437,15 @@ def test_torchs_checkpoints_which_step_where_a_state_is_empty_leave_the_count_al
                 get_optimizer_state_dict(model, optimizer)
         weights.append([p.detach() for p in model.parameters()])
     assert all(map(torch.equal, *weights))
+
+
+def test_lawn_loads_a_state_that_has_no_length_yet():
+    p, q = nn.Parameter(drawn(4, 3)), nn.Parameter(drawn(4, 3))
+    optimizers = [nk.LAWN([x], lr=0.1, free_steps=2) for x in (p, q)]
+    trained(optimizers[0], [p], 1)
+    state = copy.deepcopy(optimizers[0].state_dict())
+    assert state["state"][0].pop("norm") == 0
+    optimizers[1].load_state_dict(state)
+    q.data = p.detach().clone()
+    assert torch.equal(*(trained(optimizer, [x])[0] for optimizer, x in zip(optimizers, (p, q), strict=True)))
+    assert optimizers[1].state[q]["norm"] > 0

@@ -198,6 +198,7 @@ SAVED = {
     "lion": {},
     "adafactor": {},
     "lamb": {},
+    "lawn": {"free_steps": 1},
 }
 
 
@@ -214,7 +215,7 @@ def trainee(name, world):
     return model, nk.create(name, groups, lr=0.05, **SAVED[name])
 
 
-MATRICES = set(SAVED) - {"lion", "adafactor", "lamb", "soap", "conda", "scion"}
+MATRICES = set(SAVED) - {"lion", "adafactor", "lamb", "lawn", "soap", "conda", "scion"}
 
 
 def train(model, optimizer, steps):

@@ -12,7 +12,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.gradient._based import Based
 from normkit.gradient._optimizer import Groups
-from normkit.gradient._sharded import together, whole
+from normkit.gradient._sharded import local, together, whole
 from normkit.statistics import accurate
 
 
@@ -50,7 +50,7 @@ class LAWN(Based):
         base_kwargs: what else the base takes: momentum, betas; no weight decay is meant.
         maximize: go up instead of down.
 
-    State of a parameter: the base's, and once it is held ``norm``; of a group: ``steps``.
+    State of a parameter: the base's, and of one that is to be held ``norm``, 0 until then; of a group: ``steps``.
 
     Logit Attenuating Weight Normalization (Gupta et al., 2021), arXiv 2108.05839.
     """
@@ -89,9 +89,13 @@ class LAWN(Based):
         """What stays in float32: the base's, and the length of a weight that is held."""
         return super().exact | {"norm"}
 
+    def _is_constrained(self, p: Tensor, group: dict) -> bool:
+        """Whether the length of a parameter is held in the end."""
+        return group["constrained"] and p.dim() >= group["min_ndim"]
+
     def holds_length(self, p: Tensor, group: dict) -> bool:
         """Whether the length of a parameter is held by now."""
-        return group["constrained"] and p.dim() >= group["min_ndim"] and group[self.key("steps")] >= group["free_steps"]
+        return self._is_constrained(p, group) and group[self.key("steps")] >= group["free_steps"]
 
     def changed(self, p: Tensor, group: dict) -> Tensor:
         """The gradient, without its share along a weight that is held."""
@@ -117,8 +121,11 @@ class LAWN(Based):
 
     def finish(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
         """Give the weights that are held their lengths back, and count the step."""
-        for p, before in self.lengths.items():
-            norm = self.state[p].setdefault("norm", before)
-            now = together([p])
-            p.copy_(accurate(p) * torch.where(now > 0, norm / now, 1))
+        for p in (p for params, group in work for p in params if self._is_constrained(p, group)):
+            # from the first step on, since torch's checkpoints load no more than a new optimizer has after one
+            norm = self.state[p].setdefault("norm", accurate(local(p).new_zeros(())))
+            if p in self.lengths:
+                norm.copy_(torch.where(norm > 0, norm, self.lengths[p]))
+                now = together([p])
+                p.copy_(accurate(p) * torch.where(now > 0, norm / now, 1))
         self._count()
