@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
@@ -161,7 +162,7 @@ def recomputing() -> bool:
 
 def is_averaging() -> bool:
     """Tell whether estimates become plain averages now, inside :func:`averaging`."""
-    return _averaged is not None
+    return _averages() is not None
 
 
 def snapshot(running: Tensor) -> Tensor:
@@ -208,11 +209,12 @@ def _track(running: Tensor, value: Tensor, rate: float | Tensor, path: Path | No
         whole = not hasattr(running, "placements")
         value = value.full_tensor() if whole else value.redistribute(placements=running.placements)  # type: ignore[attr-defined]
     old = accurate(running)
-    if _averaged is not None and (rate.any() if isinstance(rate, Tensor) else rate):
+    averages = _averages()
+    if averages is not None and (rate.any() if isinstance(rate, Tensor) else rate):
         own = running.to_local() if hasattr(running, "to_local") else running
         at = (own.data_ptr(), tuple(running.shape))
-        count, old = _averaged.get(at, (0, old))
-        _averaged[at] = count + 1, old
+        count, old = averages.get(at, (0, old))
+        averages[at] = count + 1, old
         rate = 1 / (count + 1)
     if path is not None:
         old.copy_(path(old, value, rate))
@@ -231,13 +233,20 @@ def move_finite(running: Tensor, value: Tensor) -> None:
     running.copy_(torch.where(value.isfinite(), value, running))
 
 
-_averaged: dict[tuple[int, tuple[int, ...]], tuple[int, Tensor]] | None = None
+Averages = dict[tuple[int, tuple[int, ...]], tuple[int, Tensor]]
 """How often each estimate moved inside averaging(), and where it is by now, in the accurate type."""
+
+_averaged: ContextVar[Averages | None] = ContextVar("normkit.running", default=None)
+
+
+def _averages() -> Averages | None:
+    """The averages of this thread, or None outside of :func:`averaging`, which calls what is compiled as it is."""
+    return None if torch.compiler.is_compiling() else _averaged.get()
 
 
 @contextlib.contextmanager
 def averaging() -> Iterator[None]:
-    """Let every running estimate that :func:`track` moves become the plain average of its values from here on.
+    """Let every running estimate that this thread moves by :func:`track` become the plain average of its values.
 
     >>> running = torch.zeros(1)
     >>> with averaging():
@@ -246,13 +255,12 @@ def averaging() -> Iterator[None]:
     >>> running
     tensor([3.])
     """
-    global _averaged
-    before, _averaged = _averaged, {}
+    token = _averaged.set({})
     try:
         with torch.compiler.set_stance("force_eager"):
             yield
     finally:
-        _averaged = before
+        _averaged.reset(token)
 
 
 CALLS = 16  # of a module between two backward passes, as of one discriminator for real and for made-up images

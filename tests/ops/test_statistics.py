@@ -2,6 +2,7 @@
 
 import functools
 import pickle
+import threading
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from normkit import statistics
-from normkit.running import averaging, once, recomputing, track
+from normkit.running import averaging, is_averaging, once, recomputing, track
 from normkit.statistics import merge, moments
 from processes import over_processes
 
@@ -469,6 +470,27 @@ def test_averaging_ends_with_an_error():
         raise KeyError
     track(running, torch.ones(1), 0.5)
     close(running, torch.full((1,), 0.5))
+
+
+def test_averaging_in_one_thread_leaves_estimates_of_another_alone():
+    running, begun, done = torch.zeros(2, 1), threading.Event(), threading.Event()
+
+    def average():
+        with averaging():
+            for value in (2.0, 4.0):
+                track(running[1], torch.tensor([value]), 0.5)
+            begun.set()
+            assert done.wait(60)
+
+    thread = threading.Thread(target=average)
+    thread.start()
+    assert begun.wait(60)
+    track(running[0], torch.ones(1), 0.5)
+    here = is_averaging()
+    done.set()
+    thread.join()
+    assert not here
+    close(running, torch.tensor([[0.5], [3.0]]))
 
 
 def test_averaging_reaches_a_compiled_module():
