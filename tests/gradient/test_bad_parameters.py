@@ -222,3 +222,13 @@ def test_a_state_through_json_is_of_the_same_dialect():
         x.grad = torch.ones_like(x)
     one.step(), other.step()
     assert torch.equal(p, q)
+
+
+def test_a_group_may_repeat_what_all_groups_share_but_not_share_matrices_out():
+    p = nn.Parameter(torch.ones(2, 2))
+    optimizer = nk.AGC([{"params": [p], "base": "adamw"}], base="adamw", lr=0.1)
+    assert "base" not in optimizer.param_groups[0]
+    with pytest.raises(ValueError, match="AGC: a group of params has base, which all groups must share"):
+        nk.AGC([{"params": [p], "base": "sgd"}], base="adamw", lr=0.1)
+    with pytest.raises(ValueError, match=r"Muon: a group of params has sync=True.* ZeRO"):
+        nk.Muon([{"params": [p], "sync": True}], sync=True)

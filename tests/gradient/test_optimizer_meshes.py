@@ -177,6 +177,31 @@ def test_lengths_of_cut_matrices_are_kept_whole(case, processes):
         assert max(off + steps) < 1e-12
 
 
+ZERO = {"agc": {"base": "adamw"}, "muon": {"ns_dtype": None, "sync": False}, "lawn": {"base": "lion", "free_steps": 1}}
+
+
+def redundant(name):
+    """How far steps under ZeRO, whose groups repeat all that an optimizer is built with, are from one process'."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    apart, together = ([nn.Parameter(numbers(4, 6, seed=seed)) for seed in range(COUNT + 1)] for _ in range(2))
+    optimizers = [
+        ZeroRedundancyOptimizer(apart, optimizer_class=nk.card(name).entry, lr=0.1, **ZERO[name]),
+        nk.create(name, together, lr=0.1, **ZERO[name]),
+    ]
+    for step in range(STEPS):
+        for params, optimizer in zip((apart, together), optimizers, strict=True):
+            for seed, p in enumerate(params):
+                p.grad = numbers(4, 6, seed=10 * step + seed)
+            optimizer.step()
+    return max((p - q).abs().max().item() for p, q in zip(apart, together, strict=True))
+
+
+@pytest.mark.parametrize("name", ZERO)
+def test_torchs_zero_repeats_in_its_groups_what_all_of_them_share(name, processes):
+    assert max(processes.ask("redundant", name)) < 1e-12
+
+
 SAVED = {
     "muon": {},
     "normuon": {},

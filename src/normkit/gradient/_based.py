@@ -85,6 +85,7 @@ class Based(Optimizer):
         for name, own in self.renamed.items():
             if name in group and own not in group:
                 group[own] = group.pop(name)
+        group = self._own(group)
         base, params = self._build_base(), listed(group["params"])
         base.add_param_group({**group, "params": tensors(params)})
         super().add_param_group({**base.param_groups[-1], "params": params})

@@ -37,6 +37,15 @@ class MatrixOptimizer(Optimizer):
     def __getstate__(self) -> dict:
         return {**super().__getstate__(), "sync": self.sync, "process_group": self.process_group}
 
+    def _own(self, group: dict[str, Any]) -> dict[str, Any]:
+        """A group without what all groups share, and not one of torch's ZeRO where matrices are to be shared out."""
+        if group.get("sync"):
+            raise ValueError(
+                f"{type(self).__name__}: a group of params has sync=True, which all groups must share; under torch's "
+                "ZeRO, whose processes have parameters of their own, it must be False"
+            )
+        return super()._own(group)
+
     def is_matrix(self, p: Tensor, group: dict) -> bool:
         """Whether a parameter is a matrix to the method."""
         raise NotImplementedError

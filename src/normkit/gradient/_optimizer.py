@@ -67,12 +67,18 @@ class Optimizer(torch.optim.Optimizer):
                 f"{type(self).__name__}: a group of params has weight_decay={group['weight_decay']}, which is not "
                 f"among its settings: {', '.join(self.defaults)}"
             )
-        whole = inspect.signature(type(self).__init__).parameters.keys() - self.defaults.keys() - {"params"}
-        if whole & group.keys():
-            names = ", ".join(sorted(whole & group.keys()))
-            raise ValueError(f"{type(self).__name__}: a group of params has {names}, which all groups must share")
+        group = self._own(group)
         self.check({**self.defaults, **group})
         super().add_param_group(group)
+
+    def _own(self, group: dict[str, Any]) -> dict[str, Any]:
+        """A group without what all groups share, which it may repeat, as those of torch's ZeRO do."""
+        whole = inspect.signature(type(self).__init__).parameters.keys() - self.defaults.keys() - {"params"}
+        others = [name for name in whole & group.keys() if group[name] != getattr(self, name, whole)]
+        if others:
+            names = ", ".join(sorted(others))
+            raise ValueError(f"{type(self).__name__}: a group of params has {names}, which all groups must share")
+        return {name: value for name, value in group.items() if name not in whole}
 
     def check(self, group: dict[str, Any]) -> None:
         """Require sound settings of a group; a method adds its own."""

@@ -137,8 +137,8 @@ class Muon(Momentum):
     ):
         if qk_clip is not None and not callable(qk_clip):
             raise TypeError(f"Muon: qk_clip must be called after a step, as nk.ScoreClip(model) is, not {qk_clip!r}")
-        super().__init__(**{name: value for name, value in settings(locals()).items() if name != "qk_clip"})
         self.qk_clip = qk_clip
+        super().__init__(**{name: value for name, value in settings(locals()).items() if name != "qk_clip"})
         self._clip_after_steps()
 
     def _clip_after_steps(self) -> None:
