@@ -449,3 +449,14 @@ def test_lawn_loads_a_state_that_has_no_length_yet():
     q.data = p.detach().clone()
     assert torch.equal(*(trained(optimizer, [x])[0] for optimizer, x in zip(optimizers, (p, q), strict=True)))
     assert optimizers[1].state[q]["norm"] > 0
+
+
+def test_conda_takes_its_first_basis_of_a_gradient_that_is_not_zero():
+    """LoRA's first matrix begins with zeros, and so does a new optimizer whose state torch's checkpoints fill."""
+    p, q = nn.Parameter(drawn(4, 3)), nn.Parameter(drawn(4, 3))
+    begun, waiting = nk.Conda([p], lr=0.1), nk.Conda([q], lr=0.1)
+    for _ in range(2):
+        q.grad = torch.zeros_like(q)
+        waiting.step()
+    assert torch.equal(trained(begun, [p])[0], trained(waiting, [q])[0])
+    assert torch.equal(begun.state[p]["projector"], waiting.state[q]["projector"])

@@ -64,8 +64,8 @@ def alone(shape):
     one = nn.Parameter(numbers(6, 8))
     many = nn.Parameter(laid(one.detach(), mesh, places))
     optimizers = [nk.Conda([p], lr=0.1, update_proj_gap=1) for p in (one, many)]
-    for step in range(STEPS):
-        one.grad = numbers(6, 8, seed=1 + step)
+    for step in range(1 + STEPS):
+        one.grad = step * numbers(6, 8, seed=step)  # at first zero
         many.grad = laid(one.grad, mesh, places)
         for optimizer in optimizers:
             optimizer.step()

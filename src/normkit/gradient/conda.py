@@ -21,7 +21,7 @@ from normkit.gradient._optimizer import (
     multiply,
     settings,
 )
-from normkit.gradient._sharded import place, shared_bases
+from normkit.gradient._sharded import is_any, local, place, shared_bases
 from normkit.gradient.grams import corrected_rate
 from normkit.statistics import accurate
 
@@ -69,7 +69,8 @@ class Conda(MatrixOptimizer):
     Distributed tensors need no argument: each basis is worked out by one process of their mesh.
 
     Conda (Wang et al., 2025), arXiv 2509.24218. Differs from the authors' code in: singular vectors have the type of
-    the parameter where it is float32 or float64; there always float32.
+    the parameter where it is float32 or float64; there always float32. A matrix takes its first basis, and
+    counts its steps, from its first gradient that is not zero; there from zeros too, as LoRA's first matrix begins.
     """
 
     state_names = MOMENTS | {"projector"}
@@ -126,6 +127,8 @@ class Conda(MatrixOptimizer):
         bases = shared_bases([firsts[i] for i in due], basis, sync=self.sync, process_group=self.process_group)
         for i, q in zip(due, bases, strict=True):
             states[i]["projector"] = q
+            if int(numbers[i]) == 1 and not is_any(local(firsts[i]).any(), [firsts[i]]):
+                states[i]["step"].zero_()  # it begins with a gradient that has directions
 
     def move_others(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move what has no basis."""
