@@ -215,6 +215,18 @@ def test_what_is_no_batch_of_images_has_no_tiles_to_reorder(shape):
         nk.DeYO(small_network())(torch.zeros(shape))
 
 
+def test_rotta_goes_on_with_a_sample_of_a_class_that_comes_no_more():
+    adapter = made("rotta", small_network().eval())
+    first, second, _ = stream("rotta", 2)
+    adapter(first)
+    rare = next(own for own in adapter.held if not own)
+    rare.append([first[0], 0.0, age := 10_000])  # it weighs nothing
+    before = adapter.teacher.norm.weight.clone()
+    assert adapter(second).isfinite().all()
+    assert not torch.equal(adapter.teacher.norm.weight, before)
+    assert rare[0][2] == age + len(second)
+
+
 def test_note_learns_each_time_so_many_samples_as_its_memory_holds_have_come():
     adapter = nk.NOTE(small_network().eval(), capacity=4)
     learned = []

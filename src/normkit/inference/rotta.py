@@ -124,7 +124,8 @@ class RoTTA(Adapter):
     def _learn(self, entries: list[list[Any]]) -> None:
         """Train the student on the memory, then move the teacher."""
         x = torch.stack([sample for sample, _, _ in entries])
-        trust = [1 / (1 + math.exp(age / self.memory)) for _, _, age in entries]
+        weights = [math.exp(-age / self.memory) for _, _, age in entries]
+        trust = [w / (1 + w) for w in weights]
         with torch.no_grad(), mode(self.teacher, True):
             target = torch.softmax(accurate(self.logits(self.teacher, x)), 1)
         with mode(self.model, True):
