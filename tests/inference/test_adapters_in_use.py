@@ -386,6 +386,43 @@ def test_small_moves_of_a_teacher_in_half_precision_add_up_over_a_saved_stream(n
     torch.testing.assert_close(getattr(later, teacher).norm.weight.float(), want, rtol=0.01, atol=0)
 
 
+@pytest.mark.parametrize("way", ["saved", "moved"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("options", [{"lr": 2e-4}, {"optimizer": "sgd", "lr": 2e-3}], ids=str)
+def test_small_moves_of_half_precision_add_up_though_a_stream_is_saved_or_moved(options, dtype, way):
+    def begun():
+        return nk.Tent(small_network().to(dtype).eval(), **options)
+
+    plain = begun()
+    adapter = begun()
+    for x in stream("tent", 4, 20):
+        plain(x.to(dtype))
+        adapter(x.to(dtype))
+        if way == "saved":
+            state, adapter = adapter.state_dict(), begun()
+            adapter.load_state_dict(state)
+        else:
+            adapter.to("cpu")
+    want, got = ([p.detach() for p in one.parameters_trained()] for one in (plain, adapter))
+    torch.testing.assert_close(got, want, rtol=0, atol=0)
+    assert not torch.equal(want[0], torch.ones_like(want[0]))
+
+
+def test_a_stream_that_changes_its_type_learns_in_that_type():
+    adapter = nk.Tent(small_network().eval(), lr=2e-4)
+    inputs = stream("tent", 4, 4)
+    for x, dtype in zip(inputs, (torch.float32, torch.float16, torch.bfloat16, torch.float32), strict=True):
+        adapter.to(dtype)(x.to(dtype))
+        stepped = [p for group in adapter.optimizer.param_groups for p in group["params"]]
+        assert {p.dtype for p in stepped} == {torch.float32}
+        rounded = [p.to(dtype) for p in stepped]
+        torch.testing.assert_close(rounded, [p.detach() for p in adapter.parameters_trained()], rtol=0, atol=0)
+    half = nk.Tent(small_network().bfloat16().eval(), lr=2e-4)
+    half.load_state_dict(adapter.state_dict())
+    half(inputs[0].bfloat16())
+    assert {p.dtype for p in half.copies.values()} == {torch.float32}
+
+
 def test_what_a_stream_remembers_goes_where_its_model_goes():
     adapter = made("note", small_network().eval())
     adapter(stream("note", 2)[0])

@@ -248,8 +248,8 @@ class Adapter(Method):
             warnings.warn(text, stacklevel=2)
             return False
         parameters = self.parameters_trained()
-        wide = self._wide(parameters)
-        self.optimizer = self.optimizer or self.build(wide)
+        self.optimizer = self.optimizer or self.build(self._wide())
+        wide = self._agreeing()
         for parameter, grad in zip(wide, grads, strict=True):
             parameter.grad = grad.to(parameter.dtype)
         self.optimizer.step()
@@ -262,12 +262,17 @@ class Adapter(Method):
         return True
 
     @torch.no_grad()
-    def _wide(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
-        """What the optimizer steps: the parameters, or of half precision copies in float32, where they still agree."""
-        if not self.copies and self.optimizer is None:
-            self.copies = {
-                i: nn.Parameter(p.float()) for i, p in enumerate(parameters) if p.dtype is not accurate(p).dtype
-            }
+    def _wide(self) -> list[nn.Parameter]:
+        """What an optimizer is built of: the parameters, or of half precision copies in float32, those kept first."""
+        parameters = self.parameters_trained()
+        half = {i: p for i, p in enumerate(parameters) if p.dtype is not accurate(p).dtype}
+        self.copies = {i: nn.Parameter(self.copies.get(i, p).to(p.device, torch.float32)) for i, p in half.items()}
+        return [self.copies.get(i, p) for i, p in enumerate(parameters)]
+
+    @torch.no_grad()
+    def _agreeing(self) -> list[nn.Parameter]:
+        """What the optimizer steps; copies take the parameters' numbers where they no longer agree."""
+        parameters = self.parameters_trained()
         for i, own in self.copies.items():
             own.copy_(torch.where(own.to(parameters[i].dtype) == parameters[i], own, parameters[i].to(own.dtype)))
         return [self.copies.get(i, p) for i, p in enumerate(parameters)]
@@ -288,7 +293,7 @@ class Adapter(Method):
         self.begun, self.source = state["begun"], state["source"]
         self.optimizer, self.copies = None, {i: nn.Parameter(own) for i, own in state["copies"].items()}
         if state["optimizer"] is not None:
-            self.optimizer = self.build(self._wide(self.parameters_trained()))
+            self.optimizer = self.build(self._wide())  # the model's own numbers may come later
             self.optimizer.load_state_dict(state["optimizer"])
         for name, value in state["remembered"].items():
             setattr(self, name, value)
@@ -299,8 +304,8 @@ class Adapter(Method):
         for name in self.remembers if self.begun else ():
             setattr(self, name, tree_map_only(Tensor, function, getattr(self, name)))
         if self.optimizer is not None:
-            saved, self.optimizer, self.copies = self.optimizer.state_dict(), None, {}
-            self.optimizer = self.build(self._wide(self.parameters_trained()))
+            saved = self.optimizer.state_dict()
+            self.optimizer = self.build(self._wide())
             self.optimizer.load_state_dict(saved)  # which takes its tensors to the parameters' type and place
         return self
 
