@@ -423,6 +423,54 @@ def test_a_stream_that_changes_its_type_learns_in_that_type():
     assert {p.dtype for p in half.copies.values()} == {torch.float32}
 
 
+class Masked(nn.Module):
+    """A network without the classes that are absent: their logits are masked, or all are left out."""
+
+    def __init__(self, out):
+        super().__init__()
+        self.network, self.out = small_network().eval(), out
+        with torch.no_grad():
+            self.network.norm.running_mean.fill_(0.1)
+
+    def forward(self, x):
+        logits = self.network(x)
+        return logits[:, :3] if self.out else torch.cat([logits[:, :3], torch.full_like(logits[:, 3:], -torch.inf)], 1)
+
+
+MARGINS = {"entropy_margin": 9.0, "lr": 0.01}
+LEARNING = {
+    "tent": {"lr": 0.01},
+    "eata": {**MARGINS, "similarity": 1.1},
+    "sar": MARGINS,
+    "deyo": {**MARGINS, "weight_margin": 0.4, "plpd_threshold": None},
+    "delta": {"lr": 0.01, "dot": None},
+    "cotta": {"lr": 0.01, "anchor_threshold": -1.0},
+    "rotta": {"lr": 0.01, "memory": 1000, "frequency": 4, "nu": 0.5, "augment": lambda x: x},
+    "memo": {"batched": True, "lr": 0.01},
+}
+
+
+@pytest.mark.filterwarnings("error:.*nothing is learned", "ignore:.*the adaptation collapses")
+@pytest.mark.parametrize("guard", ["off", "stop"])
+@pytest.mark.parametrize("name", LEARNING)
+def test_a_class_that_is_masked_counts_as_if_the_model_had_none(name, guard):
+    masked, without = (nk.create(name, Masked(out), guard=guard, **LEARNING[name]) for out in (False, True))
+    inputs = stream(name, 4)
+    for got, want in zip(answers(masked, inputs), answers(without, inputs), strict=True):
+        torch.testing.assert_close(got[:, :3], want)
+        assert (got[:, 3] == -torch.inf).all()
+    assert not torch.equal(masked.model.network.norm.weight, torch.ones(6))
+
+
+@pytest.mark.parametrize("name", [*LEARNING, "note"])
+def test_a_batch_of_which_nothing_is_learned_is_warned_of(name):
+    adapter = nk.create(name, small_network().eval(), **LEARNING.get(name, {"capacity": 4}))
+    with pytest.warns(
+        UserWarning, match=f"{check.whose(adapter)}: the .* of this batch (is|are) not finite, so nothing"
+    ):
+        adapter(torch.full((4, 8, 6, 6), torch.nan))
+
+
 def test_what_a_stream_remembers_goes_where_its_model_goes():
     adapter = made("note", small_network().eval())
     adapter(stream("note", 2)[0])

@@ -139,4 +139,9 @@ def follow(teacher: nn.Module, student: nn.Module, share: float, wide: dict[int,
 def entropies(logits: Tensor) -> Tensor:
     """Return the entropy of each sample's softmax."""
     logs = torch.log_softmax(logits, 1)
-    return -(logs.exp() * logs).sum(1)
+    return cross_entropies(logs.exp(), logs)
+
+
+def cross_entropies(p: Tensor, logs: Tensor) -> Tensor:
+    """Return -p log q of each sample, summed over classes; one that is masked in both, by -inf, adds nothing."""
+    return -(p * logs.masked_fill((p == 0) & logs.isneginf(), 0.0)).sum(1)

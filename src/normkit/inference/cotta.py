@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.inference._norms import follow, norms_of, use_batch_statistics
+from normkit.inference._norms import cross_entropies, follow, norms_of, use_batch_statistics
 from normkit.inference._views import Views, check_views, view
 from normkit.kinds import Adapter
 from normkit.kinds.adapter import optimizer_builder
@@ -93,7 +93,7 @@ class CoTTA(Adapter):
             check_views(self, views, (None, *x.shape), x)
         target = self._target(x, views)
         logs = torch.log_softmax(accurate(self.logits(self.model, x)), 1)
-        moved = self.step(self.gradients(-(torch.softmax(accurate(target), 1) * logs).sum(1).mean()))
+        moved = self.step(self.gradients(cross_entropies(torch.softmax(accurate(target), 1), logs).mean()))
         if moved:
             self.wide = follow(self.average, self.model, 1 - self.teacher, self.wide)
             self._restore_some(torch.rand(count, dtype=torch.float32, device=x.device) if draws is None else draws)

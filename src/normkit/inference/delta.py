@@ -23,6 +23,7 @@ from normkit.inference._norms import (
 from normkit.inference.delta_tbr import DeltaTBR
 from normkit.kinds import Adapter
 from normkit.kinds.adapter import optimizer_builder
+from normkit.kinds.guard import is_answer
 from normkit.statistics import accurate
 
 LOSSES = ("entropy", "cross-entropy")
@@ -108,6 +109,8 @@ class DELTA(Adapter):
         weights = weights * self._of_classes(p)
         if used.any():
             self.step(self.gradients((losses * weights)[used].mean()))
+        elif not is_answer(wide):
+            self._skip()
         if self.dot is not None and len(p) and bool(p.isfinite().all()):
             self.class_frequency = self.dot * self.class_frequency + (1 - self.dot) * p.mean(0)
         return logits

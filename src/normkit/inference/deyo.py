@@ -15,6 +15,7 @@ from normkit.catalog import method
 from normkit.inference._norms import Names, entropies, gains_and_shifts, is_norm, norms_of, use_batch_statistics
 from normkit.kinds import Adapter
 from normkit.kinds.adapter import optimizer_builder
+from normkit.kinds.guard import is_answer
 from normkit.statistics import accurate
 
 TRANSFORMS = ("patch", "pixel", "occlusion")
@@ -106,6 +107,8 @@ class DeYO(Adapter):
         unsure, p = entropies(wide), torch.softmax(wide.detach(), 1)
         [sure] = (unsure < self._margin(self.entropy_margin, 0.5, wide)).nonzero(as_tuple=True)
         if not len(sure):
+            if not is_answer(wide):
+                self._skip()
             return logits
         with torch.no_grad():
             other = self.logits(self.model, self._destroy(x, sure, order))

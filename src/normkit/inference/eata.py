@@ -14,6 +14,7 @@ from normkit.catalog import method
 from normkit.inference._norms import Names, entropies, gains_and_shifts, is_batch_norm, norms_of, use_batch_statistics
 from normkit.kinds import Adapter
 from normkit.kinds.adapter import optimizer_builder
+from normkit.kinds.guard import is_answer
 from normkit.parameters import for_gradients
 from normkit.statistics import accurate
 
@@ -113,6 +114,8 @@ class EATA(Adapter):
             if kept.any():
                 weighted = torch.exp(margin - unsure[kept].detach()) * unsure[kept]
                 self.step(self.gradients(weighted.mean() + self._pull()))
+            elif not is_answer(wide):
+                self._skip()
         return logits
 
     def _new(self, sure: Tensor, p: Tensor) -> Tensor:

@@ -127,8 +127,8 @@ class MEMO(Adapter):
             for step in range(self.steps):
                 own = view(x.expand(VIEWS, *x.shape)) if views is None else views[step]
                 logs = torch.log_softmax(accurate(self.logits(self.model, own)), 1)
+                logs = logs.clamp(min=torch.finfo(logs.dtype).min)  # of classes that are masked
                 mean = torch.logsumexp(logs, 0) - math.log(len(logs))
-                mean = mean.clamp(min=torch.finfo(mean.dtype).min)
                 self.step(self.gradients(-(mean.exp() * mean).sum()))
             return self.logits(self.model, x.unsqueeze(0))[0]
 

@@ -14,6 +14,7 @@ from normkit.inference.iabn import IABN
 from normkit.inference.prediction_balanced_reservoir import take
 from normkit.kinds import Adapter
 from normkit.kinds.adapter import optimizer_builder
+from normkit.kinds.guard import is_answer
 from normkit.parameters import mode
 from normkit.statistics import accurate
 
@@ -102,8 +103,11 @@ class NOTE(Adapter):
         """Predict ``x`` in evaluation, and keep it where there is a memory."""
         with torch.no_grad(), mode(self.model, False):
             logits = self.logits(self.model, x)
-        if self.capacity is not None and bool(logits.isfinite().all()):
-            self._keep(x.detach(), logits, self.capacity)
+        if self.capacity is not None:
+            if is_answer(logits):
+                self._keep(x.detach(), logits, self.capacity)
+            else:
+                self._skip()
         return logits
 
     def _keep(self, x: Tensor, logits: Tensor, capacity: int) -> None:

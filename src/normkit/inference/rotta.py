@@ -11,12 +11,21 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.inference._norms import Names, follow, gains_and_shifts, is_batch_norm, norms_of, replace_batch_norms
+from normkit.inference._norms import (
+    Names,
+    cross_entropies,
+    follow,
+    gains_and_shifts,
+    is_batch_norm,
+    norms_of,
+    replace_batch_norms,
+)
 from normkit.inference._views import view
 from normkit.inference.category_balanced_memory import take
 from normkit.inference.robust_batchnorm import RobustBatchNorm
 from normkit.kinds import Adapter
 from normkit.kinds.adapter import optimizer_builder
+from normkit.kinds.guard import is_answer
 from normkit.parameters import copy_model, mode
 from normkit.statistics import accurate
 
@@ -108,7 +117,8 @@ class RoTTA(Adapter):
         """Predict ``x`` by the teacher, and let its samples into the memory."""
         with torch.no_grad(), mode(self.teacher, False):
             logits = self.logits(self.teacher, x)
-        if not bool(logits.isfinite().all()):
+        if not is_answer(logits):
+            self._skip()
             return logits
         p = torch.softmax(accurate(logits), 1)
         unsure = -(p * (p + LEAST).log()).sum(1)
@@ -130,5 +140,5 @@ class RoTTA(Adapter):
             target = torch.softmax(accurate(self.logits(self.teacher, x)), 1)
         with mode(self.model, True):
             logs = torch.log_softmax(accurate(self.logits(self.model, self.augment(x))), 1)
-            self.step(self.gradients((-(target * logs).sum(1) * target.new_tensor(trust)).mean()))
+            self.step(self.gradients((cross_entropies(target, logs) * target.new_tensor(trust)).mean()))
         self.wide = follow(self.teacher, self.model, self.nu, self.wide)

@@ -86,6 +86,7 @@ class SAR(Adapter):
             logits = self.logits(self.model, x)
             unsure = entropies(accurate(logits))
             if not bool(unsure.isfinite().all()):
+                self._skip()
                 break
             margin = 0.4 * math.log(logits.shape[1]) if self.entropy_margin is None else self.entropy_margin
             sure = unsure < margin

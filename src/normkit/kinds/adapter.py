@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from normkit import check
-from normkit.kinds.guard import OFF, RESET, make_guard
+from normkit.kinds.guard import OFF, RESET, is_answer, make_guard
 from normkit.kinds.kind import ADAPTER_LINES, Kind
 from normkit.kinds.module import Method, ModuleKind
 from normkit.parameters import copy_model, for_gradients
@@ -151,7 +151,7 @@ class Adapter(Method):
                     "least, or take a method for single samples: note, rotta"
                 ) from error
             finally:
-                if logits is None or not bool(logits.isfinite().all()):
+                if logits is None or not is_answer(logits):
                     self._restore(before)
             return logits if self.guard is None else self._fall_back(logits, x)
 
@@ -244,8 +244,7 @@ class Adapter(Method):
     def step(self, grads: Sequence[Tensor]) -> bool:
         """Move the parameters that are trained; not by a gradient that is not finite, which would end the model."""
         if not all(bool(g.isfinite().all()) for g in grads):
-            text = f"{self._get_name()}: the gradient of this batch is not finite, so nothing is learned from it"
-            warnings.warn(text, stacklevel=2)
+            self._skip("the gradient of this batch is")
             return False
         parameters = self.parameters_trained()
         self.optimizer = self.optimizer or self.build(self._wide())
@@ -260,6 +259,9 @@ class Adapter(Method):
                 if parameter is not value:
                     parameter.copy_(value)
         return True
+
+    def _skip(self, what: str = "the logits of this batch are") -> None:
+        warnings.warn(f"{self._get_name()}: {what} not finite, so nothing is learned from it", stacklevel=3)
 
     @torch.no_grad()
     def _wide(self) -> list[nn.Parameter]:

@@ -68,11 +68,11 @@ class Guard(nn.Module):
     def look(self, source: Tensor, logits: Tensor) -> bool:
         """Take in the logits of a batch, (N, K) or (K,), of both models, and tell whether the adaptation has collapsed.
 
-        Then there is a warning, and what was seen is forgotten. Logits that are not finite are not looked at.
+        Then there is a warning, and what was seen is forgotten. Logits of NaN or +inf are not looked at.
         """
         self.calls += 1
         source, logits = (accurate(x).reshape(-1, x.shape[-1]) for x in (source, logits))
-        if not (bool(source.isfinite().all()) and bool(logits.isfinite().all())):
+        if not (is_answer(source) and is_answer(logits)):
             return False
         p, q = source.softmax(1), logits.softmax(1)
         a, b = p.argmax(1, keepdim=True), q.argmax(1, keepdim=True)
@@ -131,6 +131,11 @@ class Guard(nn.Module):
         for name, value in state.items():
             setattr(self, name, value)
         self.alarms = [(call, why) for call, why in state["alarms"]]
+
+
+def is_answer(logits: Tensor) -> bool:
+    """Whether logits give all samples probabilities; those of classes that are masked are -inf."""
+    return bool(accurate(logits).softmax(-1).isfinite().all())
 
 
 def make_guard(owner: object, guard: Any) -> Guard | None:
