@@ -238,6 +238,78 @@ def test_the_mean_over_held_out_batches_counts_samples(tmp_path, monkeypatch):
     assert first["accuracy"] == pytest.approx(0.8)
 
 
+class Labelled(torch.nn.Module):
+    """A model of tokens whose labels may be hidden."""
+
+    def __init__(self, norm=torch.nn.LayerNorm):
+        super().__init__()
+        self.embed, self.norm, self.out = torch.nn.Embedding(8, 4), norm(4), torch.nn.Linear(4, 8)
+
+    def forward(self, input_ids, labels=None):
+        logits = self.out(self.norm(self.embed(input_ids)))
+        if labels is None:
+            return logits
+        return {"loss": nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}
+
+
+def labelled(form, counts):
+    """Batches of four rows of six tokens, so many of which have labels."""
+    chance, batches = torch.Generator().manual_seed(0), []
+    for count in counts:
+        x, y = (torch.randint(8, (4, 6), generator=chance) for _ in range(2))
+        y.view(-1)[count:] = -100
+        batches.append({"input_ids": x, "labels": y} if form == "mapping" else (x, y))
+    return batches
+
+
+@pytest.mark.parametrize("form", ["mapping", "pair"])
+@pytest.mark.parametrize("owners", [{}, {"federated": True, "clients": 2, "split": "even"}], ids=["one", "owners"])
+def test_the_mean_over_held_out_batches_counts_labels(form, owners, tmp_path, monkeypatch):
+    """Batches of many labels count for more than those of few, and one of none for nothing."""
+    rows = [row for batch in labelled("pair", [24] * 5) for row in zip(*batch, strict=True)]
+    rows = [{"input_ids": x, "labels": y} for x, y in rows] if form == "mapping" else rows
+    loader = torch.utils.data.DataLoader(rows, batch_size=4, shuffle=True)
+    val = labelled(form, [24, 1, 0, 5])
+    own(monkeypatch, loader=loader, val=val, model=Labelled)
+    given = {"model": "own:model", "data": "own:loader", "val": "own:val", "batch": None, "steps": 1, "eval_batches": 4}
+    events = trained(tmp_path, Run(Variant("v"), 1e-9, 1, "final", 1), **given, **owners)
+    model = tasks.load(settings(**given)).build(Variant("v"), 1)
+    x, y = (torch.cat(parts) for parts in zip(*(b.values() if form == "mapping" else b for b in val), strict=True))
+    want = nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten()).item()
+    assert [event["loss"] for event in events if event["event"] == "eval"] == pytest.approx([want] * 2, rel=1e-6)
+
+
+def test_a_causal_model_of_transformers_learns_no_first_label(monkeypatch):
+    class TinyForCausalLM(Labelled):
+        loss_type = "ForCausalLM"
+
+    batches = labelled("mapping", [24, 1])
+    own(monkeypatch, train=batches, val=list(batches))
+    task = tasks.own_batches(samples.own_data("own:train", "own:val", None, 5), small)
+    assert [task.weigh(Labelled(), batch) for batch in batches] == [24, 1]
+    assert [task.weigh(TinyForCausalLM(), batch) for batch in batches] == [20, 0]
+
+
+def test_hidden_tokens_are_weighed_by_how_many_there_are():
+    task = tasks.masked_token(None, None, mask=7)
+    batch, model = torch.arange(48).view(4, 12) % 7, Labelled()
+    _, labels = task.scored(model, batch)
+    assert task.weigh(model, batch) == int((labels != -100).sum()) not in (0, 48)
+
+
+@pytest.mark.parametrize(
+    "which, words", [("train", "the batch of step [12] has no label"), ("val", "no held-out label")]
+)
+def test_what_has_no_label_is_named(which, words, tmp_path, monkeypatch):
+    batches = {"loader": labelled("pair", [24, 0 if which == "train" else 6])}
+    batches["val"] = labelled("pair", [24 if which == "train" else 0])
+    own(monkeypatch, **batches, model=Labelled)
+    given = {"model": "own:model", "data": "own:loader", "val": "own:val", "batch": None}
+    end = trained(tmp_path, Run(Variant("v"), 0.01, 1, "final", 4), **given)[-1]
+    assert end["status"] == "crashed"
+    assert re.search(words, end["error"])
+
+
 def joined(form, x, y):
     parts = {
         "pair": ((x, x), y),

@@ -45,12 +45,14 @@ from normkit.surgery.statistics.batch_statistics import field_of
 from normkit.watching.inspecting import CLASSES, DISTANCE, NEXT, OWN, classes_last, refuse_float_classes
 
 MASKED = 0.15  # the share of tokens that a masked language model is to tell
+NEXT_HEADS = ("CausalLM", "LMHeadModel")  # how transformers' classes end that predict the next token
 
 
 @dataclass
 class Task:
     """What is trained: batches, a model to build, the loss of a batch, its size, and how often a model is right.
 
+    labels: how many labels of a batch the loss is a mean over, where their number is not that of the samples.
     metric: a user's own measure, of a model and all held-out batches.
     scored: the scores and labels that the loss is of, where it is of such: then another loss may be trained.
     causal: whether tokens are predicted from those before them, so that nothing may show what comes later.
@@ -66,6 +68,11 @@ class Task:
     scored: losses.Of | None = None
     causal: bool = False
     loss_name: str = ""
+    labels: Callable[[nn.Module, Any], int] | None = None
+
+    def weigh(self, model: nn.Module, batch: Any) -> int:
+        """Return what a batch counts for in a mean over batches: by how much its loss and accuracy are a mean."""
+        return self.size(batch) if self.labels is None else self.labels(model, batch)
 
     def objective(self, variant: Variant) -> losses.Objective:
         """Return what a variant is trained to lower: the loss that all are compared by, or one of its own."""
@@ -254,8 +261,7 @@ def _head(transformers: Any, config: Any, name: str) -> tuple[Any, str]:
     """
     kinds = {
         "MaskedLM": (transformers.AutoModelForMaskedLM, "masked"),
-        "CausalLM": (transformers.AutoModelForCausalLM, "next"),
-        "LMHeadModel": (transformers.AutoModelForCausalLM, "next"),
+        **dict.fromkeys(NEXT_HEADS, (transformers.AutoModelForCausalLM, "next")),
         "ImageClassification": (transformers.AutoModelForImageClassification, "image"),
     }
     stored = (getattr(config, "architectures", None) or [""])[0]
@@ -439,13 +445,22 @@ def next_token(tokens: data.Tokens, build: Callable[[Variant, int], nn.Module]) 
 def masked_token(tokens: data.Tokens, build: Callable[[Variant, int], nn.Module], mask: int) -> Task:
     """Predict tokens that are hidden; which ones follows from the batch alone."""
 
+    def hidden_in(batch: Tensor) -> Tensor:
+        return torch.rand(batch.shape, generator=data.generator(int(batch.sum()))).to(batch.device) < MASKED
+
     def scored(model: nn.Module, batch: Tensor) -> tuple[Tensor, Tensor]:
-        chance = torch.rand(batch.shape, generator=data.generator(int(batch.sum()))).to(batch.device)
-        hidden = chance < MASKED
+        hidden = hidden_in(batch)
         logits = scores(model(torch.where(hidden, mask, batch)))
         return logits.flatten(0, 1), torch.where(hidden, batch, losses.HIDDEN).flatten()
 
-    return Task(tokens, build, losses.cross_entropy(scored), lambda batch: batch.numel(), scored=scored)
+    return Task(
+        tokens,
+        build,
+        losses.cross_entropy(scored),
+        lambda batch: batch.numel(),
+        scored=scored,
+        labels=lambda _, batch: int(hidden_in(batch).sum()),
+    )
 
 
 def image_class(images: data.Images, build: Callable[[Variant, int], nn.Module]) -> Task:
@@ -520,6 +535,7 @@ def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Ta
         scored=scored if labelled else None,
         causal=isinstance(first, Tensor),
         loss_name=_name_loss(first),
+        labels=_own_labels,
     )
 
 
@@ -575,6 +591,21 @@ def _own_size(batch: Any) -> int:
     """Return the samples of a batch, by what it wants, as the loss is a mean over that; else by its first tensor."""
     tensors = (part for part in (_target_of(batch), *tensors_in(batch)) if isinstance(part, Tensor))
     return next((len(part) for part in tensors if part.dim()), 1)
+
+
+def _own_labels(model: nn.Module, batch: Any) -> int:
+    """Return how many labels of a batch are to be learned; its samples, where they are no classes."""
+    labels = batch[:, 1:] if isinstance(batch, Tensor) else _target_of(batch)
+    if not isinstance(labels, Tensor) or not labels.dim() or labels.is_floating_point():
+        return _own_size(batch)
+    if isinstance(batch, Mapping) and _predicts_the_next(model):
+        labels = labels[..., 1:]
+    return int((labels != losses.HIDDEN).sum())
+
+
+def _predicts_the_next(model: nn.Module) -> bool:
+    """Whether a model shifts the labels that it is given, as causal ones of transformers do, PEFT's around them too."""
+    return type(model).__name__.endswith(NEXT_HEADS) and hasattr(model, "loss_type")
 
 
 def check_variant(variant: Variant, settings: Settings) -> int:

@@ -41,7 +41,6 @@ class Federated(Training):
         self.clients, self.batches = clients.divide(self.task.data, settings.clients, settings.split, run.seed)
         if "clients" in self.plan.takes:
             self.options = {"clients": len(self.clients), **self.options}
-        self.plain = self.accelerator.unwrap_model(self.model)
         self.server: State = self._copied()
         self.kept: list[State] = [{name: self.server[name] for name in self.local} for _ in self.clients]
         self.memory: dict[str, Any] = {}
@@ -75,7 +74,7 @@ class Federated(Training):
         for at in range(steps):
             batch = self.clients[k].train(self.run.seed, (self.step - 1) * steps + at + 1)
             with self.seen.sampled(self.step) if k == at == 0 and self.probed else nullcontext():
-                loss = self.objective(self.model, self._mine(batch))
+                loss = self._loss_of_batch(batch)
                 self.accelerator.backward(loss)
             own.push()
             gradient = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip or math.inf)
@@ -161,10 +160,10 @@ class Federated(Training):
         for client, kept in zip(self.clients, self.kept, strict=True):
             if not means or kept or client.view:
                 self.plain.load_state_dict({**self.server, **kept})
-                sizes = [self.task.size(batch) for batch in self.validation]
                 with self.accelerator.autocast():
                     losses = [float(self.task.loss(self.model, client.view_of(batch))) for batch in self.validation]
-                means.append(sum(n * loss for n, loss in zip(sizes, losses, strict=True)) / sum(sizes))
+                parts = [n * loss for n, loss in zip(self.weights, losses, strict=True) if n]
+                means.append(sum(parts) / sum(self.weights))
         return {measures.LOSS: statistics.fmean(means)}
 
     def get_state(self) -> Any:

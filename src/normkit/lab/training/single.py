@@ -66,6 +66,7 @@ class Training:
         self._prepare(model)
         self.held_out = print_of_value(self.task.data.validation())
         self.validation = [self._mine(batch) for batch in self.task.data.validation()]
+        self.weights = [self.task.weigh(self.plain, batch) for batch in self.validation]
         torch.manual_seed(run.seed)
         self.step, self.elapsed, self.tokens, self.first_step = 0, 0.0, 0, 0.0
         self.busy = 0.0  # seconds that processors have worked for this run, whatever else the machine does
@@ -73,8 +74,7 @@ class Training:
         self.start = self.best = self.last = math.inf
         self.recipe = run.recipe(settings)
         self.log = logs.Log(None)  # the first process opens its own
-        own = self.accelerator.unwrap_model(self.model)
-        self.seen = watch_run(own, None if settings.federated else self.optimizer)
+        self.seen = watch_run(self.plain, None if settings.federated else self.optimizer)
         self.notes: list[str] = []
         self.portable: bool | None = None  # whether its state can be read again, once that is known
 
@@ -83,6 +83,7 @@ class Training:
             self.model = shard(model, self.accelerator.device, self.settings.precision)
         else:
             self.model = self.accelerator.prepare(model)
+        self.plain = self.accelerator.unwrap_model(self.model)
         self.optimizer = self._make_optimizer(self.run.lr)
         if spheres(model):
             project(model, self.optimizer)  # after every step
@@ -164,7 +165,7 @@ class Training:
             group["lr"] = rate * group.get("share", 1.0)
         self.step += 1
         with self.seen.sampled(self.step) if self.probed else nullcontext():
-            self.loss = self.objective(self.model, self._mine(batch))
+            self.loss = self._loss_of_batch(batch)
             self.accelerator.backward(self.loss)
             self.seen.gradients()  # before they are clipped
             self.gradient = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip or math.inf)
@@ -172,14 +173,25 @@ class Training:
         self.optimizer.zero_grad()
         self.tokens += self.task.size(batch)
 
-    def _mine(self, batch: Any) -> Any:
-        """This process's rows of a batch, on its device."""
-        from accelerate.utils import recursively_apply, send_to_device
+    def _loss_of_batch(self, batch: Any) -> Tensor:
+        """What the variant lowers, of this process's rows; a mean over no label is named."""
+        loss = self.objective(self.model, self._mine(batch))
+        if not self.task.weigh(self.plain, self._rows(batch)) and bool(loss.isnan()):
+            raise ValueError(f"the batch of step {self.step} has no label to learn, and its loss is NaN")
+        return loss
+
+    def _rows(self, batch: Any) -> Any:
+        """This process's rows of a batch."""
+        from accelerate.utils import recursively_apply
 
         first, count = self.accelerator.process_index, self.accelerator.num_processes
-        if count > 1:
-            batch = recursively_apply(lambda t: t[first::count] if t.dim() else t, batch)
-        return send_to_device(batch, self.accelerator.device)
+        return recursively_apply(lambda t: t[first::count] if t.dim() else t, batch) if count > 1 else batch
+
+    def _mine(self, batch: Any) -> Any:
+        """They, on its device."""
+        from accelerate.utils import send_to_device
+
+        return send_to_device(self._rows(batch), self.accelerator.device)
 
     def _look(self) -> str:
         """Log what is due, and tell whether the run has diverged; between such steps the device is not waited for."""
@@ -234,10 +246,13 @@ class Training:
         return self.last if math.isfinite(self.last) else math.inf
 
     def _over_validation(self, measure: Callable[[nn.Module, Any], Tensor]) -> float:
-        sizes = torch.tensor([float(self.task.size(batch)) for batch in self.validation], dtype=torch.float32)
+        weights = torch.tensor(self.weights, dtype=torch.float32, device=self.accelerator.device)
+        total = self.accelerator.reduce(weights.sum(), "mean")
+        if not total:
+            raise ValueError("no held-out label is to be learned: all are -100")
         with self.accelerator.autocast():
             scores = torch.stack([measure(self.model, batch) for batch in self.validation]).float()
-        return self._mean(scores @ (sizes / sizes.sum()).to(scores.device))
+        return self._mean(torch.where(weights > 0, scores, 0.0) @ (weights / total))
 
     def _state_to_go_on_from(self) -> dict[str, Any] | None:
         """Open the log and return the checkpoint, or None to begin; the first process decides for all."""
