@@ -38,7 +38,7 @@ from normkit.loading import own_file
 HOME = Path(__file__).parent
 ENTRY_POINTS = "normkit.methods"
 DECORATOR = b"\n@method("
-NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+NAME = re.compile(r"[A-Za-z0-9_]+(-[A-Za-z0-9_]+)*")
 EVIDENCE = {
     "authors": "recorded from the authors' code",
     "library": "recorded from another library's code",
@@ -222,7 +222,7 @@ def method(
         raise TypeError(f'method: a name comes first, as in @method("my-norm"), not {name!r}')
     if not NAME.fullmatch(name):
         raise ValueError(
-            f'method: name must be small letters, digits and hyphens between them, as in "my-norm", not {name!r}'
+            f'method: name must be letters, digits, and hyphens between them, as in "my-norm", not {name!r}'
         )
     for field_name, names in (("replaces", replaces), ("aliases", aliases), ("invariant", invariant)):
         if isinstance(names, str):

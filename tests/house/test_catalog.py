@@ -248,9 +248,9 @@ def test_a_decorator_without_a_name_and_a_word_for_several_are_named():
             nk.method("mine", **{field: "scale"})
 
 
-@pytest.mark.parametrize("name", ["", "my:norm", "my.norm", "my norm", "my_norm", "My-norm", "-norm", "nörm", "norm\n"])
+@pytest.mark.parametrize("name", ["", "my:norm", "my.norm", "my norm", "my--norm", "-norm", "nörm", "norm\n"])
 def test_a_name_that_could_not_be_written_where_names_are_is_refused(name):
-    with pytest.raises(ValueError, match=r"^method: name must be small letters, digits and hyphens between"):
+    with pytest.raises(ValueError, match=r"^method: name must be letters, digits, and hyphens between"):
         nk.method(name)
 
 
