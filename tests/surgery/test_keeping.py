@@ -1,6 +1,7 @@
 """A changed model in a folder by one call, and back; nobody opens it as what it was."""
 
 import copy
+import inspect
 import json
 import os
 import pickle
@@ -20,6 +21,7 @@ import normkit as nk
 from normkit import cli
 from normkit.optional import library
 from normkit.surgery import keeping, saving
+from normkit.surgery.edits import guarding
 
 TOKENS = torch.arange(10)[None]
 
@@ -100,13 +102,117 @@ def test_a_changed_model_of_transformers_is_opened_as_what_it_is_or_not_at_all(t
     refused(tmp_path / "again")
 
 
-@pytest.mark.parametrize("how", ["plain", "shards", "swapped", "packed", "checkpoint"])
+def put_by_hand(model):
+    model.transformer.ln_f = nk.swap(model.transformer.ln_f, "rmsnorm", inplace=False).model
+
+
+PARTS = {
+    "backbone": lambda model: nk.swap(model.transformer, "dyt"),
+    "list": lambda model: nk.swap(model.transformer.h, "dyt"),
+    "convert": lambda model: nk.convert(model.transformer, "pre-rmsnorm", TOKENS),
+    "by hand": put_by_hand,
+    "fused": lambda model: (nk.swap(model.transformer, "rmsnorm"), nk.fuse(model.transformer)),
+}
+
+
+@pytest.mark.parametrize("change", PARTS)
+def test_a_model_of_transformers_with_a_changed_part_is_saved_as_a_changed_one(change, tmp_path):
+    model = gpt2()
+    PARTS[change](model)
+    model.save_pretrained(tmp_path / "saved")
+    refused(tmp_path / "saved")
+    again = nk.load(tmp_path / "saved")
+    torch.testing.assert_close(logits(again), logits(model), rtol=0, atol=0)
+    again.save_pretrained(tmp_path / "again")
+    refused(tmp_path / "again")
+
+
+@pytest.mark.parametrize("how", ["swapped", "loaded", "fused"])
+def test_a_part_of_a_changed_model_is_saved_as_a_changed_one(how, tmp_path):
+    model = gpt2()
+    nk.swap(model, "rmsnorm")
+    if how == "loaded":
+        nk.save(model, tmp_path / "saved")
+        model = nk.load(tmp_path / "saved")
+    if how == "fused":
+        nk.fuse(model)
+    model.transformer.save_pretrained(tmp_path / "part")
+    refused(tmp_path / "part")
+    again = nk.load(tmp_path / "part")
+    torch.testing.assert_close(again(TOKENS)[0], model.transformer(TOKENS)[0], rtol=0, atol=0)
+
+
+def test_a_model_of_models_is_refused_by_its_configuration(tmp_path):
+    transformers = library("transformers")
+    small = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    decoder = transformers.BertConfig(**small, is_decoder=True, add_cross_attention=True)
+    parts = transformers.BertConfig(**small), decoder
+    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(*parts)
+    model = transformers.EncoderDecoderModel(config).eval()
+    nk.swap(model.encoder, "dyt")
+    model.save_pretrained(tmp_path / "saved")
+    with pytest.raises(Exception, match="changed by normkit"):
+        transformers.EncoderDecoderModel.from_pretrained(tmp_path / "saved")
+    given = {"input_ids": TOKENS, "decoder_input_ids": TOKENS}
+    torch.testing.assert_close(nk.load(tmp_path / "saved")(**given)[0], model(**given)[0], rtol=0, atol=0)
+
+
+def test_a_part_of_a_model_of_ones_own_is_saved_as_a_changed_one(tmp_path):
+    model = nn.Sequential(gpt2())
+    nk.swap(model, "dyt")
+    model[0].save_pretrained(tmp_path / "part")
+    refused(tmp_path / "part")
+    torch.testing.assert_close(logits(nk.load(tmp_path / "part")), logits(model[0]), rtol=0, atol=0)
+
+
+def test_a_changed_part_that_another_process_unpickles_is_saved_as_one(monkeypatch, tmp_path):
+    model, kind = gpt2(), library("transformers").PreTrainedModel
+    nk.swap(model.transformer, "dyt")
+    pickled = pickle.dumps(model)
+    monkeypatch.setattr(kind, "save_pretrained", inspect.unwrap(kind.save_pretrained))
+    guarding._look_for_marks.cache_clear()
+    model = pickle.loads(pickled)
+    model.save_pretrained(tmp_path / "saved")
+    refused(tmp_path / "saved")
+    torch.testing.assert_close(logits(nk.load(tmp_path / "saved")), logits(model), rtol=0, atol=0)
+
+
+def test_checkpoints_of_a_trainer_hold_a_changed_part(tmp_path):
+    transformers, model = library("transformers"), gpt2()
+    nk.swap(model.transformer, "dyt")
+    options = {"max_steps": 1, "save_steps": 1, "report_to": [], "use_cpu": True, "disable_tqdm": True}
+    arguments = transformers.TrainingArguments(str(tmp_path), **options)
+    data = [{"input_ids": TOKENS[0], "labels": TOKENS[0]}] * 2
+    trainer = transformers.Trainer(model, arguments, train_dataset=data)
+    trainer.train()
+    trainer.save_model(tmp_path / "final")
+    model.eval()
+    for folder in ("checkpoint-1", "final"):
+        refused(tmp_path / folder)
+        torch.testing.assert_close(logits(nk.load(tmp_path / folder)), logits(model), rtol=0, atol=0)
+
+
+def test_adapters_that_transformers_holds_are_written_with_a_warning(monkeypatch, tmp_path):
+    model, kind = gpt2(), library("transformers").PreTrainedModel
+    nk.swap(model.transformer, "dyt")
+    model._hf_peft_config_loaded = True
+    model.peft_config = {"default": types.SimpleNamespace(save_pretrained=lambda place: None)}
+    monkeypatch.setattr(kind, "active_adapters", lambda self: ["default"])
+    monkeypatch.setattr(kind, "get_adapter_state_dict", lambda self, **given: {"lora": torch.ones(2)})
+    with pytest.warns(UserWarning, match="save_pretrained writes adapters alone, without the norms") as warned:
+        model.save_pretrained(tmp_path / "adapter")
+    assert warned[0].filename == __file__
+    assert (tmp_path / "adapter/adapter_model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("how", ["plain", "shards", "swapped", "packed", "checkpoint", "part"])
 def test_a_quantized_model_of_transformers_is_saved_as_any_changed_one(tmp_path, how):
     pytest.importorskip("torchao")
     model, folder = gpt2(), tmp_path / "few"
     if how == "swapped":
         nk.swap(model, "dyt")
-    nk.quantize(model, bits=4, inplace=True, **({"pack": True, "group": 32} if how == "packed" else {}))
+    part = model.transformer if how == "part" else model
+    nk.quantize(part, bits=4, inplace=True, **({"pack": True, "group": 32} if how == "packed" else {}))
     given = {"shards": {"max_shard_size": "20KB"}, "checkpoint": {"state_dict": model.state_dict()}}
     model.save_pretrained(folder, **given.get(how, {}))
     refused(folder)

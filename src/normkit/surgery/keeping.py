@@ -65,8 +65,8 @@ def build_unloaded(model: Any) -> nn.Module:
         return saving.of_config(kind, copy.deepcopy(model.config))
 
 
-def save_pretrained(self: Any, save_directory: str, *args: Any, **kwargs: Any) -> Any:
-    """Save as transformers does; the folder is opened by ``normkit.load``, and refused by transformers."""
+def save_pretrained(plain: Any, self: Any, save_directory: str, *args: Any, **kwargs: Any) -> Any:
+    """Save as ``plain``, transformers, does; the folder is opened by ``normkit.load``, and refused by transformers."""
     options = inspect.signature(library("transformers").PreTrainedModel.save_pretrained).parameters
     kwargs |= dict(zip([*options][2:], args, strict=False))
     if kwargs.get("push_to_hub"):
@@ -79,7 +79,7 @@ def save_pretrained(self: Any, save_directory: str, *args: Any, **kwargs: Any) -
     if any(bits.words_of(part) for part in self.modules()):
         state = kwargs.get("state_dict")
         kwargs["state_dict"] = saving.in_parts(self.state_dict() if state is None else state)
-    answer = type(self).save_pretrained(self, save_directory, **kwargs)
+    answer = plain(save_directory, **kwargs)
     if not kwargs.get("is_main_process", True):
         return answer
     place = Path(save_directory)
@@ -111,7 +111,12 @@ def _description(model: nn.Module) -> dict[str, Any]:
 
 
 def _foreign_config(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration that no class of transformers takes for its own: the sizes, which each checks, are words."""
+    """A configuration that no class of transformers takes for its own: sizes and parts, all checked, are words."""
     common = library("transformers").PretrainedConfig()
     sizes = [name for name, value in config.items() if type(value) is int and not hasattr(common, name)]
-    return {"model_type": saving.CHANGED, "architectures": [saving.CHANGED], **dict.fromkeys(sizes, saving.CHANGED)}
+    parts = [name for name, value in config.items() if type(value) is dict and "model_type" in value]
+    return {
+        "model_type": saving.CHANGED,
+        "architectures": [saving.CHANGED],
+        **dict.fromkeys([*sizes, *parts], saving.CHANGED),
+    }

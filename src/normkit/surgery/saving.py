@@ -18,7 +18,6 @@ from normkit.surgery.edits import (
     Edit,
     bits,
     edits_between,
-    guard,
     load_numbers,
     of_words,
     replay,
@@ -292,12 +291,11 @@ def rebuilt(model: nn.Module, folder: str) -> nn.Module:
     for file in weights_of(folder):
         state |= _read_weights(file)
     _cast(model, state)
-    model = replay(model, edits, state)
+    same = not is_closed(folder) and Path(folder, "config.json").is_file()
+    model = replay(model, edits, state, same)
     ties = _complete_ties(model, state) if ties is None else ties
     load_numbers(model, state)
     tie(model, ties)
-    if _config_path(folder) != Path(folder):
-        guard(model)
     return model.eval()
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from normkit.surgery.edits import Edit, guard, replay
+from normkit.surgery.edits import Edit, replay
 from normkit.surgery.recognition.effects import PLAIN
 from normkit.surgery.recognition.recognize import Recognized, sized_table
 from normkit.surgery.recognition.specimen import inputs_of
@@ -44,9 +44,7 @@ def exchange(model: nn.Module, norm: str, built_by: Hashable, example: Callable[
         edits = edits_for(model, table, norm, sizes=sizes)
         new_norms(model, edits, sizes, given)
         _edits[built_by, norm, form] = edits
-    model = replay(model, _edits[built_by, norm, form])
-    guard(model)
-    return model
+    return replay(model, _edits[built_by, norm, form])
 
 
 def _pass_through(model: nn.Module, example: Any) -> tuple[dict[str, tuple[int, ...]], Any]:

@@ -9,7 +9,6 @@ from normkit.surgery.edits.edit import (
     edits_in,
     edits_of,
     edits_since,
-    guard,
     inside,
     load_numbers,
     of_words,
@@ -18,6 +17,7 @@ from normkit.surgery.edits.edit import (
     tie,
     ties_in,
 )
+from normkit.surgery.edits.guarding import guard
 
 __all__ = [
     "RECORD",

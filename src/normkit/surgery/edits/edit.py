@@ -13,11 +13,8 @@ True
 from __future__ import annotations
 
 import copy
-import functools
-import importlib
 import json
 import sys
-import warnings
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +26,7 @@ from torch import Tensor, nn
 
 from normkit.norm import Norm
 from normkit.surgery.edits import bits, forms
+from normkit.surgery.edits.guarding import guard, is_changed
 from normkit.surgery.recognition.match import is_layer_norm
 from normkit.surgery.recognition.specimen import locate
 
@@ -78,12 +76,16 @@ def of_words(site: str, words: Mapping[str, Any]) -> Edit:
     return Edit(site, next(kind for kind in forms.FORMS if kind in words), words)
 
 
-def replay(model: nn.Module, edits: Sequence[Edit], state: Mapping[str, Tensor] | None = None) -> nn.Module:
+def replay(
+    model: nn.Module, edits: Sequence[Edit], state: Mapping[str, Tensor] | None = None, same: bool = False
+) -> nn.Module:
     """Apply edits one after another to what a model was, and let it carry them; return it, or what took its place.
 
     state: the weights that will be loaded into the whole. A module that is held in several places is changed in all but
-    those that another edit names; ``alone`` is what an edit does to one place.
+    those that another edit names; ``alone`` is what an edit does to one place. same: the library of the model may open
+    it as what it was.
     """
+    changed = []
     named = {edit.site for edit in edits if edit.kind != "alone"}
     held, state = all_places(model), dict(sorted((state or {}).items()))
     keys = list(state)
@@ -92,7 +94,9 @@ def replay(model: nn.Module, edits: Sequence[Edit], state: Mapping[str, Tensor] 
         others = () if edit.kind == "alone" else held.get(old, ())
         spots = [edit.site, *(place for place in others if place not in named and place != edit.site)]
         before = list(old.named_modules(prefix=edit.site, remove_duplicate=False))
+        marked = not same or is_changed(old)
         new = edit.make(old, _under(edit.site, state, keys))
+        changed += [new] if marked else []
         model = put(model, spots, new)
         if held.get(old) == spots == [edit.site]:
             _move(held, edit.site, before, new)
@@ -100,6 +104,7 @@ def replay(model: nn.Module, edits: Sequence[Edit], state: Mapping[str, Tensor] 
             held = all_places(model)
     call_norms(model)
     note(model, edits)
+    guard(changed)
     return model
 
 
@@ -298,6 +303,7 @@ def replace_parts(
             "with the report's model"
         )
     edits = edits_of(model, new, tensors) if edits is None else edits
+    guard(part for name, part in new.items() if owner not in SAME or is_changed(model.get_submodule(name)))
     if "" in new:
         note(new[""], edits)
         return new[""]
@@ -312,7 +318,7 @@ def replace_parts(
     note(model, edits)
     call_norms(model)
     if owner not in SAME:
-        guard(model)
+        guard([inside(model)[1], *(locate(model, name)[0] for name in tensors or {})])
     return model
 
 
@@ -328,33 +334,6 @@ def edits_of(
         if getattr(*locate(model, name)).shape != parameter.shape:
             edits.append(Edit(name.rpartition(".")[0], "sizes", {"sizes": True}))
     return [edit for edit in edits if edit is not None]
-
-
-def guard(model: Any) -> None:
-    """Let ``save_pretrained`` of a changed model write a folder that is never opened as the old model.
-
-    Of a model with adapters by ``peft`` it writes the adapters alone, and warns that what was changed is not in them.
-    """
-    _, model = inside(model)
-    if hasattr(model, "get_base_model"):
-        guard(model.get_base_model())
-        model.save_pretrained = functools.partial(_save_adapters, model)
-    elif hasattr(model, "save_pretrained") and hasattr(getattr(model, "config", None), "save_pretrained"):
-        # no bound method: it would be unpickled by its name, which the class does not have
-        model.save_pretrained = functools.partial(_save_pretrained, model)
-
-
-def _save_adapters(self: Any, *args: Any, **kwargs: Any) -> Any:
-    warnings.warn(
-        "save_pretrained writes adapters alone, without the norms that were put into the model: write all of it by "
-        "nk.save(model.merge_and_unload(), folder), or let get_peft_model take a model that nk.load opens",
-        stacklevel=2,
-    )
-    return type(self).save_pretrained(self, *args, **kwargs)
-
-
-def _save_pretrained(self: Any, *args: Any, **kwargs: Any) -> Any:
-    return importlib.import_module("normkit.surgery.keeping").save_pretrained(self, *args, **kwargs)
 
 
 def call_norms(model: nn.Module) -> None:

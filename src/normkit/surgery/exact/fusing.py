@@ -75,7 +75,7 @@ def fuse(
             plan.rewrite()
             plan.hold_to(example)
     replace_parts("fuse", model, plan.made, inplace)
-    replay(model, plan.calls())
+    replay(model, plan.calls(), same=True)
     return Report(plan.made.get("", model), list(plan.changes.values()))
 
 

@@ -27,7 +27,7 @@ from normkit.quant.reconstruction_loss import ReconstructionLoss
 from normkit.quant.rounding_regularizer import RoundingRegularizer
 from normkit.statistics import accurate
 from normkit.surgery import proof
-from normkit.surgery.edits import Edit, all_places, edits_in, guard
+from normkit.surgery.edits import Edit, all_places, edits_in, guard, inside
 from normkit.surgery.edits import bits as few
 from normkit.surgery.edits.edit import note, put
 from normkit.surgery.edits.layers import as_linear
@@ -237,7 +237,7 @@ def _check(method: str, bits: int | str, budget: str | None, group: int | None, 
 def _with_edits(model: nn.Module, layers: Sequence[str]) -> nn.Module:
     """Let a quantized model carry what was done to it."""
     note(model, [Edit(name, "bits", few.words_of(model.get_submodule(name)) or {}) for name in layers])
-    guard(model)
+    guard([inside(model)[1], *map(model.get_submodule, layers)])
     return model
 
 
