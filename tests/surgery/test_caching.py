@@ -58,6 +58,32 @@ def test_beams_and_batches_are_followed(model):
         cache.crop(1)
 
 
+def test_an_encoder_decoder_takes_two():
+    transformers = library("transformers")
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 32, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes, decoder_start_token_id=0)).eval()
+    two = transformers.EncoderDecoderCache(nk.nsnquant_cache(), nk.nsnquant_cache())
+    assert torch.equal(generated(model, two), generated(model, None))
+
+
+def test_states_of_linear_attention_are_refused():
+    transformers = library("transformers")
+    config = transformers.Mamba2Config(
+        vocab_size=32,
+        hidden_size=16,
+        num_hidden_layers=1,
+        state_size=8,
+        num_heads=4,
+        head_dim=8,
+        n_groups=2,
+        chunk_size=8,
+    )
+    model = transformers.Mamba2ForCausalLM(config).eval()
+    with pytest.raises(ValueError, match="nsnquant_cache: a cache in codes holds keys and values, not the states"):
+        model(PROMPT, cache_params=nk.nsnquant_cache(), use_cache=True)
+
+
 def test_tokens_may_come_in_any_pieces():
     x = torch.randn(1, 2, 70, 16, generator=torch.Generator().manual_seed(1))
     whole, pieces = nk.nsnquant_cache(chunk=16), nk.nsnquant_cache(chunk=16)

@@ -115,7 +115,8 @@ def nsnquant_cache(*, chunk: int = 64) -> Any:
     eight numbers a byte that says how large they are among each other, from one codebook for all models. The tokens
     since then are kept as they are. ``cache.bytes()`` tells what is held.
 
-    Heads must have a power of two of features, 8 at least. One text or a batch, sampling and beams.
+    Heads must have a power of two of features, 8 at least. One text or a batch, sampling and beams. An encoder-decoder
+    takes two, as ``EncoderDecoderCache(nsnquant_cache(), nsnquant_cache())``; layers of linear attention take none.
 
     NSNQuant (2025), arXiv 2505.18231.
 
@@ -212,6 +213,12 @@ class _Counted:
         held = [t for layer in self.layers if layer.is_initialized for t in (layer.keys, layer.values)]
         held += [t for layer in self.layers for coded in layer.coded for one in coded for t in one]
         return sum(math.prod(t.shape) * t.element_size() for t in held)
+
+    def _refuse_states(self, *args, **kwargs):
+        raise ValueError("nsnquant_cache: a cache in codes holds keys and values, not the states of linear attention")
+
+    get_conv_state = update_conv_state = get_recurrent_state = update_recurrent_state = _refuse_states
+    has_previous_state = _refuse_states
 
 
 @functools.cache
