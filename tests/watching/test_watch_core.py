@@ -365,6 +365,40 @@ def test_activation_checkpointing_is_read_once(reentrant, monkeypatch):
     close(seen.history().table, other.history().table)
 
 
+@pytest.mark.parametrize("calls", [1, 2])
+def test_under_reentrant_checkpointing_dead_inputs_and_noise_are_what_they_are_without(calls):
+    class Checked(nn.Module):
+        def __init__(self, reentrant):
+            super().__init__()
+            self.embedding = nn.Linear(4, 8)
+            self.block = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+            self.block[1].bias.data[:5] -= 9
+            self.reentrant = reentrant
+
+        def forward(self, x):
+            x = self.embedding(x)
+            return checkpoint(self.block, x, use_reentrant=True) if self.reentrant else self.block(x)
+
+    def run(reentrant):
+        torch.manual_seed(0)
+        model = Checked(reentrant)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with nk.watch(model, optimizer, every=1) as seen:
+            for step in range(3):
+                for part in torch.randn(16, 3, 4, generator=torch.Generator().manual_seed(step)).chunk(calls):
+                    model(part).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        return seen
+
+    plain, checked = run(False), run(True)
+    assert last(plain, "block.3", "dead_inputs") == 5 / 8
+    assert checked.history().columns == plain.history().columns
+    for where, what in plain.history().columns:
+        close(checked.history().series(where, what), plain.history().series(where, what), equal_nan=True)
+    assert str(checked.noise_scale()) == str(plain.noise_scale())
+
+
 def test_a_module_called_several_times_is_read_as_one():
     class Shared(nn.Module):
         def __init__(self):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,11 +15,11 @@ from normkit.watching.batch import Batch, copy_call
 from normkit.watching.facts import bare_name, shares, trainable
 from normkit.watching.history import DATA, LOSS, NOISE
 from normkit.watching.hook import Hook
-from normkit.watching.signals import attention, data, mode, noise, parameters, routing
+from normkit.watching.signals import attention, data, inputs, mode, noise, parameters, routing
 from normkit.watching.signals.listener import Listener
 from normkit.watching.signals.noise import Noise
 from normkit.watching.signals.output import NUMBERS, Outputs, Target, loss_in, scores_in
-from normkit.watching.signals.signal import Call, first_tensor, local_tensors
+from normkit.watching.signals.signal import Call, Signal, first_tensor, local_tensors
 from normkit.watching.sites import NORMED, Site, attentions, compiled_modules, has_matrix, sites
 from normkit.watching.store import Column, Ways, join
 
@@ -74,6 +74,7 @@ class Sample:
         self.outputs = Outputs()
         self.output: Tensor | None = None
         self.noise = Noise()
+        self.blind: dict[str, list[int]] = {}  # calls of the model in which a place was called without gradients
         self.taps: dict[tuple[int, str], taps.Read] = {}
         self.tapped = self.called = False
         self.attach()
@@ -153,21 +154,41 @@ class Sample:
         return take
 
     def _reads(self, site: Site) -> Hook:
+        late = [signal for signal in site.signals if signal is inputs.SIGNAL]  # it asks whether there is a gradient
+
         def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            if is_skipped(module):
+            again, graded, call = is_made_again(), torch.is_grad_enabled(), len(self.noise.examples)
+            if is_skipped(module) and not again:
                 return
+            calls = self.blind.pop(site.name, []) if graded else self.blind.setdefault(site.name, [])
             x, y = first_tensor(args), first_tensor(output)
             x = first_tensor(kwargs) if x is None else x
-            self._read(site, module, x, y, output)
+            if again:
+                if len(calls) != 1 or y is None:  # of several it is not known which is made again
+                    return
+                call = calls[0]
+                self._read_signals(site, Call(module, x, y, site.axis(y.dim()), output), late)
+            else:
+                calls.append(call)
+                self._read(site, module, x, y, output, blind=() if graded else late)
             if y is not None and y.requires_grad and site.what == NORMED and not hasattr(module, "running_var"):
-                take = self.noise.listens(module, y, site.axis(y.dim()))
+                take = self.noise.listens(module, y, site.axis(y.dim()), call)
                 what = f"the noise of {bare_name(site.name) or 'the model'}"
                 self.handles.append(y.register_hook(self._backward_hook(what, take)))
 
         return Hook(hook)
 
-    def _read(self, site: Site, module: nn.Module, x: Any, y: Any, output: Any, state: Any = None) -> None:
-        """Read all signals of one call."""
+    def _read(
+        self,
+        site: Site,
+        module: nn.Module,
+        x: Any,
+        y: Any,
+        output: Any,
+        state: Any = None,
+        blind: Collection[Signal] = (),
+    ) -> None:
+        """Read all signals of one call, but for those that are read when it is made again."""
         name, known = bare_name(site.name), y if y is not None else x
         if known is None:
             return
@@ -181,7 +202,16 @@ class Sample:
                     self.fed[x.numel()] = data.size(x)
             except Exception as error:
                 self.failed(f"what {name or 'the model'} is fed could not be read: {error}")
-            for signal in site.signals:
+        self._read_signals(site, call, site.signals, blind)
+
+    def _read_signals(self, site: Site, call: Call, signals: Iterable[Signal], blind: Collection[Signal] = ()) -> None:
+        name, known = bare_name(site.name), call.y if call.y is not None else call.x
+        assert known is not None
+        with torch._C.DisableTorchFunction(), torch.no_grad(), torch.autocast(known.device.type, enabled=False):
+            for signal in signals:
+                if signal in blind:  # it keeps its place among the columns
+                    self.calls.setdefault((name, signal.name), (torch.zeros(0, device="cpu"), signal.numbers, 0))
+                    continue
                 try:
                     self._join((name, signal.name), signal.read(call), signal.numbers)
                 except Exception as error:
@@ -254,12 +284,10 @@ class Sample:
         if not isinstance(mine, Tensor) or mine.shape != (len(numbers),):
             what = f"shape {tuple(mine.shape)}" if isinstance(mine, Tensor) else repr(mine)
             raise ValueError(f"a vector of {len(numbers)} was wanted, a value for each name, not {what}")
-        if key in self.calls:
-            old, _, count = self.calls[key]
+        old, _, count = self.calls.get(key, (mine, numbers, 0))
+        if count:
             mine = join(old, mine, Ways.of(list(numbers.values()), mine.device), count + 1)
-            self.calls[key] = (mine, numbers, count + 1)
-        else:
-            self.calls[key] = (mine, numbers, 1)
+        self.calls[key] = (mine, numbers, count + 1)
 
     def gradients(self, some: parameters.Named | None = None, optimizer: Any = None) -> None:
         """Read the gradients, or those of some parameters as their optimizer takes them, unless they were."""
@@ -296,8 +324,9 @@ class Sample:
     def row(self, spectra: parameters.Spectra, rates: list[Tensor]) -> Row:
         """Return all that was read, with what is read after the step."""
         row, model = Row(), trainable(self.model)
-        for (where, _), (values, numbers, _) in self.calls.items():
-            row.add([(where, what) for what in numbers], numbers.values(), values)
+        for (where, _), (values, numbers, count) in self.calls.items():
+            if count:
+                row.add([(where, what) for what in numbers], numbers.values(), values)
         if self.output is not None:
             row.add([(LOSS, what) for what in NUMBERS], NUMBERS.values(), self.output)
         noises = self.noise.values() if self.noise.ended else None
@@ -351,6 +380,12 @@ def taps_on(model: nn.Module, families: Iterable[str]) -> list[Any]:
     heard = [(what, module) for what, _, module in listeners(model, families) if module in hidden]
     attending, mixing = ([m for what, m in heard if what == kind] for kind in (taps.ATTENTION, taps.SOFTMAXES))
     return list(taps.attach(modules, attending, mixing))
+
+
+def is_made_again() -> bool:
+    """Whether reentrant checkpointing makes a call again, in the backward pass, and this time with gradients."""
+    within = not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+    return within and torch.is_grad_enabled()
 
 
 def is_skipped(module: nn.Module) -> bool:

@@ -63,9 +63,9 @@ class Noise:
         """Leave out further calls: an optimizer has stepped, and theirs are other gradients."""
         self.ended = bool(self.examples)
 
-    def listens(self, module: nn.Module, y: Tensor, axis: int) -> Callable[[Tensor], None]:
-        """Return a hook for the gradient of what a norm gives, in the call of the model that goes on."""
-        version, call = y._version, len(self.examples)
+    def listens(self, module: nn.Module, y: Tensor, axis: int, call: int) -> Callable[[Tensor], None]:
+        """Return a hook for the gradient of what a norm gives, in a call of the model."""
+        version = y._version
 
         def take(slope: Tensor) -> None:
             examples = self.examples[call] if call < len(self.examples) else 0
