@@ -1,6 +1,7 @@
 """A changed model in a folder by one call, and back; nobody opens it as what it was."""
 
 import copy
+import functools
 import inspect
 import json
 import os
@@ -21,7 +22,7 @@ import normkit as nk
 from normkit import cli
 from normkit.optional import library
 from normkit.surgery import keeping, saving
-from normkit.surgery.edits import guarding
+from normkit.surgery.edits import edit, guarding
 
 TOKENS = torch.arange(10)[None]
 
@@ -172,6 +173,18 @@ def test_a_changed_part_that_another_process_unpickles_is_saved_as_one(monkeypat
     monkeypatch.setattr(kind, "save_pretrained", inspect.unwrap(kind.save_pretrained))
     guarding._look_for_marks.cache_clear()
     model = pickle.loads(pickled)
+    model.save_pretrained(tmp_path / "saved")
+    refused(tmp_path / "saved")
+    torch.testing.assert_close(logits(nk.load(tmp_path / "saved")), logits(model), rtol=0, atol=0)
+
+
+def test_a_changed_model_that_was_pickled_before_there_were_marks_is_saved_as_one(tmp_path):
+    model = gpt2()
+    nk.swap(model, "rmsnorm")
+    for part in model.modules():
+        vars(part).pop(guarding.CHANGED, None)
+    model.save_pretrained = functools.partial(edit._save_pretrained, model)
+    model = pickle.loads(pickle.dumps(model))
     model.save_pretrained(tmp_path / "saved")
     refused(tmp_path / "saved")
     torch.testing.assert_close(logits(nk.load(tmp_path / "saved")), logits(model), rtol=0, atol=0)

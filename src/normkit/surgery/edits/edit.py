@@ -26,7 +26,12 @@ from torch import Tensor, nn
 
 from normkit.norm import Norm
 from normkit.surgery.edits import bits, forms
-from normkit.surgery.edits.guarding import guard, is_changed
+from normkit.surgery.edits.guarding import (  # noqa: F401  pickles name the first two here
+    _save_adapters,
+    _save_pretrained,
+    guard,
+    is_changed,
+)
 from normkit.surgery.recognition.match import is_layer_norm
 from normkit.surgery.recognition.specimen import locate
 

@@ -72,3 +72,9 @@ def _look_for_marks(kind: Any) -> None:
 def _save_adapters(self: Any, *args: Any, **kwargs: Any) -> Any:
     warnings.warn(ADAPTERS, stacklevel=2)
     return type(self).save_pretrained(self, *args, **kwargs)
+
+
+def _save_pretrained(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """What a model calls that was changed and pickled before there were marks."""
+    guard([self])
+    return type(self).save_pretrained(self, *args, **kwargs)
