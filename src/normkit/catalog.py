@@ -31,7 +31,6 @@ from normkit import check
 from normkit.choice import module_name, parsed
 from normkit.kinds import CONTRACT, Kind, exemption, kind_of
 from normkit.kinds.arguments import near, nearest
-from normkit.kinds.kind import sizes
 from normkit.layout import Layout
 from normkit.loading import own_file
 
@@ -237,15 +236,13 @@ def method(
         _check_free(name, entry, at)
         _check_lines(name, reasons, kind.lines)
         others = {key.rstrip("?"): Layout(text, key.endswith("?")) for key, text in (inputs or {}).items()}
-        first = Layout(shape)
-        _check_axes(name, [first, *others.values()], example or {})
         known = "authors" if at else ""
         source = known if evidence is None else check.choice(name, "evidence", evidence, tuple(EVIDENCE))
         _cards[name] = card = Card(
             name,
             entry,
             paper,
-            first,
+            Layout(shape),
             Layout(over),
             others,
             example or {},
@@ -273,18 +270,6 @@ def _check_lines(name: str, exempt: Mapping[str, str], lines: Mapping[str, str])
     unknown = sorted({key.split()[0] for key in exempt} - set(lines))
     if unknown:
         raise ValueError(f"{name}: exempt names no line of the contract: {unknown}; the lines are {sorted(lines)}")
-
-
-def _check_axes(name: str, layouts: Iterable[Layout], example: Mapping[str, Any]) -> None:
-    """Require a size of each axis, by which a smallest input is drawn."""
-    known = [*sizes(), *(key for key, value in example.items() if isinstance(value, int))]
-    for layout in layouts:
-        for axis in layout.names:
-            if axis not in known:
-                raise ValueError(
-                    f"{name}: the axis {axis!r} of {layout!r} has no size: it must be one of {', '.join(sizes())}, "
-                    "or an integer in the card's example"
-                )
 
 
 class _Place(NamedTuple):

@@ -127,14 +127,9 @@ class Layout(str):
         """Whether a tensor of this layout has real numbers."""
         return not self.kind.startswith(("index", "permutation", "bool"))
 
-    @property
-    def names(self) -> list[str]:
-        """The sizes that are part of some axis: ``C`` of ``2C`` and of ``C-1``."""
-        return [letters for axis in self.axes if (letters := _letters(axis))]
-
     def has(self, name: str) -> bool:
         """Whether a size is part of some axis: ``C`` is in ``2C`` and in ``C-1``."""
-        return name in self.names
+        return any(_letters(axis) == name for axis in self.axes)
 
     @cached_property
     def channels(self) -> int | None:
@@ -177,6 +172,11 @@ class Layout(str):
                 shape += leading if axis == "..." else trailing
             else:
                 times, name, less = SIZED.fullmatch(axis).groups()  # type: ignore[union-attr]
+                if name and name not in sizes:
+                    known = ", ".join(sizes)
+                    raise ValueError(
+                        f"the axis {axis!r} of {self!r} has no size: give one in the card's example, or use {known}"
+                    )
                 shape.append(int(times or 1) * (sizes[name] if name else 1) + int(less or 0))
         return tuple(shape)
 
