@@ -207,7 +207,8 @@ def test_thin_pairs_without_layers_of_their_own_are_lora_and_prompts_are_embeddi
 @pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated:FutureWarning")
 def test_the_lengths_of_torchs_weight_norms_are_no_matrices(weight_norm):
     """Of a linear they are a column, of a kernel they have as many axes as it."""
-    model = nn.Sequential(weight_norm(nn.Conv1d(3, 4, 2)), weight_norm(nn.Linear(4, 4)), weight_norm(nn.Linear(4, 9)))
+    kernel = nn.Conv2d(3, 4, 2)
+    model = nn.Sequential(weight_norm(kernel), weight_norm(nn.Linear(4, 4)), weight_norm(nn.Linear(4, 9)))
     groups = nk.param_groups(model, "muon", weight_decay=0.1)
     roles = {row.name: row.role for row in groups.roles}
     assert [roles[name] for name in roles if name.endswith(("original0", "_g"))] == ["vector"] * 3
@@ -215,7 +216,22 @@ def test_the_lengths_of_torchs_weight_norms_are_no_matrices(weight_norm):
     resting = {id(p) for group in groups if not group["weight_decay"] for p in group["params"]}
     assert sum(id(p) in resting for name, p in model.named_parameters() if name.endswith(("original0", "_g"))) == 3
     matrices = [p.shape for group in groups if group["use_muon"] for p in group["params"]]
-    assert sorted(map(tuple, matrices)) == [(4, 3, 2), (4, 4)]
+    assert sorted(map(tuple, matrices)) == [(4, 3, 2, 2), (4, 4)]
+
+
+@pytest.mark.parametrize("name", ["muon", "kl-soap", "sinkgd", "swan", "rmnp", "conda"])
+def test_optimizers_of_matrices_get_no_table_no_head_and_no_kernel_that_they_would_take_for_a_stack(name):
+    model = nn.Sequential(
+        nn.Embedding(9, 4), nn.Conv1d(4, 4, 3), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3, groups=4), nn.Linear(4, 4)
+    )
+    model.append(nn.Linear(4, 9))
+    groups = nk.param_groups(model, name)
+    others = {"use_muon": False, "use_adam": True, "update_proj_gap": None}
+    held = [
+        p for group in groups if not any(group.get(k, ...) is v for k, v in others.items()) for p in group["params"]
+    ]
+    wanted = [model[2].weight, model[4].weight]
+    assert {id(p) for p in held if p.dim() > 1} == {id(p) for p in wanted}
 
 
 def test_a_user_overrules_by_name_class_and_parameter():
@@ -269,6 +285,18 @@ def test_a_decay_that_an_optimizer_does_not_have_is_refused(name, own):
     with pytest.raises(ValueError, match=rf"weight_decay=0\.1, which is not among its settings: .*{own}"):
         nk.create(name, groups, lr=0.01)
     nk.create(name, nk.param_groups(Language(False), name, weight_decay=0.0), lr=0.01)
+
+
+@pytest.mark.parametrize("name", ["kl-soap", "hyperball"])
+def test_groups_of_adam_decay_though_matrices_do_not(name):
+    given = {"embedding": {"weight_decay": 0.5, "lr": 0.1}}
+    model = Language(False)
+    before = model.tokens.weight.detach().clone()
+    optimizer = nk.create(name, nk.param_groups(model, name, settings=given), lr=0.01)
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    torch.testing.assert_close(model.tokens.weight, before * 0.95)
 
 
 def test_the_table_and_the_settings():

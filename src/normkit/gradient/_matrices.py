@@ -93,6 +93,9 @@ class Hidden(MatrixOptimizer):
         group = {"use_muon": True, **param_group}
         super().add_param_group(group if group["use_muon"] else {**self.adam, **group})
 
+    def _takes_decay(self, group: dict[str, Any]) -> bool:
+        return super()._takes_decay(group) or not group["use_muon"]
+
     def check(self, group: dict) -> None:
         """Require sound settings of a group, and matrices."""
         super().check(group)

@@ -62,7 +62,7 @@ class Optimizer(torch.optim.Optimizer):
         for p in tensors(group["params"]):
             if not isinstance(p, Tensor):
                 raise TypeError(f"{type(self).__name__}: params must be tensors, not {type(p).__name__}")
-        if group.get("weight_decay") and "weight_decay" not in self.defaults:
+        if group.get("weight_decay") and not self._takes_decay(group):
             raise ValueError(
                 f"{type(self).__name__}: a group of params has weight_decay={group['weight_decay']}, which is not "
                 f"among its settings: {', '.join(self.defaults)}"
@@ -70,6 +70,9 @@ class Optimizer(torch.optim.Optimizer):
         group = self._own(group)
         self.check({**self.defaults, **group})
         super().add_param_group(group)
+
+    def _takes_decay(self, group: dict[str, Any]) -> bool:
+        return "weight_decay" in self.defaults
 
     def _own(self, group: dict[str, Any]) -> dict[str, Any]:
         """A group without what all groups share, which it may repeat, as those of torch's ZeRO do."""

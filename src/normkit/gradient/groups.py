@@ -95,11 +95,11 @@ def param_groups(
     """Divide a model's parameters into groups for an optimizer, by what they are; see :func:`normkit.parameters.roles`.
 
     Gains, biases and other vectors do not decay. Beyond that it depends on the optimizer: ``muon`` and its kin get the
-    matrices inside the model, and their Adam the rest, kernels of depthwise convolutions with it; ``sinkgd``, ``swan``
-    and ``conda`` likewise; ``adamp`` and ``sgdp`` project no embedding, no head, and nothing that ``inputs`` show to
-    depend on its length; ``blockwise-lr`` gets blocks, where queries, keys, values and feedforwards differ only by
-    their names; ``agc`` leaves the head. Of ``scion``, which shrinks weights by the rate, what does not decay is
-    ``unconstrained``.
+    matrices inside the model, and their Adam the rest, kernels of convolutions that are depthwise or along one axis
+    with it; ``sinkgd``, ``swan``, ``rmnp`` and ``conda`` likewise; ``adamp`` and ``sgdp`` project no embedding, no
+    head, and nothing that ``inputs`` show to depend on its length; ``blockwise-lr`` gets blocks, where queries, keys,
+    values and feedforwards differ only by their names; ``agc`` leaves the head. Of ``scion``, which shrinks weights by
+    the rate, what does not decay is ``unconstrained``.
 
     ``muon`` steps a fused weight as its parts: queries, keys and values, gates and what they open, in any layout and
     for each expert of a stack. They are seen in a run of the model, on ``inputs`` or tokens, pictures or features that
@@ -285,12 +285,17 @@ def _project(row: Row, blocks: Mapping[int, str]) -> dict[str, Any]:
     return {} if row.role in MATRICES and row.scale_invariant is not False else {"delta": 0.0}
 
 
+def _is_matrix(row: Row) -> bool:
+    """Whether optimizers of matrices are for a parameter; they would step a kernel (out, in, k) as a stack of them."""
+    return row.role in MATRICES and not row.depthwise and not (row.role == "conv" and row.parameter.dim() == 3)
+
+
 def _by_muon(row: Row, blocks: Mapping[int, str]) -> dict[str, Any]:
-    return {"use_muon": row.role in MATRICES and not row.depthwise}
+    return {"use_muon": _is_matrix(row)}
 
 
 def _without_adam(row: Row, blocks: Mapping[int, str]) -> dict[str, Any]:
-    return {"use_adam": row.role not in MATRICES or row.depthwise}
+    return {"use_adam": not _is_matrix(row)}
 
 
 def _rule(name: str) -> Rule:
@@ -305,7 +310,8 @@ Rule = Callable[[Row, Mapping[int, str]], dict[str, Any]]
 RULES: dict[str, Rule] = {
     "sinkgd": _without_adam,
     "swan": _without_adam,
-    "conda": lambda row, blocks: {} if row.role in MATRICES and not row.depthwise else {"update_proj_gap": None},
+    "rmnp": _without_adam,
+    "conda": lambda row, blocks: {} if _is_matrix(row) else {"update_proj_gap": None},
     "adamp": _project,
     "sgdp": _project,
     "blockwise-lr": _block,
