@@ -413,12 +413,13 @@ def run_check(options: argparse.Namespace) -> int:
     if failed in (0, pytest.ExitCode.NO_TESTS_COLLECTED) and not ends.passed.total():
         raise ValueError(nothing)
     whole = failed and (not ends.broken or None in ends.broken)
-    untested = [name for name in things if not (whole or name in ends.broken or ends.passed[name])]
+    passed = ends.passed if len(things) > 1 else {name: ends.passed.total() for name in things}
+    untested = [name for name in things if not (whole or name in ends.broken or passed[name])]
     for name, (_, (kind, plain)) in things.items():
         if name in untested:
             say(f"{plain}: {nothing}")
             continue
-        tests = number_of(ends.passed[name], "test")
+        tests = number_of(passed[name], "test")
         part = f", in the {tests} that -k chose and that passed" if options.only else ""
         verb, where = ("breaks", "") if whole or name in ends.broken else ("keeps", part)
         say(f"{plain} {verb} the contract of {'an' if kind[0] in 'aeiou' else 'a'} {kind}, version {VERSION}{where}")

@@ -452,11 +452,8 @@ def replay(monkeypatch, exit, ends):
 
     def main(words, plugins):
         for name, outcome in ends:
-            item = SimpleNamespace(callspec=SimpleNamespace(params={"name": name}))
-            hook = plugins[0].pytest_runtest_makereport(item, None)
-            next(hook)
-            with pytest.raises(StopIteration):
-                hook.send(SimpleNamespace(when="call", **{e: e == outcome for e in ("passed", "failed", "skipped")}))
+            how = {e: e == outcome for e in ("passed", "failed", "skipped")}
+            plugins[0].pytest_runtest_logreport(SimpleNamespace(when="call", normkit_name=name, **how))
         return exit
 
     monkeypatch.setattr(pytest, "main", main)
@@ -476,6 +473,16 @@ def test_a_check_says_of_which_names_nothing_was_tested(monkeypatch, capsys):
         "rmsnorm keeps the contract of a norm, version 1",
         "layernorm breaks the contract of a norm, version 1",
     ]
+
+
+def test_a_check_in_several_processes_counts_the_tests_of_all(monkeypatch):
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-n 1")
+    words = [sys.executable, "-m", "normkit", "check", "dyt", "rmsnorm", "-k", "test_a_wrong_argument or half"]
+    ended = subprocess.run(words, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    *_, first, last = ended.stdout.splitlines()
+    assert first.startswith("dyt keeps the contract of a norm, version 1, in the ")
+    assert last.startswith("rmsnorm keeps the contract of a norm, version 1, in the ")
 
 
 @pytest.mark.parametrize("passed, exit, status", [(2, 0, 0), (0, 0, 2), (0, 5, 2)])

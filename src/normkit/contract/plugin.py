@@ -84,18 +84,25 @@ def pytest_unconfigure(config):
             os.environ[variable] = value
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Let a report name what its case is of, wherever it is read: in another process with ``pytest -n``."""
+    report = yield
+    name = item.callspec.params.get("name") if hasattr(item, "callspec") else None
+    if isinstance(name, str) and os.environ.get(VARIABLES["normkit_check"]):
+        report.normkit_name = name
+    return report
+
+
 class Ends:
     """A plugin that keeps how the tests of methods, flows and others end; None is the name where a test has none."""
 
     def __init__(self):
         self.broken, self.passed = set(), Counter()
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item, call):
+    def pytest_runtest_logreport(self, report):
         """Keep the name of a case that fails, and count one that has passed; what was skipped has not."""
-        report = yield
-        name = getattr(item, "callspec", None) and item.callspec.params.get("name")
+        name = getattr(report, "normkit_name", None)
         if report.failed:
             self.broken.add(name)
         self.passed[name] += report.when == "call" and report.passed
-        return report
