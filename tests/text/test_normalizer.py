@@ -711,12 +711,20 @@ def test_an_encoder_is_known_in_any_folder_and_beside_a_normalizer_that_was_move
     assert text.Normalizer.load("../v")("germany").id == "DEU"
     (model.parent / "v").rename("v")
     assert text.Normalizer.load("v")("germany").id == "DEU"
-    model.rename("enc")
-    monkeypatch.chdir(model.parent)
-    assert text.Normalizer.load("else/v")("germany").id == "DEU"
-    (elsewhere / "enc").rename("gone")
+    model.rename("../enc moved")
     with pytest.raises(ValueError, match="enc is no folder of a model"):
-        text.Normalizer.load("else/v")
+        text.Normalizer.load("v")
+
+
+def test_an_encoder_is_known_where_a_whole_project_was_moved(model, monkeypatch):
+    project = model.parent / "project"
+    (project / "norms").mkdir(parents=True)
+    model.rename(project / "enc")
+    monkeypatch.chdir(project)
+    text.Normalizer([text.Dense("enc")]).fit(COUNTRIES).save("norms/v")
+    monkeypatch.chdir(project.parent)
+    project.rename("moved")
+    assert text.Normalizer.load("moved/norms/v")("germany").id == "DEU"
 
 
 @pytest.mark.parametrize("n", [1, 3, 4, 7])

@@ -312,6 +312,12 @@ def test_a_start_from_a_batch_that_fails_changes_no_layer(net, x, error, message
     torch.testing.assert_close(dict(net.state_dict()), dict(before), rtol=0, atol=0)
 
 
+def test_a_start_from_a_batch_passes_norms_that_get_their_sizes_by_it():
+    net = nn.Sequential(nn.Linear(4, 6), nn.LazyBatchNorm1d(), nn.Linear(6, 2))
+    nk.weight.apply(net, "weight-norm")
+    assert nk.weight.data_init(net, torch.randn(8, 4)) == ["0", "2"]
+
+
 def test_a_start_from_a_batch_is_finite_in_half_precision_where_an_output_is_constant():
     layer = nn.Linear(3, 4).half()
     nk.weight.apply(layer, "weight-norm")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 FORMAT, VERSION = "normkit.text.Normalizer", 1
 SETTINGS, VOCABULARY = "normalizer.json", "vocabulary.json"
 STEPS = Family("text-step", "STEP", "text/rewrite", "text/candidates", "text/rescore", "text/decide")
-MODELS = ("encoder", "path")  # settings that are folders of models
 ROLES = ("rewrite", "candidates", "rescore", "decide", "fuse")
 
 
@@ -37,7 +37,7 @@ def _steps() -> dict[str, Any]:
 def save(norm: Normalizer, path: Path) -> None:
     """Write a fitted normalizer; an earlier one in the folder is replaced, and other files there stay."""
     names, earlier = norm._fit(), _earlier_files(path)
-    parts = {role: [_description(part) for part in _parts(norm, role)] for role in ROLES}
+    parts = {role: [_description(part, path) for part in _parts(norm, role)] for role in ROLES}
     with folder_beside(path) as folder:
         files = {VOCABULARY: json.dumps(names).encode()}
         (folder / VOCABULARY).write_bytes(files[VOCABULARY])
@@ -143,15 +143,18 @@ def _parts(norm: Normalizer, role: str) -> list[Any]:
     return parts if isinstance(parts, list) else [parts]
 
 
-def _description(part: Any) -> dict[str, Any]:
-    """A part by its name and settings; one that is not ours by its name alone."""
+def _description(part: Any, path: Path) -> dict[str, Any]:
+    """A part by its name, settings, and where its model lies seen from the folder; one not ours by its name alone."""
     if part is fold:
         return {"function": "fold"}
     if isinstance(part, Text):
         arguments = {key: value for key, value in vars(part).items() if not key.startswith("_")}
         return {"method": part.card.name, "settings": arguments}
     if _steps().get(type(part).__name__) is type(part):
-        return {"part": type(part).__name__, "settings": part.settings()}
+        settings = part.settings()
+        kept = getattr(part, "_kept_in", None)
+        seen = {"model": {kept: os.path.relpath(settings[kept], path)}} if kept else {}
+        return {"part": type(part).__name__, "settings": settings, **seen}
     return {"yours": getattr(part, "__qualname__", type(part).__qualname__)}
 
 
@@ -162,19 +165,14 @@ def _read(one: Mapping[str, Any], role: str, path: Path) -> Any:
         return catalog.create(one["method"], **one["settings"])
     step = _steps().get(one.get("part", ""))
     if step is not None:
-        return step(**{key: _beside(path, key, value) for key, value in one["settings"].items()})
+        moved = {key: os.path.normpath(path.absolute() / place) for key, place in one.get("model", {}).items()}
+        settings = one["settings"]
+        moved = {key: place for key, place in moved.items() if os.path.isdir(place) > os.path.isdir(settings[key])}
+        return step(**{**settings, **moved})
     mine = one.get("yours", one.get("part"))
     raise ValueError(
         f"{path}: {role} has the part {mine!r}, which is not of normkit; hand it in: load(..., {role}=...)"
     )
-
-
-def _beside(path: Path, key: str, value: Any) -> Any:
-    """A setting; a model whose folder is no more where it was is looked for beside the normalizer."""
-    if key not in MODELS or Path(value).is_dir():
-        return value
-    beside = path.absolute().parent / Path(value).name
-    return str(beside) if beside.is_dir() else value
 
 
 def _settings(path: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.parameter import is_lazy
 
 from normkit import check
 from normkit.parameters import own_parameter, remove_after
@@ -45,7 +46,7 @@ def data_init(model: nn.Module, *inputs: Any, init_scale: float = 1.0) -> list[s
             _begin(name, layer, inputs, keywords, init_scale)
 
     changed = [p for layer in layers.values() for p in (_map(layer).g, own_parameter(layer, "bias")) if p is not None]
-    before = [(tensor, tensor.clone()) for tensor in (*changed, *model.buffers())]
+    before = [(tensor, tensor.clone()) for tensor in (*changed, *(b for b in model.buffers() if not is_lazy(b)))]
     handles = [
         layer.register_forward_pre_hook(functools.partial(begin, name), with_kwargs=True, prepend=True)
         for name, layer in layers.items()

@@ -33,6 +33,7 @@ class Dense:
     """
 
     name = "dense"
+    _kept_in = "encoder"  # the folder of its model
 
     def __init__(self, encoder: str | Callable[[list[str]], Any], k: int = 32, exact: int = EXACT):
         if not (isinstance(encoder, str) or callable(encoder)):

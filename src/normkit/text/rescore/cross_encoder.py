@@ -22,6 +22,7 @@ class CrossEncoder:
     """
 
     name = "cross-encoder"
+    _kept_in = "path"  # the folder of its model
 
     def __init__(self, path: str, logits: bool = False):
         make = sentence_transformers().CrossEncoder
