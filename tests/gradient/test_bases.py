@@ -10,7 +10,7 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import normkit as nk
-from normkit.gradient import _matrices
+from normkit.gradient import _matrices, conda
 from normkit.gradient.dion import first_columns
 
 STEPS = 4
@@ -451,12 +451,15 @@ def test_lawn_loads_a_state_that_has_no_length_yet():
     assert optimizers[1].state[q]["norm"] > 0
 
 
-def test_conda_takes_its_first_basis_of_a_gradient_that_is_not_zero():
+def test_conda_takes_its_first_basis_of_a_gradient_that_is_not_zero(monkeypatch):
     """LoRA's first matrix begins with zeros, and so does a new optimizer whose state torch's checkpoints fill."""
+    made = []
+    monkeypatch.setattr(conda, "basis", lambda m, basis=conda.basis: made.append(m) or basis(m))
     p, q = nn.Parameter(drawn(4, 3)), nn.Parameter(drawn(4, 3))
     begun, waiting = nk.Conda([p], lr=0.1), nk.Conda([q], lr=0.1)
-    for _ in range(2):
+    for _ in range(3):
         q.grad = torch.zeros_like(q)
         waiting.step()
+    assert len(made) == 1
     assert torch.equal(trained(begun, [p])[0], trained(waiting, [q])[0])
     assert torch.equal(begun.state[p]["projector"], waiting.state[q]["projector"])

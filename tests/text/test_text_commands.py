@@ -366,6 +366,8 @@ def test_a_blank_line_of_one_column_is_an_empty_cell_and_one_of_several_is_no_ro
     (desk / "mine.csv").write_text(f'{start}city\n\nGeneve\n""\n\nzurich\n\n\n')
     assert "5 cells: 2 mapped, 0 without an entry, 3 empty" in run(capsys, "map swiss mine.csv --column city")
     assert [row["city_id"] for row in rows(desk / "mine-mapped.csv")] == ["", "CH-GE", "", "", "CH-ZH"]
+    (desk / "mine.csv").write_bytes(b"city\r\r\nGeneve\r\r\nzurich\r\r\n")
+    assert "2 cells: 2 mapped" in run(capsys, "map swiss mine.csv --column city")
     (desk / "mine.csv").write_text(f"{start}city;n\n\nGeneve;1\n\nzurich;2\n\n")
     assert "2 cells: 2 mapped" in run(capsys, "map swiss mine.csv --column city")
 

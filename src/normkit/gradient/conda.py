@@ -123,12 +123,18 @@ class Conda(MatrixOptimizer):
     def refresh(self, firsts: list[Tensor], states: list[dict], numbers: list[Any], group: dict) -> None:
         """Work out the bases whose time has come."""
         gap = group["update_proj_gap"]
-        due = [i for i, t in enumerate(numbers) if (int(t) - 1) % gap == 0 or "projector" not in states[i]]
+        first = [i for i, t in enumerate(numbers) if int(t) == 1]
+        idle = {i for i in first if not is_any(local(firsts[i]).any(), [firsts[i]])}
+        for i in idle:
+            states[i]["step"].zero_()  # it begins with a gradient that has directions
+        due = [
+            i
+            for i, t in enumerate(numbers)
+            if "projector" not in states[i] or (i not in idle and (int(t) - 1) % gap == 0)
+        ]
         bases = shared_bases([firsts[i] for i in due], basis, sync=self.sync, process_group=self.process_group)
         for i, q in zip(due, bases, strict=True):
             states[i]["projector"] = q
-            if int(numbers[i]) == 1 and not is_any(local(firsts[i]).any(), [firsts[i]]):
-                states[i]["step"].zero_()  # it begins with a gradient that has directions
 
     def move_others(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move what has no basis."""

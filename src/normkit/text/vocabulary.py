@@ -81,7 +81,7 @@ def read_rows(path: Path, encoding: str = UTF8) -> tuple[list[list[str]], str]:
     """
     if path.suffix.lower() == ".parquet":
         return _parquet_rows(path), ","
-    text = decode(path, encoding).strip("\r\n")
+    text = decode(path, encoding).replace("\r\r\n", "\r\n").strip("\r\n")  # lines that were translated twice
     named = SEPARATOR.match(text)
     text = text[named.end() :].lstrip("\r\n") if named else text
     if not text:
