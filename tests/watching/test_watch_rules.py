@@ -182,6 +182,34 @@ def test_a_gradient_that_comes_to_what_is_before_the_first_block_has_not_vanishe
     assert found(trained(Squashed, 7), "vanishing-gradient").where == ("1.0",)
 
 
+class HeadFirst(nn.Module):
+    """Its head is registered before its stages, its stem behind them."""
+
+    def __init__(self, stage, depth, width=32):
+        super().__init__()
+        self.head = nn.Linear(width, 2)
+        self.stages = nn.ModuleList(stage(number == 0) for number in range(depth))
+        self.stem = nn.Linear(8, width)
+
+    def forward(self, x):
+        x = self.stem(x)
+        for stage in self.stages:
+            x = stage(x)
+        return self.head(x)
+
+
+def test_without_an_optimizer_what_is_before_the_first_block_is_what_is_called_before_it():
+    torch.manual_seed(0)
+    healthy, ill = HeadFirst(Stage, 4), HeadFirst(Squashed, 7)
+    assert absent(watching.inspect(healthy, [points(0)]), "vanishing-gradient")
+    with nk.watch(ill, every=1) as seen:
+        for x, y in map(points, range(3)):
+            F.cross_entropy(ill(x), y).backward()
+    for looked in (watching.inspect(ill, [points(0)]), seen):
+        [finding] = looked.diagnosis().of("vanishing-gradient")
+        assert finding.where == ("stages.0",)
+
+
 def test_gradient_spikes():
     def outliers(step):
         x, y = points(step)

@@ -37,15 +37,14 @@ def find(history: History) -> Iterator[Finding]:
         )
 
 
-def _before(history: History, block: str) -> Iterator[float]:
+def _before(history: History, block: str) -> list[float]:
     """Return the gradients of what lies before a block: where one is large, the block's is small by a scale of its own.
 
     Embeddings are left out, since the head may share theirs.
     """
-    late, classes = history.late("gradient"), history.facts["classes"]
-    for name in itertools.takewhile(lambda name: not name.startswith(f"{block}."), late):
-        if classes.get(name.rpartition(".")[0]) != "Embedding":
-            yield late[name]
+    parts = itertools.takewhile(lambda part: not f"{part}.".startswith(f"{block}."), history.names("rms"))
+    starts = tuple(f"{part}." for part in parts if history.facts["classes"].get(part) != "Embedding")
+    return [value for name, value in history.late("gradient").items() if name.startswith(starts)]
 
 
 def _remedies(history: History) -> tuple[Remedy, ...]:
