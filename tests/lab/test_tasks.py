@@ -22,6 +22,7 @@ from normkit.lab import course
 from normkit.lab.plan import data, measures, models, optimizers, samples, tasks
 from normkit.lab.plan.plan import Run
 from normkit.lab.plan.variants import Variant
+from normkit.lab.training import single
 
 
 def learns(tmp_path, variant, lr=0.01, **given):
@@ -298,7 +299,7 @@ def test_hidden_tokens_are_weighed_by_how_many_there_are():
 
 
 @pytest.mark.parametrize(
-    "which, words", [("train", "the batch of step [12] has no label"), ("val", "no held-out label")]
+    "which, words", [("train", "the batch of step [1-4] has no label"), ("val", "no held-out label")]
 )
 def test_what_has_no_label_is_named(which, words, tmp_path, monkeypatch):
     batches = {"loader": labelled("pair", [24, 0 if which == "train" else 6])}
@@ -308,6 +309,39 @@ def test_what_has_no_label_is_named(which, words, tmp_path, monkeypatch):
     end = trained(tmp_path, Run(Variant("v"), 0.01, 1, "final", 4), **given)[-1]
     assert end["status"] == "crashed"
     assert re.search(words, end["error"])
+
+
+def test_a_clients_batch_without_a_label_is_named(tmp_path, monkeypatch):
+    rows = [row for batch in labelled("pair", [24, 24, 0, 0]) for row in zip(*batch, strict=True)]
+    loader = torch.utils.data.DataLoader(rows, batch_size=1, shuffle=True)
+    own(monkeypatch, loader=loader, val=labelled("pair", [24]), model=Labelled)
+    given = {"model": "own:model", "data": "own:loader", "val": "own:val", "batch": None}
+    owners = {"federated": True, "clients": 2, "split": "even"}
+    end = trained(tmp_path, Run(Variant("v"), 0.01, 1, "final", 4), **given, **owners)[-1]
+    assert end["status"] == "crashed"
+    assert "has no label to learn" in end["error"]
+
+
+def test_rows_of_one_process_without_a_label_are_named_by_all_where_the_loss_is_not_a_number():
+    rows = torch.full((2, 4, 6), 3)
+    rows[1, 1::2] = -100
+    asked = []
+
+    def train(seed, number):
+        asked.append((seed, number))
+        return rows[0], rows[1]
+
+    task = SimpleNamespace(weigh=lambda model, batch: int((batch[1] != -100).sum()))
+    accelerator = SimpleNamespace(num_processes=2, reduce=lambda values, how: values)
+    own = SimpleNamespace(accelerator=accelerator, task=task, plain=None, run=SimpleNamespace(seed=7))
+    source = SimpleNamespace(train=train)
+    losses = math.nan, 1.0, math.nan, math.nan
+    recent = [(step, source, step + 10, torch.tensor(loss)) for step, loss in enumerate(losses, 3)]
+    with pytest.raises(ValueError, match="the batch of step 5 has no label to learn in the rows of process 1"):
+        single.Training._require_labels(own, recent)
+    rows[1, 1, 0] = 2
+    single.Training._require_labels(own, recent)
+    assert asked == [(7, 15)] * 2
 
 
 def joined(form, x, y):

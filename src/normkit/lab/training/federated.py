@@ -72,9 +72,10 @@ class Federated(Training):
         if spheres(self.plain):
             project(self.plain, optimizer)
         for at in range(steps):
-            batch = self.clients[k].train(self.run.seed, (self.step - 1) * steps + at + 1)
+            source, number = self.clients[k], (self.step - 1) * steps + at + 1
+            batch = source.train(self.run.seed, number)
             with self.seen.sampled(self.step) if k == at == 0 and self.probed else nullcontext():
-                loss = self._loss_of_batch(batch)
+                loss = self._loss_of_batch(batch, source, number)
                 self.accelerator.backward(loss)
             own.push()
             gradient = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip or math.inf)

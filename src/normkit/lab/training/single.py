@@ -49,6 +49,13 @@ def shard(model: nn.Module, device: torch.device, precision: str) -> nn.Module:
     return model
 
 
+def rows_of(batch: Any, first: int, count: int) -> Any:
+    """Return the rows of a batch that one of so many processes takes."""
+    from accelerate.utils import recursively_apply
+
+    return recursively_apply(lambda t: t[first::count] if t.dim() else t, batch) if count > 1 else batch
+
+
 class Training:
     """A run while it lasts: the model, its optimizer, its log, and the time spent."""
 
@@ -72,6 +79,7 @@ class Training:
         self.busy = 0.0  # seconds that processors have worked for this run, whatever else the machine does
         self.measured: dict[str, float] = {}
         self.start = self.best = self.last = math.inf
+        self.recent: list[tuple[int, Any, int, Tensor]] = []  # since the last look: step, where a batch is from, loss
         self.recipe = run.recipe(settings)
         self.log = logs.Log(None)  # the first process opens its own
         self.seen = watch_run(self.plain, None if settings.federated else self.optimizer)
@@ -159,13 +167,14 @@ class Training:
         self.busy += time.process_time() - worked
 
     def _train_step(self) -> None:
-        batch = self.task.data.train(self.run.seed, self.step + 1)
+        source, number = self.task.data, self.step + 1
+        batch = source.train(self.run.seed, number)
         rate = self.rate()
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("share", 1.0)
         self.step += 1
         with self.seen.sampled(self.step) if self.probed else nullcontext():
-            self.loss = self._loss_of_batch(batch)
+            self.loss = self._loss_of_batch(batch, source, number)
             self.accelerator.backward(self.loss)
             self.seen.gradients()  # before they are clipped
             self.gradient = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip or math.inf)
@@ -173,32 +182,28 @@ class Training:
         self.optimizer.zero_grad()
         self.tokens += self.task.size(batch)
 
-    def _loss_of_batch(self, batch: Any) -> Tensor:
-        """What the variant lowers, of this process's rows; a mean over no label is named."""
+    def _loss_of_batch(self, batch: Any, source: Any, number: int) -> Tensor:
+        """What the variant lowers, of this process's rows of a batch: that of a number from some source."""
         loss = self.objective(self.model, self._mine(batch))
-        if not self.task.weigh(self.plain, self._rows(batch)) and bool(loss.isnan()):
-            raise ValueError(f"the batch of step {self.step} has no label to learn, and its loss is NaN")
+        self.recent.append((self.step, source, number, loss.detach()))
         return loss
 
-    def _rows(self, batch: Any) -> Any:
-        """This process's rows of a batch."""
-        from accelerate.utils import recursively_apply
-
-        first, count = self.accelerator.process_index, self.accelerator.num_processes
-        return recursively_apply(lambda t: t[first::count] if t.dim() else t, batch) if count > 1 else batch
-
     def _mine(self, batch: Any) -> Any:
-        """They, on its device."""
+        """This process's rows of a batch, on its device."""
         from accelerate.utils import send_to_device
 
-        return send_to_device(self._rows(batch), self.accelerator.device)
+        rows = rows_of(batch, self.accelerator.process_index, self.accelerator.num_processes)
+        return send_to_device(rows, self.accelerator.device)
 
     def _look(self) -> str:
         """Log what is due, and tell whether the run has diverged; between such steps the device is not waited for."""
         last = self.run.steps == self.step if self.run.steps else self.share >= 1
         if not last and self.step % self.settings.log_every and self.step % self.settings.eval_every:
             return logs.DONE
+        recent, self.recent = self.recent, []
         loss, gradient = self._mean(self.loss.detach()), float(_whole(self.gradient))
+        if math.isnan(loss):
+            self._require_labels(recent)
         finite = math.isfinite(loss) and math.isfinite(gradient)
         self.log.write(
             logs.STEP,
@@ -212,6 +217,23 @@ class Training:
             room = (BLOWN_UP - 1) * max(abs(self.start), 1e-3)  # the loss of a density may be below 0
             finite = self._evaluate_timed() < self.start + room
         return logs.DONE if finite else logs.DIVERGED
+
+    def _require_labels(self, recent: list[tuple[int, Any, int, Tensor]]) -> None:
+        """Name the batch since which losses are NaN, where its own is a mean over no label; all processes alike."""
+        count = self.accelerator.num_processes
+        since: dict[int, tuple[int, Any, int]] = {}
+        losses = self.accelerator.reduce(torch.stack([loss for *_, loss in recent]), "mean").tolist()
+        for (step, source, number, _), loss in zip(recent, losses, strict=True):
+            if not math.isnan(loss):
+                since.pop(id(source), None)
+            else:
+                since.setdefault(id(source), (step, source, number))
+        for step, source, number in since.values():
+            batch = source.train(self.run.seed, number)
+            for first in range(count):
+                if not self.task.weigh(self.plain, rows_of(batch, first, count)):
+                    rows = f" in the rows of process {first}" if count > 1 else ""
+                    raise ValueError(f"the batch of step {step} has no label to learn{rows}, and its loss is NaN")
 
     def _spending(self) -> dict[str, Any]:
         return {"seconds": round(self.elapsed, 4), "tokens": self.tokens, "unit": self.task.data.unit}
