@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -116,7 +117,7 @@ class Running(nn.Module):
         mean, var, batches = (self._buffers.get(f) for f in ("running_mean", "running_var", "num_batches_tracked"))
         if mean is None or var is None or batches is None or count < 1:
             return None
-        if not isinstance(self.momentum, float) or is_averaging() or recomputing():
+        if not isinstance(self.momentum, float) or is_averaging(mean) or recomputing():
             return None
         if any(type(b) is not Tensor or b.dtype is not torch.float32 or b.device != x.device for b in (mean, var)):
             return None
@@ -160,9 +161,9 @@ def recomputing() -> bool:
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
-def is_averaging() -> bool:
-    """Tell whether estimates become plain averages now, inside :func:`averaging`."""
-    return _averages() is not None
+def is_averaging(running: Tensor) -> bool:
+    """Tell whether an estimate becomes a plain average now, inside :func:`averaging`."""
+    return _averages_of(running) is not None
 
 
 def snapshot(running: Tensor) -> Tensor:
@@ -209,7 +210,7 @@ def _track(running: Tensor, value: Tensor, rate: float | Tensor, path: Path | No
         whole = not hasattr(running, "placements")
         value = value.full_tensor() if whole else value.redistribute(placements=running.placements)  # type: ignore[attr-defined]
     old = accurate(running)
-    averages = _averages()
+    averages = _averages_of(running)
     if averages is not None and (rate.any() if isinstance(rate, Tensor) else rate):
         own = running.to_local() if hasattr(running, "to_local") else running
         at = (own.data_ptr(), tuple(running.shape))
@@ -236,17 +237,33 @@ def move_finite(running: Tensor, value: Tensor) -> None:
 Averages = dict[tuple[int, tuple[int, ...]], tuple[int, Tensor]]
 """How often each estimate moved inside averaging(), and where it is by now, in the accurate type."""
 
-_averaged: ContextVar[Averages | None] = ContextVar("normkit.running", default=None)
+
+@dataclass(eq=False)
+class _Averaging:
+    """One that is at work: its thread, the buffers that it is for in all threads, and their averages."""
+
+    thread: int
+    buffers: frozenset[Tensor]
+    averages: Averages
 
 
-def _averages() -> Averages | None:
-    """The averages of this thread, or None outside of :func:`averaging`, which calls what is compiled as it is."""
-    return None if torch.compiler.is_compiling() else _averaged.get()
+_at_work: list[_Averaging] = []
+
+
+def _averages_of(running: Tensor) -> Averages | None:
+    """The averages that an estimate belongs to, or None outside of :func:`averaging`, which calls nothing compiled."""
+    if torch.compiler.is_compiling() or not _at_work:
+        return None
+    here, whole = threading.get_ident(), running if running._base is None else running._base
+    return next((one.averages for one in reversed([*_at_work]) if one.thread == here or whole in one.buffers), None)
 
 
 @contextlib.contextmanager
-def averaging() -> Iterator[None]:
-    """Let every running estimate that this thread moves by :func:`track` become the plain average of its values.
+def averaging(buffers: Iterable[Tensor] = ()) -> Iterator[None]:
+    """Let every running estimate that :func:`track` moves become the plain average of its values.
+
+    It is for all that this thread moves, and for these ``buffers`` in whatever thread: a model may call its parts in
+    others, where still others may train their own.
 
     >>> running = torch.zeros(1)
     >>> with averaging():
@@ -255,12 +272,13 @@ def averaging() -> Iterator[None]:
     >>> running
     tensor([3.])
     """
-    token = _averaged.set({})
+    own = _Averaging(threading.get_ident(), frozenset(buffers), {})
+    _at_work.append(own)
     try:
         with torch.compiler.set_stance("force_eager"):
             yield
     finally:
-        _averaged.reset(token)
+        _at_work.remove(own)
 
 
 CALLS = 16  # of a module between two backward passes, as of one discriminator for real and for made-up images

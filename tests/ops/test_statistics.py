@@ -486,7 +486,7 @@ def test_averaging_in_one_thread_leaves_estimates_of_another_alone():
     thread.start()
     assert begun.wait(60)
     track(running[0], torch.ones(1), 0.5)
-    here = is_averaging()
+    here = is_averaging(running[0])
     done.set()
     thread.join()
     assert not here

@@ -1,6 +1,7 @@
 """FedBN, its aggregation, adaptive selection, and recalibration: torch's batch norms and the library's."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -172,6 +173,29 @@ def test_late_batches_count_as_early_ones_do_in_half_precision(norm):
 def estimates(norm):
     """The buffers but the length of a warm-up, which recalibration leaves."""
     return {name: value for name, value in norm.named_buffers() if name != "iters"}
+
+
+@pytest.mark.parametrize("name", ["batchnorm", "powernorm", "unifiednorm", "onlinenorm", "l1-batchnorm"])
+def test_a_norm_called_in_another_thread_is_recalibrated_and_one_that_is_trained_there_is_not(name):
+    class Threaded(nn.Module):
+        def __init__(self, norm, trained=None):
+            super().__init__()
+            self.norm, self.trained = norm, (trained,)  # no part of it
+
+        def forward(self, x):
+            with ThreadPoolExecutor(1) as pool:
+                if self.trained[0] is not None:
+                    pool.submit(self.trained[0], x).result()
+                return pool.submit(self.norm, x).result()
+
+    plain, threaded, trained, alone = (nk.create(name, 4).double() for _ in range(4))
+    data = [draw(6, 4, seed=seed) * 3 + seed for seed in range(3)]
+    recalibrate(nn.Sequential(plain), data)
+    recalibrate(Threaded(threaded, trained), data)
+    for x in data:
+        alone(x)
+    for one, other in ((threaded, plain), (trained, alone)):
+        close(dict(one.named_buffers()), dict(other.named_buffers()))
 
 
 def test_every_layer_of_the_catalogue_recalibrates_to_what_it_saw():

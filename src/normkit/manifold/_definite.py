@@ -70,7 +70,7 @@ class DefiniteNorm(Running, Norm):
     def _follow(self, count: Tensor, mean: Tensor, path: Path) -> None:
         """Move the running mean along a path to that of ``count`` points, unless there are none."""
         some = count > 0
-        if not is_averaging() or some:
+        if not is_averaging(self.running_mean) or some:
             track(self.running_mean, mean, self.momentum, lambda old, *of: torch.where(some, path(old, *of), old))
 
 

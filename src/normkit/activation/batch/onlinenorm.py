@@ -96,9 +96,10 @@ class OnlineNorm(Channelwise):
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running moments, and in its backward pass u and v."""
         check.channels_first(self, x, self.num_features)
-        if self.training and is_averaging():
+        averages = self.training and is_averaging(self.running_mean)
+        if averages:
             self._average(x)
-        if not self.training or is_averaging():
+        if not self.training or averages:
             wide = statistics.accurate(x)
             y = ops.normalize_with(wide, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
             return self._guard(y).to(x.dtype)

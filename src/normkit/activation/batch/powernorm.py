@@ -127,7 +127,7 @@ class PowerNorm(Running, Norm):
         batch_phi, count = statistics.mean_and_count(
             x.square(), range(x.dim() - 1), mask=valid, group=self.process_group, sync=self.sync
         )
-        some, old, anew = count > 0, self.running_phi.to(batch_phi.dtype, copy=True), is_averaging()
+        some, old, anew = count > 0, self.running_phi.to(batch_phi.dtype, copy=True), is_averaging(self.running_phi)
         if not anew:
             self.iters += some.any()
         t = self.iters.to(batch_phi.dtype)

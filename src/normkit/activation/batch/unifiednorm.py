@@ -133,7 +133,7 @@ class UnifiedNorm(Running, Norm):
         )
         some, width, window = (count > 0).any(), self.window[0], self.buffer_x2
         x2 = torch.where(some, x2, self.running_var.to(x2.dtype))
-        if is_averaging():
+        if is_averaging(self.running_var):
             return self._average(x2, some)
         self.iters += some
         t = self.iters

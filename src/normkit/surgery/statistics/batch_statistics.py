@@ -100,7 +100,7 @@ def estimate(owner: str, model: nn.Module, batches: Iterable[Any]) -> list[Chang
         raise ValueError(f"{owner}: the model has no layer with batch statistics")
     if not first:
         raise ValueError(f"{owner}: data holds no batch")
-    with _undone_on_error(model) as before, _plain_means(layers), averaging():
+    with _undone_on_error(model) as before, _plain_means(layers), averaging(model.buffers()):
         old = {layer: {name: before[buffer] for name, buffer in layer.named_buffers()} for layer in layers}
         model.train()
         with _afresh_at_first_call(old) as reached:
@@ -214,7 +214,7 @@ def _start_afresh(
     if isinstance(layer, _BatchNorm):
         layer.reset_running_stats()
         return
-    with averaging():
+    with averaging(layer.buffers()):
         layer.forward(*inputs, **named)
     with processor_by_default():
         new = dict(type(layer)(**layer.arguments).named_buffers())  # type: ignore[arg-type]
