@@ -143,6 +143,50 @@ def test_a_part_of_a_changed_model_is_saved_as_a_changed_one(how, tmp_path):
     torch.testing.assert_close(again(TOKENS)[0], model.transformer(TOKENS)[0], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(
+    "copied", [lambda model: model, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))]
+)
+@pytest.mark.parametrize("calls", [True, False])
+def test_a_changed_model_whose_class_saves_itself_is_saved_as_a_changed_one(calls, copied, monkeypatch, tmp_path):
+    config, transformers = gpt2().config, library("transformers")
+
+    class Own(transformers.GPT2LMHeadModel):
+        def save_pretrained(self, folder, **given):
+            if calls:
+                super().save_pretrained(folder, **given)
+            else:
+                Path(folder).mkdir()
+                state = {name: value for name, value in self.state_dict().items() if name != "lm_head.weight"}
+                library("safetensors.torch").save_file(state, Path(folder, "model.safetensors"), {"format": "pt"})
+                self.config.save_pretrained(folder)
+            held = json.loads(Path(folder, "config.json").read_text())
+            Path(folder, "config.json").write_text(json.dumps({**held, "architectures": ["Own"], "own_note": "mine"}))
+
+    monkeypatch.setitem(globals(), "Own", Own)
+    Own.__qualname__ = "Own"
+    monkeypatch.setitem(vars(transformers), "Own", Own)
+    model = Own(config).eval()
+    nk.swap(model, "dyt")
+    model = copied(model)
+    model.save_pretrained(tmp_path / "saved")
+    refused(tmp_path / "saved")
+    again = nk.load(tmp_path / "saved")
+    assert type(again) is Own
+    assert again.config.own_note == "mine"
+    torch.testing.assert_close(logits(again), logits(model), rtol=0, atol=0)
+
+
+def test_an_unchanged_model_leaves_nothing_in_a_folder_of_what_says_that_it_was_changed(tmp_path):
+    model, old = gpt2(), gpt2()
+    nk.swap(model.transformer, "dyt")
+    model.save_pretrained(tmp_path / "saved")
+    (tmp_path / "saved/note.txt").write_text("mine")
+    old.save_pretrained(tmp_path / "saved")
+    files = {path.name for path in (tmp_path / "saved").iterdir()}
+    assert files == {"config.json", "generation_config.json", "model.safetensors", "note.txt"}
+    torch.testing.assert_close(logits(nk.load(tmp_path / "saved")), logits(old), rtol=0, atol=0)
+
+
 def test_a_model_of_models_is_refused_by_its_configuration(tmp_path):
     transformers = library("transformers")
     small = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,18 @@ def save_pretrained(plain: Any, self: Any, save_directory: str, *args: Any, **kw
     replace_file(place / "config.json", json.dumps(_foreign_config(config), indent=1))
     replace_file(place / saving.PARTS, json.dumps(_description(self), indent=1))
     replace_file(place / seals.SEALS, seals.seal_lines(place))
+    return answer
+
+
+def save_unchanged(plain: Any, self: Any, save_directory: str, *args: Any, **kwargs: Any) -> Any:
+    """Save as ``plain`` does, and delete what says how a changed model was written that the folder held before."""
+    answer, place = plain(save_directory, *args, **kwargs), Path(save_directory)
+    if (place / saving.PARTS).is_file():
+        original = [f"{saving.ORIGINAL}/{name}" for name in ("config.json", saving.GENERATION)]
+        for name in (saving.PARTS, seals.SEALS, saving.OWN_WEIGHTS, *original):
+            (place / name).unlink(missing_ok=True)
+        with suppress(OSError):  # which may hold more
+            (place / saving.ORIGINAL).rmdir()
     return answer
 
 

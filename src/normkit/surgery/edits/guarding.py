@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 
 CHANGED = "_normkit_changed"  # where a module bears its mark
+SAVING = "_normkit_saving"  # and what tells it that it is being saved by a save_pretrained of its own
 ADAPTERS = (
     "save_pretrained writes adapters alone, without the norms that were put into the model: write the model by nk.save "
     "before it has adapters, or once they are merged, and put them on what nk.load opens"
@@ -41,9 +42,18 @@ def guard(changed: Iterable[nn.Module]) -> None:
     module: Any
     for module in changed:
         vars(module)[CHANGED] = Mark()
+        # no bound methods: they would be unpickled by their names, which the class does not have
         if hasattr(module, "get_base_model"):
-            # no bound method: it would be unpickled by its name, which the class does not have
             module.save_pretrained = functools.partial(_save_adapters, module)
+        elif _saves_itself(module):
+            module.save_pretrained = functools.partial(_save_pretrained, module)
+
+
+def _saves_itself(module: Any) -> bool:
+    """Whether a model has a configuration as transformers', and its class another ``save_pretrained`` than theirs."""
+    modeling, own = sys.modules.get("transformers.modeling_utils"), getattr(type(module), "save_pretrained", None)
+    usual = modeling.PreTrainedModel.save_pretrained if modeling is not None else None
+    return own not in (None, usual) and hasattr(getattr(module, "config", None), "save_pretrained")
 
 
 def is_changed(module: nn.Module) -> bool:
@@ -58,13 +68,16 @@ def _look_for_marks(kind: Any) -> None:
 
     @functools.wraps(plain)
     def save_pretrained(self: Any, *args: Any, **kwargs: Any) -> Any:
-        adapters = getattr(self, "_hf_peft_config_loaded", False)
-        if adapters or not is_changed(self):
-            if adapters and is_changed(self):
+        if SAVING in vars(self):
+            return plain(self, *args, **kwargs)
+        adapters, changed = getattr(self, "_hf_peft_config_loaded", False), is_changed(self)
+        if adapters:
+            if changed:
                 warnings.warn(ADAPTERS, stacklevel=2)
             return plain(self, *args, **kwargs)
         keeping = importlib.import_module("normkit.surgery.keeping")
-        return keeping.save_pretrained(functools.partial(plain, self), self, *args, **kwargs)
+        save = keeping.save_pretrained if changed else keeping.save_unchanged
+        return save(functools.partial(plain, self), self, *args, **kwargs)
 
     kind.save_pretrained = save_pretrained
 
@@ -75,6 +88,13 @@ def _save_adapters(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _save_pretrained(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """What a model calls that was changed and pickled before there were marks."""
+    """What a changed model calls whose class saves itself, or that was pickled before there were marks."""
     guard([self])
-    return type(self).save_pretrained(self, *args, **kwargs)
+    plain = functools.partial(type(self).save_pretrained, self)
+    if not _saves_itself(self):
+        return plain(*args, **kwargs)
+    vars(self)[SAVING] = True
+    try:
+        return importlib.import_module("normkit.surgery.keeping").save_pretrained(plain, self, *args, **kwargs)
+    finally:
+        del vars(self)[SAVING]
