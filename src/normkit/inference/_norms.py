@@ -113,7 +113,7 @@ def _make(owner: object, name: str, old: Any, make: Callable[[Any], nn.Module], 
         raise ValueError(f"{check.whose(owner)}: {name} has no running statistics: track_running_stats must be True")
     new = make(old).to(old.weight)
     state = old.state_dict()
-    for key, value in new.state_dict().items():
+    for key, value in new.named_buffers():
         if key in state and value.shape == state[key].shape:
             value.copy_(state[key])
     new.weight, new.bias = old.weight, old.bias  # which other parts of the model may hold, too
