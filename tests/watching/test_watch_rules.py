@@ -656,8 +656,8 @@ def test_misplaced_matrices():
 def test_depthwise_kernels_are_no_matrices():
     def model():
         torch.manual_seed(0)
-        first, depthwise = nn.Conv1d(1, 8, 3, padding=1), nn.Conv1d(8, 8, 3, padding=1, groups=8)
-        ends = nn.Unflatten(1, (1, 8)), nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
+        first, depthwise = (nn.Conv2d(n, 8, (3, 1), padding=(1, 0), groups=n) for n in (1, 8))
+        ends = nn.Unflatten(1, (1, 8, 1)), nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
         return nn.Sequential(ends[0], first, nn.ReLU(), depthwise, nn.ReLU(), *ends[1])
 
     def by_shape(parameters, lr):
@@ -669,8 +669,8 @@ def test_depthwise_kernels_are_no_matrices():
     assert "depthwise kernels" in finding.evidence
     own = model()
     groups = nk.param_groups(own, "muon")
-    assert [[tuple(p.shape) for p in group["params"]] for group in groups if group["use_muon"]] == [[(8, 1, 3)]]
-    assert own[3].weight is next(p for group in groups[1:] for p in group["params"] if p.shape == (8, 1, 3))
+    assert [[tuple(p.shape) for p in group["params"]] for group in groups if group["use_muon"]] == [[(8, 1, 3, 1)]]
+    assert own[3].weight is next(p for group in groups[1:] for p in group["params"] if p.shape == (8, 1, 3, 1))
     assert nk.param_groups(own, "adamw").roles[2].decays
     _, seen = train(own, points, steps=10, make=lambda ps, lr: nk.Muon(groups, ns_dtype=None))
     assert absent(seen, "misplaced-matrices")
