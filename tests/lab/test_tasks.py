@@ -322,6 +322,17 @@ def test_a_clients_batch_without_a_label_is_named(tmp_path, monkeypatch):
     assert "has no label to learn" in end["error"]
 
 
+def test_held_out_data_without_a_label_is_named_where_clients_train(tmp_path, monkeypatch):
+    loader = torch.utils.data.DataLoader(
+        [row for batch in labelled("pair", [24] * 4) for row in zip(*batch, strict=True)]
+    )
+    own(monkeypatch, loader=loader, val=labelled("pair", [0]), model=Labelled)
+    given = {"model": "own:model", "data": "own:loader", "val": "own:val", "batch": None}
+    owners = {"federated": True, "clients": 2, "split": "even"}
+    end = trained(tmp_path, Run(Variant("v"), 0.01, 1, "final", 4), **given, **owners)[-1]
+    assert end["error"] == "ValueError: no held-out label is to be learned: all are -100"
+
+
 def test_rows_of_one_process_without_a_label_are_named_by_all_where_the_loss_is_not_a_number():
     rows = torch.full((2, 4, 6), 3)
     rows[1, 1::2] = -100

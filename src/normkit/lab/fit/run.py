@@ -149,11 +149,8 @@ def _end(best: int, last: int, steps: int) -> str:
 def _without_density(one: Fitted) -> str:
     """Say of how many held-out rows a flow has no finite density; nothing where it has one of each."""
     count = int(one.bits.isinf().sum())
-    return (
-        f"; {count} of {len(one.bits)} held-out rows {'has' if count == 1 else 'have'} no finite density"
-        if count
-        else ""
-    )
+    has = "has" if count == 1 else "have"
+    return f"; {count} of {len(one.bits)} held-out rows {has} no finite density" if count else ""
 
 
 def conclude(

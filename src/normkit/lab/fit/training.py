@@ -154,10 +154,8 @@ def _farthest(data: Observations, parts: Parts, place: int) -> str:
     row, train = parts.valid[place].flatten().double(), parts.train.flatten(1).double()
     off = (row - train.mean(0)).abs() / train.std(0)
     at = int(off.nan_to_num().argmax())
-    number, column = (
-        1 + int(_shuffled(data)[1][place]),
-        f" in column {data.names[at]!r}" if data.values.ndim == 2 else "",
-    )
+    number = 1 + int(_shuffled(data)[1][place])
+    column = f" in column {data.names[at]!r}" if data.values.ndim == 2 else ""
     return (
         f"row {number}, which holds {row[at].item():.3g}{column} and lies far from the rows that are learned from; "
         "mend it or leave it out"

@@ -164,7 +164,7 @@ class Federated(Training):
                 with self.accelerator.autocast():
                     losses = [float(self.task.loss(self.model, client.view_of(batch))) for batch in self.validation]
                 parts = [n * loss for n, loss in zip(self.weights, losses, strict=True) if n]
-                means.append(sum(parts) / sum(self.weights))
+                means.append(sum(parts) / self.weight)
         return {measures.LOSS: statistics.fmean(means)}
 
     def get_state(self) -> Any:

@@ -74,6 +74,10 @@ class Training:
         self.held_out = print_of_value(self.task.data.validation())
         self.validation = [self._mine(batch) for batch in self.task.data.validation()]
         self.weights = [self.task.weigh(self.plain, batch) for batch in self.validation]
+        own = torch.tensor(float(sum(self.weights)), device=self.accelerator.device)
+        self.weight = float(self.accelerator.reduce(own, "mean"))  # of a process
+        if not self.weight:
+            raise ValueError("no held-out label is to be learned: all are -100")
         torch.manual_seed(run.seed)
         self.step, self.elapsed, self.tokens, self.first_step = 0, 0.0, 0, 0.0
         self.busy = 0.0  # seconds that processors have worked for this run, whatever else the machine does
@@ -269,12 +273,9 @@ class Training:
 
     def _over_validation(self, measure: Callable[[nn.Module, Any], Tensor]) -> float:
         weights = torch.tensor(self.weights, dtype=torch.float32, device=self.accelerator.device)
-        total = self.accelerator.reduce(weights.sum(), "mean")
-        if not total:
-            raise ValueError("no held-out label is to be learned: all are -100")
         with self.accelerator.autocast():
             scores = torch.stack([measure(self.model, batch) for batch in self.validation]).float()
-        return self._mean(torch.where(weights > 0, scores, 0.0) @ (weights / total))
+        return self._mean(torch.where(weights > 0, scores, 0.0) @ (weights / self.weight))
 
     def _state_to_go_on_from(self) -> dict[str, Any] | None:
         """Open the log and return the checkpoint, or None to begin; the first process decides for all."""
