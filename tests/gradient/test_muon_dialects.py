@@ -13,6 +13,7 @@ from torch import nn
 import normkit as nk
 from normkit.gradient import _dialects
 from normkit.lab.plan.optimizers import make_optimizer, usual_rate
+from normkit.optional import let_torchvision_load
 
 SHAPES = [(6, 9), (9, 4), (5, 5)]
 RATE = 0.02
@@ -78,7 +79,7 @@ def test_pytorch_optimizers(adjusted, monkeypatch):
     base = importlib.import_module("pytorch_optimizer.optimizer.muon.base")
     monkeypatch.setattr(base, "zero_power_via_newton_schulz_5", in_type(base.zero_power_via_newton_schulz_5))
     options = {"lr": RATE, "weight_decay": 0.1}
-    shapes = [*SHAPES, (8, 3, 2, 2)]
+    shapes = [*SHAPES, (8, 3, 2, 2), (8, 3, 5)]
     given = lambda ps: [{"params": ps, "use_muon": True}]  # noqa: E731
     want = after_fifty_steps(lambda ps: theirs(given(ps), use_adjusted_lr=adjusted, **options), shapes)
     rule = "match_rms_adamw" if adjusted else "original"
@@ -87,9 +88,10 @@ def test_pytorch_optimizers(adjusted, monkeypatch):
 
 
 def test_timms(monkeypatch):
-    module = pytest.importorskip("timm.optim.muon", reason="needs timm", exc_type=(ImportError, RuntimeError))
+    let_torchvision_load()
+    module = pytest.importorskip("timm.optim.muon")
     monkeypatch.setattr(module, "zeropower_via_newtonschulz", in_type(module.zeropower_via_newtonschulz))
-    shapes, options = [*SHAPES, (8, 3, 2, 2)], {"lr": RATE, "weight_decay": 0.1}
+    shapes, options = [*SHAPES, (8, 3, 2, 2), (8, 3, 5)], {"lr": RATE, "weight_decay": 0.1}
     want = after_fifty_steps(lambda ps: module.Muon(ps, **options), shapes, gap=7)
     agree(after_fifty_steps(lambda ps: nk.Muon.like("timm", ps, ns_dtype=None, **options), shapes, gap=7), want)
 

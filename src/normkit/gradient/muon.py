@@ -43,7 +43,8 @@ class Muon(Momentum):
         w <- w (1 - lr weight_decay) - lr sqrt(max(1, r / c)) NS(u)
 
     A kernel (out, in, h, w) is the matrix (out, in h w), but r and c are its last two axes, as in the authors' code; a
-    tensor of three axes is a stack of matrices. A parameter without a gradient is moved as by one of zero.
+    tensor of three axes is a stack of matrices. With ``flatten_shape`` it is a kernel too, and r and c are those of
+    the matrix. A parameter without a gradient is moved as by one of zero.
 
     Projects that train with Muon each write it a little differently, and the arguments say how. In place of
     sqrt(max(1, r / c)), ``adjust_lr`` takes
@@ -71,7 +72,7 @@ class Muon(Momentum):
         betas: of Adam's groups.
         eps: of Adam's groups.
         adjust_lr: the factor for the shape, as above.
-        flatten_shape: take r and c of a kernel as those of its matrix (out, in h w).
+        flatten_shape: take r and c of a kernel as those of its matrix (out, in h w), and three axes as a kernel.
         ns_safety: what the length of a matrix is multiplied by before it divides.
         ns_eps: what is added to that.
         gram: work the polynomial out on u u^T where a matrix is not square, the same numbers up to rounding in fewer
@@ -213,14 +214,16 @@ class Muon(Momentum):
         """The factor for the shape of a parameter; blocks have had theirs."""
         if group["blocks"] is not None:
             return 1.0
-        flat = group["flatten_shape"] or group["adjust_lr"] == "match_rms"
-        return factor(group["adjust_lr"], *(matrix_shape(p) if flat else p.shape[-2:]))
+        if group["flatten_shape"]:
+            return factor(group["adjust_lr"], p.shape[0], p.shape[1:].numel())
+        return factor(group["adjust_lr"], *(matrix_shape(p) if group["adjust_lr"] == "match_rms" else p.shape[-2:]))
 
     def direction(self, x: Tensor, group: dict) -> Tensor:
         """What is made of the momentum of whole matrices, or of each of their blocks."""
         rule = group["adjust_lr"]
         if group["blocks"] is None:
-            return unit(self.polar(x, group), rule)
+            flat = x.flatten(2) if group["flatten_shape"] else x
+            return unit(self.polar(flat, group), rule).reshape(x.shape)
         apart = group["block_repeats"] == "split"
         scaled = lambda y: unit(self.polar(y, group), rule) * factor(rule, *y.shape[-2:])  # noqa: E731
         if group.get("block_axis") == "columns":
