@@ -108,7 +108,7 @@ class Running(nn.Module):
                 option = f"{name}={UNKNOWN[name]}"
                 warnings.warn(f"{tool} drops {option} of {type(self).__name__}: {LEAVE}", stacklevel=3)
 
-    def _plain_step(self, x: Tensor, count: int, unbiased: bool = True) -> Step | None:
+    def _plain_step(self, x: Tensor, count: int, unbiased: bool) -> Step | None:
         """Return how the moments move with a batch of ``count`` values a channel, where that is by a number alone.
 
         Not where :func:`averaging` or a lack of ``momentum`` sets the rate, a pass is recomputed, or the moments are

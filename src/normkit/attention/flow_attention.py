@@ -111,7 +111,7 @@ class FlowAttention(Recurrent, LinearCore):
         q, k, v = accurate(q, k, v)
         with full_precision(q):
             y, state = self._running(
-                hide(q.sigmoid(), seen), hide(k.sigmoid(), seen), hide(v, seen), seen, state or _empty(q, k, v)
+                hide(q.sigmoid(), seen), hide(k.sigmoid(), seen), hide(v, seen), seen, state or _empty(q)
             )
         return y.to(dtype), state
 
@@ -160,7 +160,7 @@ def _sums(x: Tensor, before: Tensor) -> Tensor:
     return x.cumsum(-2) + before
 
 
-def _empty(q: Tensor, k: Tensor, v: Tensor) -> Flows:
+def _empty(q: Tensor) -> Flows:
     zero = q.new_zeros(*q.shape[:2], 1, q.shape[3])
     one = zero[..., :1]
     return Flows(one, zero, zero, zero, zero, one + LEAST, zero.mT * zero)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
+from normkit.density._flows import back
 from normkit.density._inputs import Energy, energy_of, reals
 from normkit.kinds import Method
 from normkit.statistics import accurate
@@ -76,15 +77,10 @@ class NeuTra(Method):
     def forward(self, z: Tensor) -> Pulled:
         """Return the log density of latents (N, D), and the points that they stand for."""
         wide = reals(self, "z", z, (None, None if self.flow is not None else self.dim))
-        x, log_det = self._affine(wide) if self.flow is None else self._back(self.flow, wide)
+        x, log_det = self._affine(wide) if self.flow is None else back(self.flow, wide)
         log_prob = log_det - energy_of(self, self.energy, self.coefficients)(x) / self.temperature
         return Pulled(log_prob.to(z.dtype), x.to(z.dtype))
 
     def _affine(self, z: Tensor) -> tuple[Tensor, Tensor]:
         matrix = accurate(self.matrix).to(z.dtype)
         return z @ matrix.mT + self.shift.to(z.dtype), torch.linalg.slogdet(matrix)[1]
-
-    def _back(self, flow: nn.Module, z: Tensor) -> tuple[Tensor, Tensor]:
-        """The flow's inverse, and the log-determinant of it, which not all return."""
-        preimage = flow.inverse(z)  # type: ignore[operator]
-        return preimage if isinstance(preimage, tuple) else (preimage, -flow(preimage)[1])

@@ -248,16 +248,15 @@ class Adapter(Method):
             return False
         parameters = self.parameters_trained()
         self.optimizer = self.optimizer or self.build(self._wide())
-        wide = self._agreeing()
+        wide = self._agreeing(parameters)
         for parameter, grad in zip(wide, grads, strict=True):
             parameter.grad = grad.to(parameter.dtype)
         self.optimizer.step()
         for parameter in wide:
             parameter.grad = None
         with torch.no_grad():
-            for parameter, value in zip(parameters, wide, strict=True):
-                if parameter is not value:
-                    parameter.copy_(value)
+            for i, own in self.copies.items():
+                parameters[i].copy_(own)
         return True
 
     def _skip(self, what: str = "the logits of this batch are") -> None:
@@ -272,9 +271,8 @@ class Adapter(Method):
         return [self.copies.get(i, p) for i, p in enumerate(parameters)]
 
     @torch.no_grad()
-    def _agreeing(self) -> list[nn.Parameter]:
+    def _agreeing(self, parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
         """What the optimizer steps; copies take the parameters' numbers where they no longer agree."""
-        parameters = self.parameters_trained()
         for i, own in self.copies.items():
             own.copy_(torch.where(own.to(parameters[i].dtype) == parameters[i], own, parameters[i].to(own.dtype)))
         return [self.copies.get(i, p) for i, p in enumerate(parameters)]

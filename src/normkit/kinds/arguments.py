@@ -69,7 +69,7 @@ def bind(
     kwargs = kwargs if args else _with_own_width(signature, kwargs)
     bindings = []
     problem = no_flag = None
-    for pair in _readings(signature, forms, args, kwargs):
+    for pair in _readings(forms, args, kwargs):
         try:
             bound = signature.bind_partial(*pair[0], **pair[1]) if brought else signature.bind(*pair[0], **pair[1])
             if brought:
@@ -130,7 +130,7 @@ def take_forms(cls: type, called: Mapping[str, str]) -> None:
 
 
 def _readings(
-    signature: inspect.Signature, forms: list[dict[str, str]], args: Sequence[Any], kwargs: Mapping[str, Any]
+    forms: list[dict[str, str]], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[Sequence[Any], Mapping[str, Any]]]:
     """The call as it was made, then as each form understands it, under our names."""
     yield args, kwargs

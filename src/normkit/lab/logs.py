@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import zlib
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 
 from normkit import files
 from normkit.lab.files import Damaged, writing
+from normkit.page import nan_to_none as nan_to_none
 
 CRC = re.compile(rb', "crc": "([0-9a-f]{8})"}$')
 START, STEP, EVAL, PROBE, FOUND, NOTE, END = "start", "step", "eval", "probe", "found", "note", "end"
@@ -116,15 +116,6 @@ def seal_of(before: Any, end: Mapping[str, Any]) -> str:
     digest = before.copy()
     digest.update(json.dumps({key: value for key, value in end.items() if key != "seal"}).encode())
     return digest.hexdigest()
-
-
-def nan_to_none(value: Any) -> Any:
-    """Turn what JSON has no word for, NaN and infinity, into None."""
-    if isinstance(value, dict):
-        return {key: nan_to_none(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [nan_to_none(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Log:

@@ -139,7 +139,7 @@ class Parts(NamedTuple):
 
     def kept(self, value: Tensor) -> Tensor:
         """All of a buffer."""
-        return value.full_tensor() if is_sharded(value) else value  # type: ignore[attr-defined]
+        return whole(value)
 
     def of_axis(self, axis: int, local: Tensor) -> DTensor:
         """A vector of one number for each entry of an axis, of which this process has those of its part."""

@@ -58,12 +58,13 @@ def as_json(value: Any) -> str:
     >>> as_json([1.0, math.nan, "</script>"])
     '[1.0,null,"\\\\u003c/script>"]'
     """
-    return json.dumps(_plain(value), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return json.dumps(nan_to_none(value), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _plain(value: Any) -> Any:
+def nan_to_none(value: Any) -> Any:
+    """Turn what JSON has no word for, NaN and infinity, into None."""
     if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
+        return {key: nan_to_none(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [nan_to_none(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

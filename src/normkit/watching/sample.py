@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from normkit.running import recomputing
 from normkit.watching import taps
 from normkit.watching.batch import Batch, copy_call
 from normkit.watching.facts import bare_name, shares, trainable
@@ -384,12 +385,11 @@ def taps_on(model: nn.Module, families: Iterable[str]) -> list[Any]:
 
 def is_made_again() -> bool:
     """Whether reentrant checkpointing makes a call again, in the backward pass, and this time with gradients."""
-    within = not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
-    return within and torch.is_grad_enabled()
+    return recomputing() and torch.is_grad_enabled()
 
 
 def is_skipped(module: nn.Module) -> bool:
     """Whether a call is none of the training: an evaluation, a second forward of checkpointing, a compiler's look."""
-    if torch.compiler.is_compiling() or torch._C._current_graph_task_id() != -1:
+    if torch.compiler.is_compiling() or recomputing():
         return True
     return not (module.training or torch.is_grad_enabled())

@@ -53,8 +53,3 @@ class Channelwise(Running, Norm):
 def over(x: Tensor) -> list[int]:
     """All axes but the channels'."""
     return [axis for axis in range(x.dim()) if axis != 1]
-
-
-def along(value: Tensor, x: Tensor) -> Tensor:
-    """View numbers of shape (C,) or (N, C) so that they broadcast with ``x``."""
-    return value.reshape(value.shape + (1,) * (x.dim() - 2))

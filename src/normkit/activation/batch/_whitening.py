@@ -7,7 +7,8 @@ from torch import Tensor
 
 from normkit import check, statistics
 from normkit.activation._layout import in_layout_of
-from normkit.activation.batch._channelwise import Channelwise, along, over
+from normkit.activation.batch._channelwise import Channelwise, over
+from normkit.ops.channel import along
 
 
 class Whitening(Channelwise):

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, statistics
-from normkit.activation.batch._channelwise import Channelwise, along
+from normkit.activation.batch._channelwise import Channelwise
 from normkit.catalog import method
 from normkit.ops import channel
+from normkit.ops.channel import along
 from normkit.running import once, snapshot, track
 
 

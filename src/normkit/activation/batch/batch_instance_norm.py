@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, ops, statistics
-from normkit.activation.batch._channelwise import Channelwise, along
+from normkit.activation.batch._channelwise import Channelwise
 from normkit.catalog import method
+from normkit.ops.channel import along
 
 
 @method(

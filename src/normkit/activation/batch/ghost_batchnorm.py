@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from normkit import check, statistics
-from normkit.activation.batch._channelwise import Channelwise, along
+from normkit.activation.batch._channelwise import Channelwise
 from normkit.catalog import method
 from normkit.ops import channel
+from normkit.ops.channel import along
 from normkit.running import track
 
 

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from normkit import check, statistics
-from normkit.activation.batch._channelwise import Channelwise, along, over
+from normkit.activation.batch._channelwise import Channelwise, over
 from normkit.catalog import method
 from normkit.ops import channel
+from normkit.ops.channel import along
 
 
 @method(

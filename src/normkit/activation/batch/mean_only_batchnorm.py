@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, statistics
-from normkit.activation.batch._channelwise import along, over
+from normkit.activation.batch._channelwise import over
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.ops.channel import along
 from normkit.running import Running
 
 

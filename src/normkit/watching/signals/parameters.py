@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from normkit.ops.sharded import whole
 from normkit.parameters import own_parameter
 from normkit.watching.store import MEAN, MISSING
 
@@ -30,11 +31,6 @@ def norms(tensors: list[Tensor]) -> Tensor:
     """Return the length of each tensor, whole where it is spread over processes."""
     dense = [x.coalesce().values() if x.is_sparse else x for x in tensors]
     return torch.stack([whole(norm.float()) for norm in torch._foreach_norm(dense)])
-
-
-def whole(x: Tensor) -> Tensor:
-    """Join what FSDP2 has spread over processes."""
-    return x.full_tensor() if hasattr(x, "full_tensor") else x
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:
