@@ -317,6 +317,11 @@ def test_the_parts_of_a_strategy_may_be_of_a_room_of_its_own(tmp_path):
     assert "  import normkit as nk\n  import mine\n" in shown, "by which nk finds it"
 
 
+def test_a_named_tuple_keeps_the_contract_which_torch_saves_in_no_file(tmp_path):
+    done = run(tmp_path, "-m", "normkit.cli", "check", "neutra", "-k", "test_exports")
+    assert done.returncode == 0, done.stdout
+
+
 def test_what_is_wrong_without_an_error_breaks_the_contract(tmp_path):
     (tmp_path / "faulty.py").write_text(textwrap.dedent(FAULTY))
     lines = "later_token or leaves_gradients or no_input_is_an or keeps_the_law or built_again or numbers_that_are"
