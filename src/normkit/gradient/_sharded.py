@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, distributed
 
+from normkit.ops import sharded
 from normkit.ops.sharded import everyone, whole
 from normkit.statistics import accurate, processes, require_equal_sizes
 
@@ -19,11 +20,7 @@ Work = Callable[[list[Tensor]], list[Tensor]]
 
 def is_sharded(tensors: Sequence[Tensor]) -> bool:
     """Whether some are distributed tensors."""
-    if not distributed.is_available():
-        return False
-    from torch.distributed.tensor import DTensor
-
-    return any(isinstance(x, DTensor) for x in tensors)
+    return any(map(sharded.is_sharded, tensors))
 
 
 def is_any(flag: Tensor, tensors: Sequence[Tensor]) -> bool:

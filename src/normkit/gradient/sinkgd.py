@@ -101,8 +101,9 @@ class SinkGD(MatrixOptimizer):
 def balanced(x: Tensor, rounds: int) -> Tensor:
     """Make the rows and columns of matrices (..., rows, columns) equally long in turn."""
     x = x.clone() if rounds else x
+    own = local(x)
     for _ in range(rounds):
         for axis in (-1, -2):
             (length,) = lengths_along([x], axis)
-            local(x).mul_(math.sqrt(x.shape[axis]) / local(length).clamp(min=FLOOR))
+            own.mul_(math.sqrt(x.shape[axis]) / local(length).clamp(min=FLOOR))
     return x
