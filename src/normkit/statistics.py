@@ -41,6 +41,13 @@ def accurate(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
+def reals(owner: object, name: str, x: Tensor, sizes: Sequence[int | None], like: Tensor | None = None) -> Tensor:
+    """Require real numbers of these ``sizes``, and return them in the accurate type."""
+    check.floating(owner, x, name)
+    check.values(owner, name, x, sizes, x if like is None else like)
+    return accurate(x)
+
+
 def widest(x: Tensor) -> Tensor:
     """Return ``x`` in float64 where its device has it: for sums of many numbers, and squares of what runs."""
     return x if x.device.type == "mps" else x.double()

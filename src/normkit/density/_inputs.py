@@ -14,16 +14,8 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from normkit import check
-from normkit.statistics import accurate
 
 Energy = Callable[[Tensor], Tensor]
-
-
-def reals(owner: object, name: str, x: Tensor, sizes: Sequence[int | None], like: Tensor | None = None) -> Tensor:
-    """Require real numbers of these ``sizes``, and return them in the accurate type."""
-    check.floating(owner, x, name)
-    check.values(owner, name, x, sizes, x if like is None else like)
-    return accurate(x)
 
 
 def gaussian(x: Tensor, mean: Tensor | float, scale: Tensor | float) -> Tensor:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from normkit.catalog import method
-from normkit.density._inputs import reals
 from normkit.kinds import Transform
+from normkit.statistics import reals
 
 
 @method(

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.density._field import ADAPTIVE, METHODS, Adjoint, FieldFlow, Slopes, adapt, integrate
-from normkit.density._inputs import reals
 from normkit.ops.derivatives import under_transform
+from normkit.statistics import reals
 
 SOLVED = "a solve by a fixed grid is exact only as the grid gets finer"
 

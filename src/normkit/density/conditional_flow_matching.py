@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._inputs import reals
+from normkit.statistics import reals
 
 NAME = "conditional-flow-matching"
 PATHS = ("linear", "target", "schrodinger", "trigonometric")

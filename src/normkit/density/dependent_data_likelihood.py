@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._inputs import reals
 from normkit.kinds import Method
+from normkit.statistics import reals
 
 
 @method(

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._inputs import gaussian, reals
+from normkit.density._inputs import gaussian
+from normkit.statistics import reals
 
 NAME = "dgfs-transition"
 

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._inputs import linear, reals
+from normkit.density._inputs import linear
 from normkit.kinds import Loss
-from normkit.statistics import accurate
+from normkit.statistics import accurate, reals
 
 
 @method(

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.density._flows import back, flow_of, width
-from normkit.density._inputs import gaussian, reals
+from normkit.density._inputs import gaussian
 from normkit.kinds import Loss
+from normkit.statistics import reals
 
 LogDensity = Callable[[Tensor], Tensor]
 

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._inputs import reals
 from normkit.kinds import Transform
-from normkit.statistics import root
+from normkit.statistics import reals, root
 
 KERNELS = ("squared-exponential", "matern32", "matern52")
 

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.density._flows import Affine, back, flow_of, width
-from normkit.density._inputs import Energy, energy_of, force, reals
+from normkit.density._inputs import Energy, energy_of, force
 from normkit.kinds import Method
+from normkit.statistics import reals
 
 
 class Leapt(NamedTuple):

@@ -6,9 +6,10 @@ from torch import Tensor, nn
 
 from normkit.catalog import method
 from normkit.density._flows import back, flow_of, width
-from normkit.density._inputs import Energy, energy_of, gaussian, reals
+from normkit.density._inputs import Energy, energy_of, gaussian
 from normkit.density.imh_step import Moved, imh_step
 from normkit.kinds import Method
+from normkit.statistics import reals
 
 
 @method(

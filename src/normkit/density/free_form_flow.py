@@ -11,8 +11,9 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._inputs import linear, reals
+from normkit.density._inputs import linear
 from normkit.kinds import Method
+from normkit.statistics import reals
 
 SURROGATE = "the gradient is that of the log-determinant, estimated; the loss' own is another"
 

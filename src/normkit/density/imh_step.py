@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._inputs import reals
+from normkit.statistics import reals
 
 NAME = "imh-step"
 

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._inputs import reals
 from normkit.kinds import Loss
+from normkit.statistics import reals
 
 LEAST = 1e-9  # added to propensities
 CONSTANT = "propensities are constants for the gradient"

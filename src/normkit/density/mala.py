@@ -10,7 +10,8 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._inputs import Energy, energy_of, force, reals
+from normkit.density._inputs import Energy, energy_of, force
+from normkit.statistics import reals
 
 NAME = "mala"
 

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._inputs import reals
 from normkit.kinds import Loss
+from normkit.statistics import reals
 
 EPS = 1.1920928955078125e-07  # the authors' float32 rounding, added to the deviation
 SCORE = "the gradient is the score function's, not the loss'"

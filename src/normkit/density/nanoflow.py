@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._inputs import reals
 from normkit.kinds import Transform
+from normkit.statistics import reals
 
 
 class _Layer(nn.Module):

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.density._flows import back
-from normkit.density._inputs import Energy, energy_of, reals
+from normkit.density._inputs import Energy, energy_of
 from normkit.kinds import Method
-from normkit.statistics import accurate
+from normkit.statistics import accurate, reals
 
 
 class Pulled(NamedTuple):

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._inputs import reals
 from normkit.density.conditional_flow_matching import Velocity, conditional_flow_matching
 from normkit.kinds import beside
+from normkit.statistics import reals
 
 NAME = "ot-cfm"
 MOST = 2**24  # entries that torch draws from at once

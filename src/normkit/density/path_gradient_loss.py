@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._inputs import Energy, energy_of, force, gaussian, reals
+from normkit.density._inputs import Energy, energy_of, force, gaussian
 from normkit.kinds import Loss
+from normkit.statistics import reals
 
 ESTIMATORS = ("path", "reparametrised", "forward-path")
 PATH = "the gradient is the path estimator's, which is the loss' own on average alone"

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.density._flows import flow_of, width
-from normkit.density._inputs import gaussian, linear, reals
+from normkit.density._inputs import gaussian, linear
 from normkit.kinds import Loss
+from normkit.statistics import reals
 
 
 class EvidenceBound(NamedTuple):

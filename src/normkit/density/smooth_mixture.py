@@ -7,8 +7,8 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._inputs import reals
 from normkit.kinds import Transform
+from normkit.statistics import reals
 
 # what is added to alpha, so that the density of a ramp has one mode -> by its power
 UNIMODAL = {1: 0.8656721, 2: 0.3052033}

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._inputs import Energy, energy_of, reals
+from normkit.density._inputs import Energy, energy_of
+from normkit.statistics import reals
 
 NAME = "stochastic-flow-metropolis"
 

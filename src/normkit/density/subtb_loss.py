@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._inputs import reals
+from normkit.statistics import reals
 
 NAME = "subtb-loss"
 

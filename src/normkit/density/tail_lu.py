@@ -10,9 +10,8 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._inputs import reals
 from normkit.kinds import Transform
-from normkit.statistics import accurate
+from normkit.statistics import accurate, reals
 
 
 @method(

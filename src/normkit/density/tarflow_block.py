@@ -8,8 +8,9 @@ from torch.nn import functional as F
 
 from normkit import catalog, check
 from normkit.catalog import method
-from normkit.density._inputs import linear, reals
+from normkit.density._inputs import linear
 from normkit.kinds import Transform
+from normkit.statistics import reals
 
 
 class _Attention(nn.Module):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.density._field import ADAPTIVE, METHODS, FieldFlow, adapt, integrate
-from normkit.density._inputs import reals
+from normkit.statistics import reals
 
 SOLVED = "a solve by a fixed grid is exact only as the grid gets finer"
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from normkit.catalog import method
-from normkit.density._inputs import reals
+from normkit.statistics import reals
 
 NAME = "transport-quality"
 

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from normkit import check, ops
 from normkit.statistics import accurate
-
-
-def numbers(owner: object, name: str, x: Tensor, sizes: Sequence[int | None], like: Tensor | None = None) -> Tensor:
-    """Require real numbers of these ``sizes``, and return them in the accurate type."""
-    check.floating(owner, x, name)
-    check.values(owner, name, x, sizes, x if like is None else like)
-    return accurate(x)
 
 
 def square(owner: object, name: str, x: Tensor, dims: int, size: int | None = None) -> Tensor:

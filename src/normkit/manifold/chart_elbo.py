@@ -10,7 +10,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import beside
-from normkit.manifold._points import numbers
+from normkit.statistics import reals
 
 
 @method(
@@ -59,10 +59,10 @@ def chart_elbo(
     Returns (N,). Manifold Learning by Mixture Models of VAEs for Inverse Problems (Alberti et al., 2024), arXiv
     2303.15244.
     """
-    wide = numbers("chart-elbo", "x", x, (None, None))
-    back = numbers("chart-elbo", "reconstruction", reconstruction, tuple(x.shape), x)
-    code = numbers("chart-elbo", "latent", latent, (len(x), None), x)
-    volume = numbers("chart-elbo", "log_det", log_det, (len(x),), x)
+    wide = reals("chart-elbo", "x", x, (None, None))
+    back = reals("chart-elbo", "reconstruction", reconstruction, tuple(x.shape), x)
+    code = reals("chart-elbo", "latent", latent, (len(x), None), x)
+    volume = reals("chart-elbo", "log_det", log_det, (len(x),), x)
     sigma_x = check.number("chart-elbo", "sigma_x", sigma_x, 0.0, open_low=True)
     sigma_z = check.number("chart-elbo", "sigma_z", sigma_z, 0.0, open_low=True)
     error = ((wide - back) / sigma_x).square().sum(1) / 2
@@ -73,7 +73,7 @@ def chart_elbo(
 @beside(chart_elbo)
 def energy(latent: Tensor, *, low: float = 0.05, support: float = 0.2, slope: float = 100.0) -> Tensor:
     """Return the energy (N,) of codes (N, d): 0 within the cube, logarithmic in its border, linear outside."""
-    code = numbers("chart-elbo", "latent", latent, (None, None))
+    code = reals("chart-elbo", "latent", latent, (None, None))
     return _energy(code, low, support, slope).to(latent.dtype)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.manifold._points import numbers
+from normkit.statistics import reals
 
 
 @method(
@@ -47,13 +47,13 @@ def chart_responsibility(
 
     Manifold Learning by Mixture Models of VAEs for Inverse Problems (Alberti et al., 2024), arXiv 2303.15244.
     """
-    wide = numbers("chart-responsibility", "losses", losses, (None, None))
+    wide = reals("chart-responsibility", "losses", losses, (None, None))
     floor = check.number("chart-responsibility", "floor", floor, high=0.0)
     wide = wide - _log_weights(weights, wide)
     if extra is None:
         logarithms = _floor(-wide, floor)
     else:
-        more = numbers("chart-responsibility", "extra", extra, tuple(losses.shape), losses)
+        more = reals("chart-responsibility", "extra", extra, tuple(losses.shape), losses)
         variants = wide.unsqueeze(1) + torch.diag_embed(more)
         logarithms = _floor(_floor(-variants, floor).amax(1), floor)
     return (logarithms if log else logarithms.exp()).to(losses.dtype)

@@ -10,8 +10,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import beside
-from normkit.manifold._points import numbers
-from normkit.statistics import accurate, full_precision
+from normkit.statistics import accurate, full_precision, reals
 
 RETRACTIONS = ("project", "chart", "euclidean")
 LEAST = 1e-6  # charts of less weight are left out
@@ -60,11 +59,11 @@ def chart_step(
 
     Manifold Learning by Mixture Models of VAEs for Inverse Problems (Alberti et al., 2024), arXiv 2303.15244.
     """
-    wide = numbers("chart-step", "point", point, (None,))
-    a = numbers("chart-step", "matrix", matrix, (None, len(point), None), point)
-    b = numbers("chart-step", "shift", shift, tuple(a.shape[:2]), point)
-    share = numbers("chart-step", "weights", weights, (len(a),), point)
-    goal = numbers("chart-step", "target", target, tuple(point.shape), point)
+    wide = reals("chart-step", "point", point, (None,))
+    a = reals("chart-step", "matrix", matrix, (None, len(point), None), point)
+    b = reals("chart-step", "shift", shift, tuple(a.shape[:2]), point)
+    share = reals("chart-step", "weights", weights, (len(a),), point)
+    goal = reals("chart-step", "target", target, tuple(point.shape), point)
     step = check.number("chart-step", "step_size", step_size)
     retraction = check.choice("chart-step", "retraction", retraction, RETRACTIONS)
     share = torch.where(share < LEAST, 0, share)
@@ -95,8 +94,8 @@ def descend(
     retraction: str = "project",
 ) -> Tensor:
     """Take the same step in charts that are functions: ``encoders`` and ``decoders``, K each, of one point."""
-    numbers("chart-step", "point", point, (None,))
-    share = numbers("chart-step", "weights", weights, (len(encoders),), point)
+    reals("chart-step", "point", point, (None,))
+    share = reals("chart-step", "weights", weights, (len(encoders),), point)
     if len(decoders) != len(encoders):
         raise ValueError(f"chart-step: decoders must be {len(encoders)}, as the encoders, not {len(decoders)}")
     step = check.number("chart-step", "step_size", step_size)

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from normkit import check, ops
 from normkit.catalog import method
-from normkit.manifold._points import have_full_rank, numbers
-from normkit.statistics import full_precision
+from normkit.manifold._points import have_full_rank
+from normkit.statistics import full_precision, reals
 
 
 @method(
@@ -41,7 +41,7 @@ def compositional_partial_correlation(x: Tensor, *, pseudocount: float = 0.0, dd
     Partial Correlations in Compositional Data Analysis (2019).
     """
     owner = "compositional-partial-correlation"
-    wide = numbers(owner, "x", x, (None, None))
+    wide = reals(owner, "x", x, (None, None))
     ddof = check.size(owner, "ddof", ddof, least=0)
     parts = wide + check.number(owner, "pseudocount", pseudocount, 0.0)
     _refuse(owner, parts, ddof)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.manifold._points import numbers
+from normkit.statistics import reals
 
 NORMALIZATIONS = (None, "rw")
 
@@ -40,9 +40,9 @@ def connection_laplacian(adjacency: Tensor, connection: Tensor, *, normalization
     Returns (n d, n d). Implicit Gaussian process representation of vector fields (Peach et al., 2024), arXiv
     2309.16746.
     """
-    a = numbers("connection-laplacian", "adjacency", adjacency, (None, None))
+    a = reals("connection-laplacian", "adjacency", adjacency, (None, None))
     n = check.size("connection-laplacian", "the number of nodes", len(a))
-    turns = numbers("connection-laplacian", "connection", connection, (None, None), adjacency)
+    turns = reals("connection-laplacian", "connection", connection, (None, None), adjacency)
     normalization = check.choice("connection-laplacian", "normalization", normalization, NORMALIZATIONS)
     if a.shape[1] != n or turns.shape[0] != turns.shape[1] or turns.shape[0] % n:
         raise ValueError(

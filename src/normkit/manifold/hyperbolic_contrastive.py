@@ -10,8 +10,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Loss
 from normkit.manifold._ball import Clamped
-from normkit.manifold._points import numbers
-from normkit.statistics import full_precision
+from normkit.statistics import full_precision, reals
 
 
 @method(
@@ -50,7 +49,7 @@ class HyperbolicContrastive(Loss):
 
     def forward(self, features: Tensor, target: Tensor | None = None) -> Tensor:
         """Return the loss, a single number."""
-        x = numbers(self, "features", features, (None, None))
+        x = reals(self, "features", features, (None, None))
         if x.shape[0] < 2 or x.shape[0] % 2:
             raise ValueError(
                 "HyperbolicContrastive: features must hold two views of each sample, "

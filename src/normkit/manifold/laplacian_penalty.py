@@ -7,9 +7,8 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.manifold._points import numbers
 from normkit.manifold._slopes import squared_distances
-from normkit.statistics import full_precision
+from normkit.statistics import full_precision, reals
 
 
 @method(
@@ -37,7 +36,7 @@ def laplacian_penalty(f: Tensor, x: Tensor, *, t: float, normalize: bool = False
 
     Returns a single number. Learning Globally Smooth Functions on Manifolds (Cervino et al., 2023), arXiv 2210.00301.
     """
-    values = numbers("laplacian-penalty", "f", f, (None, None))
+    values = reals("laplacian-penalty", "f", f, (None, None))
     check.floating("laplacian-penalty", x, "x")
     check.values("laplacian-penalty", "x", x, (len(f), *x.shape[1:]), f)
     t = check.number("laplacian-penalty", "t", t, 0.0, open_low=True)

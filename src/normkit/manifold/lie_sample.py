@@ -10,8 +10,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.manifold import _lie, _symmetric
-from normkit.manifold._points import numbers
-from normkit.statistics import full_precision
+from normkit.statistics import full_precision, reals
 
 
 @method(
@@ -52,8 +51,8 @@ def lie_sample(
     code. Lie Group Decompositions for Equivariant Neural Networks (Mironenco, Forré, 2024), arXiv 2310.11366.
     """
     group = check.choice("lie-sample", "group", group, _lie.GROUPS)
-    v = numbers("lie-sample", "normal", normal, (None, 3 if group == "gl2" else 2))
-    share = numbers("lie-sample", "uniform", uniform, (len(v),), normal).to(v.dtype)
+    v = reals("lie-sample", "normal", normal, (None, 3 if group == "gl2" else 2))
+    share = reals("lie-sample", "uniform", uniform, (len(v),), normal).to(v.dtype)
     variance = check.number("lie-sample", "variance", variance, 0.0)
     bound = check.number("lie-sample", "bound", bound, 0.0)
     alpha = check.number("lie-sample", "alpha", alpha, 0.0, open_low=True)

@@ -10,8 +10,8 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import beside
-from normkit.manifold._points import have_full_rank, numbers
-from normkit.statistics import full_precision
+from normkit.manifold._points import have_full_rank
+from normkit.statistics import full_precision, reals
 
 
 @method(
@@ -47,8 +47,8 @@ def lp_dictionary(atoms: Tensor, data: Tensor, *, p: float = 3) -> tuple[Tensor,
 
     Complete Dictionary Learning via lp-norm Maximization (Shen et al., 2020), arXiv 2002.10043.
     """
-    a = numbers("lp-dictionary", "atoms", atoms, (None, None))
-    y = numbers("lp-dictionary", "data", data, (len(a), None), atoms)
+    a = reals("lp-dictionary", "atoms", atoms, (None, None))
+    y = reals("lp-dictionary", "data", data, (len(a), None), atoms)
     if a.shape[1] > a.shape[0]:
         raise ValueError(f"lp-dictionary: atoms must be at most as many as their size, but are {tuple(a.shape)}")
     p = check.number("lp-dictionary", "p", p, 1.0)
@@ -63,8 +63,8 @@ def lp_dictionary(atoms: Tensor, data: Tensor, *, p: float = 3) -> tuple[Tensor,
 @torch.no_grad()
 def error(atoms: Tensor, dictionary: Tensor) -> Tensor:
     """Return 1 - sum |AᵀD|^4 / n, which is 0 where n atoms are the dictionary's up to order and signs."""
-    a = numbers("lp-dictionary", "atoms", atoms, (None, None))
-    d = numbers("lp-dictionary", "dictionary", dictionary, (len(a), None), atoms)
+    a = reals("lp-dictionary", "atoms", atoms, (None, None))
+    d = reals("lp-dictionary", "dictionary", dictionary, (len(a), None), atoms)
     with full_precision(atoms):
         return (1 - (a.mT @ d).abs().pow(4).sum() / len(d)).to(atoms.dtype)
 
@@ -73,7 +73,7 @@ def error(atoms: Tensor, dictionary: Tensor) -> Tensor:
 @torch.no_grad()
 def whiten(data: Tensor) -> Tensor:
     """Return sqrt(m) (Y Yᵀ)^(-1/2) Y, of data (n, m)."""
-    y = numbers("lp-dictionary", "data", data, (None, None))
+    y = reals("lp-dictionary", "data", data, (None, None))
     with full_precision(data):
         values, vectors = torch.linalg.eigh(y @ y.mT)
         if y.numel() and not have_full_rank(values):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.manifold._points import numbers
+from normkit.statistics import reals
 
 # degrees of freedom: C, the root of the 0.99 quantile of chi-square, and the upper incomplete gamma function there
 KNOWN = {
@@ -53,7 +53,7 @@ def magsac_loss(squared: Tensor, *, sigma: float, dof: int = 3, inverse: bool = 
 
     Differs from the authors' code in: the incomplete gamma function itself, not a table of it.
     """
-    wide = numbers("magsac-loss", "squared", squared, (None,))
+    wide = reals("magsac-loss", "squared", squared, (None,))
     sigma = check.number("magsac-loss", "sigma", sigma, 0.0, open_low=True)
     dof = check.choice("magsac-loss", "dof", dof, tuple(KNOWN))
     rho, first, second = _values(wide.detach(), sigma, dof, inverse)

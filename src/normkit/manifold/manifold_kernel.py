@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
-from normkit.manifold._points import numbers
-from normkit.statistics import accurate, full_precision
+from normkit.statistics import accurate, full_precision, reals
 
 KINDS = ("matern", "squared-exponential")
 
@@ -59,10 +58,10 @@ class ManifoldKernel(Method):
 
     def forward(self, x: Tensor, y: Tensor, eigenvalues: Tensor, count: Tensor) -> Tensor:
         """Return the covariances (N, M)."""
-        rows = numbers(self, "x", x, (None, None))
-        others = numbers(self, "y", y, (None, x.shape[1]), x)
-        values = numbers(self, "eigenvalues", eigenvalues, (x.shape[1],), x)
-        many = numbers(self, "count", count, (), x)
+        rows = reals(self, "x", x, (None, None))
+        others = reals(self, "y", y, (None, x.shape[1]), x)
+        values = reals(self, "eigenvalues", eigenvalues, (x.shape[1],), x)
+        many = reals(self, "count", count, (), x)
         nu, kappa, sigma = (accurate(value) for value in (self.nu, self.kappa, self.sigma))
         if self.form == "matern":
             logarithms = -nu * (values + 2 * nu / kappa.square()).log()

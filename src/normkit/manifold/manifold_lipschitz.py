@@ -10,9 +10,8 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Loss
-from normkit.manifold._points import numbers
 from normkit.manifold._slopes import squared_distances
-from normkit.statistics import accurate, full_precision
+from normkit.statistics import accurate, full_precision, reals
 
 
 @method(
@@ -91,10 +90,10 @@ class ManifoldLipschitz(Loss):
 
     def _read(self, f: Tensor, x: Tensor, data_loss: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Values, squared distances and the loss of the data, in the accurate type."""
-        values = numbers(self, "f", f, (self.num_points, None))
+        values = reals(self, "f", f, (self.num_points, None))
         check.floating(self, x, "x")
         check.values(self, "x", x, (self.num_points, *x.shape[1:]), f)
-        loss = numbers(self, "data_loss", data_loss, (), f)
+        loss = reals(self, "data_loss", data_loss, (), f)
         return values, squared_distances(x).to(values.dtype), loss.to(values.dtype)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.manifold._ball import Clamped, require_inside
-from normkit.manifold._points import numbers
+from normkit.statistics import reals
 
 
 @method(
@@ -32,8 +32,8 @@ def poincare_distance_matrix(x: Tensor, y: Tensor, *, c: float) -> Tensor:
     Returns (N, M). As in the authors' code 1e-5 is added to a denominator and artanh is bounded: no distance exceeds
     12.21 / sqrt(c). Hyperbolic Category Discovery (Liu et al., 2025), arXiv 2504.06120.
     """
-    a = numbers("poincare-distance-matrix", "x", x, (None, None))
-    b = numbers("poincare-distance-matrix", "y", y, (None, x.shape[1]), x)
+    a = reals("poincare-distance-matrix", "x", x, (None, None))
+    b = reals("poincare-distance-matrix", "y", y, (None, x.shape[1]), x)
     c = check.number("poincare-distance-matrix", "c", c, 0.0, open_low=True)
     for name, points in (("x", a), ("y", b)):
         require_inside("poincare-distance-matrix", name, points, c)

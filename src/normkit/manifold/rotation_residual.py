@@ -8,8 +8,8 @@ from torch import Tensor
 from normkit import check, ops
 from normkit.catalog import method
 from normkit.manifold import _rotation
-from normkit.manifold._points import have_full_rank, numbers
-from normkit.statistics import full_precision
+from normkit.manifold._points import have_full_rank
+from normkit.statistics import full_precision, reals
 
 SCALE = 1e8  # keeps covariances of directions near 1
 
@@ -43,13 +43,13 @@ def rotation_residual(
     Returns (N, 3). Revisiting Rotation Averaging (Zhang et al., 2023), arXiv 2303.05195.
     """
     owner = "rotation-residual"
-    first = numbers(owner, "rotation1", rotation1, (None, 3))
-    second = numbers(owner, "rotation2", rotation2, tuple(rotation1.shape), rotation1)
-    measured = numbers(owner, "relative", relative, tuple(rotation1.shape), rotation1)
+    first = reals(owner, "rotation1", rotation1, (None, 3))
+    second = reals(owner, "rotation2", rotation2, tuple(rotation1.shape), rotation1)
+    measured = reals(owner, "relative", relative, tuple(rotation1.shape), rotation1)
     left = _rotation.times(_rotation.quaternion(second), _rotation.quaternion(-first))
     error = _rotation.vector(_rotation.times(left, _rotation.quaternion(-measured)))
     if covariance is not None:
-        spread = numbers(owner, "covariance", covariance, (len(rotation1), 3, 3), rotation1)
+        spread = reals(owner, "covariance", covariance, (len(rotation1), 3, 3), rotation1)
         spread = SCALE * (spread + spread.mT) / 2
         if check.readable(spread) and spread.numel():
             still = spread.detach()

@@ -8,8 +8,8 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.manifold import _symmetric
-from normkit.manifold._points import numbers, square
-from normkit.statistics import root
+from normkit.manifold._points import square
+from normkit.statistics import reals, root
 
 DIRECTIONS = ("increase", "decrease")
 FACTORS = ("score", "max", "mean", None)
@@ -58,8 +58,8 @@ def tangent_normalization(
     owner = "tangent-normalization"
     kernels = square(owner, "attributes", attributes, 3)
     n = kernels.shape[-1]
-    picture = numbers(owner, "image", image, (n, n), attributes)
-    scores = numbers(owner, "relevance", relevance, (n,), attributes)
+    picture = reals(owner, "image", image, (n, n), attributes)
+    scores = reals(owner, "relevance", relevance, (n,), attributes)
     if check.readable(scores) and not ((scores > 0) & (scores <= 1)).all():
         raise ValueError(
             f"{owner}: relevance must lie in (0, 1], but goes from {scores.min():.6g} to {scores.max():.6g}"

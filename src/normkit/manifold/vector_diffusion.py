@@ -7,8 +7,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.manifold._points import numbers
-from normkit.statistics import full_precision, root
+from normkit.statistics import full_precision, reals, root
 
 
 @method(
@@ -43,10 +42,10 @@ def vector_diffusion(
     A vector that becomes 0 stays 0. Implicit Gaussian process representation of vector fields (Peach et al., 2024),
     arXiv 2309.16746.
     """
-    wide = numbers("vector-diffusion", "x", x, (None, None))
+    wide = reals("vector-diffusion", "x", x, (None, None))
     many = wide.numel()
-    vectors = numbers("vector-diffusion", "connection_laplacian", connection_laplacian, (many, many), x)
-    plain = numbers("vector-diffusion", "laplacian", laplacian, (len(x), len(x)), x)
+    vectors = reals("vector-diffusion", "connection_laplacian", connection_laplacian, (many, many), x)
+    plain = reals("vector-diffusion", "laplacian", laplacian, (len(x), len(x)), x)
     t = check.number("vector-diffusion", "t", t, 0.0)
     with full_precision(x):
         y = (torch.linalg.matrix_exp(-t * vectors) @ wide.reshape(-1)).reshape(wide.shape)
