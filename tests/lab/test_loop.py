@@ -7,13 +7,14 @@ import sys
 
 import pytest
 import torch
+from accelerate import Accelerator
 from helpers import losses, numbers, run, settings, trained
 
 from normkit.lab import files
 from normkit.lab.plan import models, tasks
 from normkit.lab.plan.plan import Run
 from normkit.lab.plan.variants import Variant
-from normkit.lab.training import loop
+from normkit.lab.training import checkpoints, loop
 
 
 def by_hand(one, given):
@@ -103,6 +104,63 @@ def test_dropout_goes_on_where_it_was(tmp_path, monkeypatch):
 def test_divergence_ends_a_run(tmp_path):
     end = trained(tmp_path, run(norm="dyt", optimizer="sgd", lr=1e8), clip=0.0)[-1]
     assert (end["status"], end["event"]) == ("diverged", "end")
+
+
+@pytest.fixture
+def scaled_from(monkeypatch):
+    """Return a function that lets runs train in float16 on a CPU, from a loss scale of 2 to a power."""
+
+    kept = loop.make_accelerator(settings())
+    monkeypatch.setitem(kept.state._shared_state, "_mixed_precision", "no")
+
+    def scale(power):
+        def make(given):
+            kept.state._shared_state["_mixed_precision"] = "no"  # Accelerate itself refuses float16 on a CPU
+            made = Accelerator(cpu=True)
+            made.state._shared_state["_mixed_precision"] = "fp16"
+            made.scaler, made.native_amp = torch.amp.GradScaler("cpu", init_scale=2.0**power), True
+            return made
+
+        monkeypatch.setattr(loop, "make_accelerator", make)
+
+    return scale
+
+
+def test_a_step_that_the_loss_scale_leaves_out_is_no_divergence(tmp_path, scaled_from):
+    scaled_from(24)
+    events = trained(tmp_path, run(), precision="fp16", log_every=1, probe_every=6)
+    steps = [e for e in events if e["event"] == "step"]
+    skipped = {e["step"] for e in steps if e["gradient_norm"] is None}
+    assert skipped & {1, 12} == {1}
+    assert events[-1]["status"] == "done"
+    assert events[-1]["final_loss"] < losses(events, "eval")[0]
+    probes = {e["step"]: [layer["gradient"] for layer in e["layers"]] for e in events if e["event"] == "probe"}
+    assert probes[1] == [None, None]
+    assert all(0 < length <= steps[-1]["gradient_norm"] for length in probes[12])
+    [judged] = [e for e in events if e["event"] == "found"]
+    assert "not-a-number" not in {finding["rule"] for finding in judged["findings"]}
+
+
+@pytest.mark.parametrize("power, steps, last", [(40, 12, 12), (120, 60, 40)])
+def test_a_run_of_steps_all_left_out_has_diverged(tmp_path, scaled_from, power, steps, last):
+    scaled_from(power)
+    end = trained(tmp_path, run(steps=steps), precision="fp16", steps=steps)[-1]
+    assert (end["status"], end["steps"]) == ("diverged", last)
+    assert f"left out the last {last} steps" in files.Folder(tmp_path).log(run().name).read_text()
+
+
+def test_a_loss_scale_goes_on_where_it_was(tmp_path, scaled_from):
+    scaled_from(24)
+    whole = trained(tmp_path / "whole", run(), precision="fp16")
+    for name in ("broken", "of before"):
+        asked = itertools.count(1)
+        trained(tmp_path / name, run(), stop=lambda asked=asked: next(asked) == 11, precision="fp16")
+    assert trained(tmp_path / "broken", run(), precision="fp16") == whole
+    path = files.Folder(tmp_path / "of before").checkpoint(run().name)
+    state = checkpoints.load(path)
+    del state["progress"]["scaler"], state["progress"]["left_out"]
+    checkpoints.save(path, state)
+    assert trained(tmp_path / "of before", run(), precision="fp16")[-1]["status"] == "done"
 
 
 def test_a_crash_is_reported(tmp_path, monkeypatch):

@@ -27,7 +27,11 @@ from normkit.watching.sites import blocks
 from normkit.weight import project, spheres
 
 BLOWN_UP = 3.0  # a validation loss of so many times its start counts as diverged, as NaN does
-PROGRESS = ("step", "elapsed", "busy", "tokens", "first_step", "start", "best", "last", "measured", "held_out")
+HOPELESS = 40  # steps left out in a row: so many halvings take a loss scale from its start to float16's smallest number
+PROGRESS = (
+    *("step", "elapsed", "busy", "tokens", "first_step", "left_out"),
+    *("start", "best", "last", "measured", "held_out"),
+)
 """What a checkpoint keeps besides weights and chance."""
 
 LEAST_RATE = 0.1  # where the cosine ends, as a share of the learning rate
@@ -82,6 +86,7 @@ class Training:
         self.step, self.elapsed, self.tokens, self.first_step = 0, 0.0, 0, 0.0
         self.busy = 0.0  # seconds that processors have worked for this run, whatever else the machine does
         self.measured: dict[str, float] = {}
+        self.left_out = 0  # steps in a row until now, by the loss scale, as their gradients overflow
         self.start = self.best = self.last = math.inf
         self.recent: list[tuple[int, Any, int, Tensor]] = []  # since the last look: step, where a batch is from, loss
         self.recipe = run.recipe(settings)
@@ -180,11 +185,23 @@ class Training:
         with self.seen.sampled(self.step) if self.probed else nullcontext():
             self.loss = self._loss_of_batch(batch, source, number)
             self.accelerator.backward(self.loss)
+            self.accelerator.unscale_gradients()  # here, as Accelerate's own clipping would do it a second time
             self.seen.gradients()  # before they are clipped
-            self.gradient = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip or math.inf)
+            self.gradient = nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip or math.inf)
             self.optimizer.step()
+            if self.accelerator.scaler is not None:
+                self._count_left_out()
         self.optimizer.zero_grad()
         self.tokens += self.task.size(batch)
+
+    def _count_left_out(self) -> None:
+        """Count a step that the loss scale left out, and let the watch forget its gradients.
+
+        By their length, as Accelerate does not know it of a fused step; the scale has waited for the device anyway.
+        """
+        self.left_out = 0 if math.isfinite(float(_whole(self.gradient))) else self.left_out + 1
+        if self.left_out and self.seen.sample is not None:
+            self.seen.sample.reads.clear()
 
     def _loss_of_batch(self, batch: Any, source: Any, number: int) -> Tensor:
         """What the variant lowers, of this process's rows of a batch: that of a number from some source."""
@@ -208,7 +225,11 @@ class Training:
         loss, gradient = self._mean(self.loss.detach()), float(_whole(self.gradient))
         if math.isnan(loss):
             self._require_labels(recent)
-        finite = math.isfinite(loss) and math.isfinite(gradient)
+        most = min(self.step, HOPELESS) if last else HOPELESS
+        if self.left_out >= most:
+            text = f"the loss scale left out the last {self.left_out} steps, as their gradients overflow"
+            self.log.write(logs.NOTE, text=text)
+        finite = math.isfinite(loss) and (math.isfinite(gradient) or 0 < self.left_out < most)
         self.log.write(
             logs.STEP,
             step=self.step,
@@ -327,12 +348,16 @@ class Training:
             raise ValueError("other samples are held out than when this run began: the data must stay the same")
         checkpoints.set_chances(state["chances"])
         for name in PROGRESS:
-            setattr(self, name, state["progress"][name])
+            setattr(self, name, state["progress"].get(name, getattr(self, name)))
+        if "scaler" in state["progress"]:
+            self.accelerator.scaler.load_state_dict(state["progress"]["scaler"])
         if "seen" in state["progress"]:
             self.seen.load_state_dict(state["progress"]["seen"])
 
     def _save(self) -> None:
         progress = {name: getattr(self, name) for name in PROGRESS} | {"seen": self.seen.state_dict()}
+        if self.accelerator.scaler is not None:
+            progress["scaler"] = self.accelerator.scaler.state_dict()
         training = self.get_state()
         if not self.accelerator.is_main_process or self.portable is False:
             return

@@ -44,8 +44,10 @@ class Depths:
 
 
 def _gradient(block: str, numbers: Mapping[tuple[str, str], float]) -> float:
-    """The length of the gradient of all the block's parameters."""
+    """The length of the gradient of all the block's parameters; NaN of a step that the loss scale left out."""
     lengths = {where: value for (where, what), value in numbers.items() if what == "gradient"}
+    if not lengths:
+        return math.nan
     inside = f"{block}." if block else ""
     return math.sqrt(sum(value**2 for where, value in lengths.items() if where.startswith(inside)))
 
