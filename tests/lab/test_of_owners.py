@@ -268,6 +268,67 @@ def test_the_report_tells_of_the_clients(tmp_path):
     assert "sent a round" in page
 
 
+def of_two_classes():
+    x, y = own().tensors
+    return TensorDataset(x[y < 2][:40] + 0.1, y[y < 2][:40])
+
+
+def of_no_client():
+    return TensorDataset(torch.randn(8, 5), torch.full((8,), 3))
+
+
+def wider():
+    return torch.nn.Linear(5, 4)
+
+
+OF_CLASSES = {"split": "classes:1", "data": f"{__name__}:own", "model": f"{__name__}:wider"}
+
+
+def test_a_client_without_a_held_out_class_is_left_out_of_what_clients_come_to(tmp_path):
+    given = {**OF_CLASSES, "val": f"{__name__}:of_two_classes", "clients": 7}
+    events = trained(tmp_path, run("original"), **given)
+    assert events[-1]["status"] == "done"
+    made, _ = clients.divide(samples.own_data(given["data"], given["val"], 16, 2), 7, "classes:1", 1)
+    silent = [k for k, client in enumerate(made) if not client.classes[:2].any()]
+    assert 0 < len(silent) < 7
+    for measured in (e for e in events if e["event"] == "eval"):
+        assert [k for k, share in enumerate(measured["clients"]) if share is None] == silent
+        shares = [share for share in measured["clients"] if share is not None]
+        assert measured["client-accuracy"] == pytest.approx(sum(shares) / len(shares))
+        assert measured["worst-client"] == min(shares)
+        assert all(isinstance(measured[name], float) for name in ("loss", "accuracy", "client-spread"))
+    text = Folder(tmp_path).log(run("original").name).read_text()
+    assert text.count("no class of theirs is held out: " + ", ".join(f"client {k}" for k in silent)) == 1
+
+
+def test_seeds_whose_clients_are_not_all_measured_have_one_line(tmp_path):
+    given = {"model": wider, "data": own, "val": of_two_classes, "clients": 5, "split": "dirichlet:0.2"}
+    result = nk.compare(
+        federated=True,
+        norms=["original"],
+        steps=1,
+        local_steps=1,
+        seeds=3,
+        lr=0.01,
+        engine="here",
+        out=tmp_path,
+        **given,
+    )
+    counts = {
+        len([s for s in r.evals[-1]["clients"] if s is not None]) for r in result.comparison.final_runs("original")
+    }
+    assert len(counts) > 1
+    [line] = figures.of_clients(result.comparison)["data"]
+    assert len(line["x"]) == len(line["y"]) == max(counts)
+    assert line["y"] == sorted(line["y"])
+
+
+def test_held_out_data_of_no_clients_class_are_named(tmp_path):
+    events = trained(tmp_path, run("original"), **OF_CLASSES, val=f"{__name__}:of_no_client")
+    assert events[-1]["status"] == "crashed"
+    assert "no client has a class that is held out; change --val" in events[-1]["error"]
+
+
 @pytest.mark.parametrize(
     "given, wanted",
     [

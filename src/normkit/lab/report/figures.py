@@ -12,6 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from normkit.lab.plan import measures
 from normkit.lab.plan.findings import Interval, interval
 from normkit.lab.plan.measures import EACH
@@ -179,12 +181,20 @@ def crossed_means(comparison: Comparison) -> Figure:
     return figure(data, title, measures.of(comparison.settings).name, named, {})
 
 
+def _of_one_length(sorted_lists: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Return lists as long as the longest, shorter ones drawn out between their ends; empty ones are left out."""
+    most = max(map(len, sorted_lists), default=0)
+    places = np.linspace(0, 1, most)
+    return [np.interp(places, np.linspace(0, 1, len(one)), one).tolist() for one in sorted_lists if one]
+
+
 def of_clients(comparison: Comparison) -> Figure:
     """Draw the clients' accuracies in order, where there are clients."""
     data = []
     for name in comparison.variants:
-        accuracies = [sorted(run.evals[-1].get(EACH) or []) for run in comparison.final_runs(name) if run.evals]
-        means = [statistics.fmean(values) for values in zip(*filter(None, accuracies), strict=True)]
+        measured = [run.evals[-1].get(EACH) or [] for run in comparison.final_runs(name) if run.evals]
+        accuracies = [sorted(share for share in shares if share is not None) for shares in measured]
+        means = [statistics.fmean(values) for values in zip(*_of_one_length(accuracies), strict=True)]
         look = style(comparison, name)
         line = {
             **_common_to(name, look),

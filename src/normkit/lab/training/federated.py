@@ -20,6 +20,7 @@ from normkit.choice import parsed
 from normkit.federated import plans, rounds
 from normkit.lab import logs
 from normkit.lab.plan import clients, measures
+from normkit.lab.plan.settings import spell
 from normkit.lab.training.single import Training
 from normkit.surgery.statistics.federated import local_entries, pool
 from normkit.weight import project, spheres
@@ -130,7 +131,13 @@ class Federated(Training):
             for client, kept in zip(self.clients, self.kept, strict=True)
         ]
         weighted = [_weigh(table, client.classes) for table, client in zip(each, self.clients, strict=True)]
-        losses, right = zip(*weighted, strict=True)
+        if not any(weighted):
+            raise ValueError(f"no client has a class that is held out; change {spell('val')} or {spell('split')}")
+        losses, right = zip(*filter(None, weighted), strict=True)
+        unmeasured = [f"client {k}" for k, pair in enumerate(weighted) if pair is None]
+        if unmeasured and not self.step:
+            text = f"without an accuracy, as no class of theirs is held out: {', '.join(unmeasured)}"
+            self.log.write(logs.NOTE, text=text)
         number, _, hits = of_all.sum(0).tolist()
         return {
             measures.LOSS: statistics.fmean(losses),
@@ -138,7 +145,7 @@ class Federated(Training):
             measures.CLIENTS: statistics.fmean(right),
             measures.WORST: min(right),
             measures.SPREAD: statistics.pstdev(right),
-            measures.EACH: list(right),
+            measures.EACH: [pair and pair[1] for pair in weighted],
         }
 
     def _by_class(self, state: State, client: clients.Client | None = None) -> Tensor:
@@ -231,8 +238,8 @@ class _Called:
         return torch.func.functional_call(self.model, dict(self.state), args, kwargs, tie_weights=False)
 
 
-def _weigh(table: Tensor, classes: Tensor | None) -> tuple[float, float]:
-    """Return loss and accuracy where each class counts by its share among a client's samples.
+def _weigh(table: Tensor, classes: Tensor | None) -> tuple[float, float] | None:
+    """Return loss and accuracy where each class counts by its share among a client's samples; None where it has none.
 
     >>> _weigh(torch.tensor([[2.0, 1.0, 2.0], [4.0, 4.0, 1.0]]).double(), torch.tensor([0.5, 0.5]))
     (0.75, 0.625)
@@ -240,5 +247,4 @@ def _weigh(table: Tensor, classes: Tensor | None) -> tuple[float, float]:
     assert classes is not None
     share = torch.where(table[:, 0] > 0, classes.double(), 0.0)
     means = table[:, 1:] / table[:, :1].clamp(min=1)
-    loss, right = (share / share.sum() @ means).tolist() if share.sum() > 0 else (math.nan, math.nan)
-    return loss, right
+    return tuple((share / share.sum() @ means).tolist()) if share.sum() > 0 else None
