@@ -362,6 +362,17 @@ def test_a_part_of_a_data_set_is_trained_on_alone():
     assert sorted(seen.tolist()) == sorted(part.labels.tolist())
 
 
+def test_a_clients_batches_are_of_one_sample_only_where_all_are():
+    whole = samples.own_data("test_of_owners:own", None, 7, 2)
+    made, _ = clients.divide(whole, 13, "even", 1)
+    assert {client.count % 7 for client in made} == {1, 2}
+    assert {len(client.train(1, step)[1]) for client in made for step in range(1, 6)} == {7, 2}
+    part = whole.part(torch.arange(15))
+    assert [len(part.train(1, step)[1]) for step in (1, 2, 3)] == [7, 7, 1]
+    alone, _ = clients.divide(samples.own_data("test_of_owners:own", None, 1, 2), 13, "even", 1)
+    assert len({tuple(alone[0].train(1, step)[0].flatten().tolist()) for step in range(1, 20)}) == alone[0].count
+
+
 def begun(root, aggregation):
     """A training of plain descent by three clients, two steps a round."""
     given = settings(local_steps=2, weight_decay=0.0, clip=0.0)

@@ -73,6 +73,7 @@ def read(split: str) -> tuple[str, float]:
 def divide(data: Any, clients: int, split: str, seed: int) -> tuple[list[Client], list[Any]]:
     """Return the clients, and the server's own batches; both depend on the seed alone."""
     labels, count = labels_of(data), size_of(data)
+    data = data.without_lone_samples() if isinstance(data, BySample) else data
     order = torch.arange(count)
     if not isinstance(data, Tokens):
         order = torch.randperm(count, generator=generator(seed, SERVERS))

@@ -12,7 +12,7 @@ import hashlib
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -69,6 +69,7 @@ class Recipe:
 
     batch: samples of a batch; None where each item of the data set is one.
     pool: the numbers of the samples that are drawn from; draw: puts such numbers into the order of an epoch.
+    least: samples of the last batch of an epoch; one of fewer is left out where there are others.
     start: what the loader's own generator was seeded with.
     """
 
@@ -77,7 +78,7 @@ class Recipe:
     collate: Callable[[Any], Any]
     draw: Draw
     pool: Tensor
-    drop_last: bool = False
+    least: int = 1
     start: int = 0
     workers: dict[str, Any] = field(default_factory=dict)
 
@@ -92,8 +93,7 @@ class Recipe:
     def batches(self, rows: Tensor) -> list[Tensor]:
         """Cut rows into batches."""
         batches = list(rows.split(self.batch or 1))
-        short = self.drop_last and len(batches) > 1 and len(batches[-1]) < (self.batch or 1)
-        return batches[:-1] if short else batches
+        return batches[:-1] if len(batches) > 1 and len(batches[-1]) < self.least else batches
 
 
 def own_data(source: str, apart: str | None, batch: int | None, batches: int) -> Data:
@@ -163,9 +163,9 @@ def _recipe_of_loader(loader: DataLoader, batch: int | None) -> Recipe | str:
     workers = {name: getattr(loader, name) for name in WORKERS} if loader.num_workers else {}
     own = loader.generator or getattr(sampler, "generator", None)
     start = own.initial_seed() if own is not None else 0
-    last = many is not None and many.drop_last
+    least = (size or 1) if many is not None and many.drop_last else 1
     pool, draw = order
-    return Recipe(loader.dataset, size, loader.collate_fn, draw, pool, last, start, workers)
+    return Recipe(loader.dataset, size, loader.collate_fn, draw, pool, least, start, workers)
 
 
 def _order_of(sampler: Any, dataset: Any) -> tuple[Tensor, Draw] | None:
@@ -242,6 +242,12 @@ class BySample:
         """Return the class of every sample that is trained on; None where samples have none."""
         labels = None if self.recipe.batch is None else _labels(self.recipe.dataset)
         return None if labels is None else labels[self.order.rows].long()
+
+    def without_lone_samples(self) -> BySample:
+        """Return the same, whose parts leave out a last batch of one sample: no batch norm can train on it."""
+        same = copy.copy(self)
+        same.recipe = replace(self.recipe, least=max(self.recipe.least, min(2, self.recipe.batch or 1)))
+        return same
 
     def part(self, rows: Tensor) -> BySample:
         """Return the same with some of the samples to train on."""
