@@ -405,6 +405,14 @@ def test_columns_whose_names_sql_takes_for_one_are_distinguished():
         text.normalize_table(pandas.DataFrame([[1, 2]], columns=["A", "A"]))
 
 
+def test_labels_that_are_one_text_are_refused_by_name():
+    frame = pandas.DataFrame({"k": ["a"], 2024: [1], "2024": [30], "z": [500]})
+    norm = text.Normalizer().fit({"a": ["a"]})
+    for take in (text.normalize_table, lambda one: norm.map(one, "k"), lambda one: text.joinable(["a"], {"t": one})):
+        with pytest.raises(ValueError, match="columns must have names that differ: 2024 and '2024' are one as text"):
+            take(frame)
+
+
 def test_two_tables_are_no_column_and_tables():
     one, other = polars.DataFrame({"a": ["x"]}), polars.DataFrame({"b": ["x"]})
     for given in ((one, {"other": other}), (["x"], other), ({"a": ["x"]}, {"other": other})):

@@ -32,8 +32,12 @@ def columns(frame: Any) -> dict[str, list[Any]]:
     {'city': ['Bern', 'Oslo']}
     """
     table = _require(frame)
-    named = zip(map(str, table.columns), table.iter_columns(), strict=True)
-    return {name: column.to_list() for name, column in named}
+    labels: dict[str, Any] = {}
+    for label in table.columns:  # those of pandas may be numbers
+        other = labels.setdefault(str(label), label)
+        if other is not label:
+            raise ValueError(f"columns must have names that differ: {other!r} and {label!r} are one as text")
+    return {name: column.to_list() for name, column in zip(labels, table.iter_columns(), strict=True)}
 
 
 def with_columns(frame: Any, added: Mapping[str, Sequence[Any]]) -> Any:
