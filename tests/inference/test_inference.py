@@ -399,18 +399,40 @@ def test_retrieval_in_half_precision_is_that_of_the_whole_matrix(method, dtype):
     queries, gallery, *banks = (unit_vectors(n, n, dtype) for n in (30, 500, 200, 201)[: 2 + several])
     found = nk.retrieve(queries, gallery, *banks, method=method, count=7, **options)
     others = [(queries, bank) if method == "score-normalization" else (bank, gallery) for bank in banks]
-    whole, *others = ((own @ items.T).float() for own, items in [(queries, gallery), *others])
+    whole, *others = (own.float() @ items.float().T for own, items in [(queries, gallery), *others])
     normalized = whole if method is None else nk.create(method, **options)(whole, *others)
     best = normalized.topk(7).values
     torch.testing.assert_close(found.scores, best.to(dtype), rtol=2 * torch.finfo(dtype).eps, atol=0)
     torch.testing.assert_close(normalized.gather(1, found.index), best, rtol=1e-4, atol=0)
 
 
+@pytest.mark.filterwarnings("ignore:retrieve. ")
+@pytest.mark.parametrize("method", [None, *RETRIEVAL])
+def test_products_beyond_half_precision_keep_the_order_of_retrieval(method):
+    several = RETRIEVAL[method][1] if method else 0
+    tables = [(60 * numbers(n, 64, seed=n)).half() for n in (20, 100, 30, 31)[: 2 + several]]
+    options = sharpness(method, 1e-5) if method and "softmax" in method else {}
+    found = nk.retrieve(*tables, method=method, count=20, **options)
+    want = nk.retrieve(*(table.float() for table in tables), method=method, count=20, **options)
+    assert torch.equal(found.index, want.index)
+    assert torch.equal(found.scores, want.scores.half())
+
+
+def test_scores_that_are_not_finite_are_warned_of():
+    queries, gallery = (60 * numbers(n, 64, seed=n) for n in (20, 100))
+    with pytest.warns(UserWarning, match=r"retrieve: [\d.]+% of the scores are beyond torch.float16; take") as seen:
+        scores = nk.retrieve(queries.half(), gallery.half(), count=90).scores
+    assert scores.isinf().any()
+    assert seen[0].filename == __file__
+    with pytest.warns(UserWarning, match=r"retrieve: 100.0% of the scores are beyond torch.float32; take"):
+        nk.retrieve(1e25 * queries.float(), 1e25 * gallery.float(), gallery.float(), method="csls")
+
+
 @pytest.mark.parametrize("method", ["inverted-softmax", "dual-inverted-softmax"])
 def test_a_bank_of_more_rows_than_half_precision_counts_leaves_the_order_of_its_items(method):
     tables = [unit_vectors(n, n) for n in (3, 50, 70_000, 70_001)[: 2 + RETRIEVAL[method][1]]]
     found = nk.retrieve(*tables, method=method, count=3, **sharpness(method, 0.01))
-    whole = [(rows @ tables[1].T).float() for rows in (tables[0], *tables[2:])]
+    whole = [rows.float() @ tables[1].float().T for rows in (tables[0], *tables[2:])]
     assert torch.equal(found.index, nk.create(method, **sharpness(method, 0.01))(*whole).topk(3).indices)
 
 

@@ -47,9 +47,10 @@ def retrieve(
 ) -> Retrieved:
     """Return the best items of each query by inner product, normalized by a method of the catalogue.
 
-    The numbers are those of the method on the whole matrix, in the widest type of the vectors. The gallery is gone
-    through in blocks, twice where only queries near to hubs are normalized, and where something of each query over the
-    whole gallery is needed.
+    The numbers are those of the method on the whole matrix, in the widest type of the vectors. Products of half
+    precision are in float32, in which those of long vectors do not overflow. The gallery is gone through in blocks,
+    twice where only queries near to hubs are normalized, and where something of each query over the whole gallery is
+    needed.
 
     >>> gallery = torch.eye(3)
     >>> retrieve(gallery[:2], gallery, gallery, method="inverted-softmax", count=1).index
@@ -76,23 +77,26 @@ def retrieve(
         if not len(bank):
             raise ValueError("retrieve: banks must not be empty")
     dtype = functools.reduce(torch.promote_types, (x.dtype for x in (queries, gallery, *banks)))
-    queries, gallery, banks = queries.to(dtype), gallery.to(dtype), tuple(bank.to(dtype) for bank in banks)
+    queries, gallery = queries.to(dtype), gallery.to(dtype)
+    banks = tuple(accurate(bank.to(dtype)) for bank in banks)  # once: each block of the gallery meets a whole bank
     count = min(check.size("retrieve", "count", count), len(gallery))
+    given: dict[str, Any] = {}
     if method is None:
         hits = _search(queries, gallery, count)
-        return Retrieved(hits.scores.to(dtype), hits.index)
-    defaults = {key: option.default for key, option in catalog.card(method).signature.parameters.items()}
-    normalize = catalog.create(method, **options)
-    normalize(*[queries.new_zeros(1, len(banks[0]))] * (1 + len(banks)))  # refuses options before the work
-    given = {**defaults, **normalize.keywords}
-    hits = _normalized(method, queries, gallery, banks, count, given)
+    else:
+        defaults = {key: option.default for key, option in catalog.card(method).signature.parameters.items()}
+        normalize = catalog.create(method, **options)
+        normalize(*[queries.new_zeros(1, len(banks[0]))] * (1 + len(banks)))  # refuses options before the work
+        given = {**defaults, **normalize.keywords}
+        hits = _normalized(method, queries, gallery, banks, count, given)
     hits = Retrieved(hits.scores.to(dtype), hits.index)
-    sharpness = _sharpness(given)
-    share = hits.scores.isinf().double().mean().item() if sharpness else 0
+    share = (~hits.scores.isfinite()).double().mean().item() if check.readable(hits.scores) else 0
     if share > 0:
-        words = ", ".join(f"{key}={beta}" for key, beta in sharpness.items())
-        text = f"retrieve: {words} makes {share:.1%} of the scores infinite in {dtype}; take a smaller one"
-        warnings.warn(text, stacklevel=4)
+        words = ", ".join(f"{key}={beta}" for key, beta in _sharpness(given).items())
+        text = f"{share:.1%} of the scores are beyond {dtype}; take vectors of a wider type, or shorter ones"
+        if words and not hits.scores.isnan().any():
+            text = f"{words} makes {share:.1%} of the scores infinite in {dtype}; take a smaller one"
+        warnings.warn(f"retrieve: {text}", stacklevel=4)
     return hits
 
 
@@ -229,7 +233,7 @@ def _from_rank(x: Tensor) -> Tensor:
 def _similarity(rows: Tensor, items: Tensor) -> Tensor:
     """Inner products (rows, items) in the accurate type, which is that of the methods."""
     with full_precision(rows):
-        return accurate(rows @ items.T)
+        return accurate(rows) @ accurate(items).T
 
 
 def _search(rows: Tensor, gallery: Tensor, top: int, rank: Rank | None = None, bank: int = 0) -> Retrieved:
