@@ -384,6 +384,13 @@ def test_columns_that_join_are_found_by_value_and_by_meaning(library):
             text.joinable(query, given)
 
 
+def test_columns_that_join_are_compared_as_the_normalizer_reads_them():
+    capitals = text.Rules([(r"\bUS\b", "United States")])
+    norm = text.Normalizer(rewrite=[capitals, text.fold]).fit({"USA": ["United States"]})
+    tables = {"t": {"land": ["United States", "united states", "OSLO", " ", None]}}
+    assert text.joinable(["US", "Oslo", "oslo"], tables, norm) == [("t", "land", 1.0, 2)]
+
+
 def test_a_last_row_that_sums_up_others_goes_and_one_that_sums_up_a_single_row_stays():
     done = text.normalize_table({"name": ["a", "b", "Total"], "n": ["1", "2", "3"]})
     assert done.table == {"name": ["a", "b"], "n": [1, 2]}

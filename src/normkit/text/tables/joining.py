@@ -66,9 +66,7 @@ def _require_tables(query: Any, tables: Any) -> None:
 
 def _forms(cells: Any, norm: Normalizer | None) -> list[str]:
     """Distinct values as they are compared."""
-    texts = [fold(frames.as_text("joinable", cell)) for cell in cells]
-    distinct = [text for text in dict.fromkeys(texts) if text]
-    if norm is None:
-        return distinct
-    matches = norm.normalize(distinct)
-    return [match.text if match.id is None else f"\x00{match.id}" for match in matches]
+    texts = list(dict.fromkeys(frames.as_text("joinable", cell) for cell in cells))
+    ids = [None] * len(texts) if norm is None else [match.id for match in norm.normalize(texts)]
+    forms = (fold(text) if id is None else f"\x00{id}" for text, id in zip(texts, ids, strict=True))
+    return [form for form in dict.fromkeys(forms) if form]
