@@ -475,6 +475,13 @@ def test_legal_forms_are_left_out_of_names_and_texts(desk, capsys):
         text.LegalForms("GmbH")
 
 
+def test_legal_forms_of_several_words_are_left_out_whole():
+    forms = ("S.A. de C.V.", "SAB de CV", "S. A. P. I. de C. V.", "S. de R.L.", "S. de R. L. de C. V.", "G. m. b. H.")
+    cut = text.LegalForms()
+    assert [cut(f"Aceros de México{sign} {form}") for form in forms for sign in ("", ",")] == ["Aceros de México"] * 12
+    assert [cut(name) for name in ("Casa de", "Aceros S. de México")] == ["Casa de", "Aceros S. de México"]
+
+
 def test_an_evaluation_on_the_mentions_of_tuning_is_warned_of(desk, capsys):
     (desk / "known.csv").write_text("text,id\n" + "Bern,CH-BE\nGeneve,CH-GE\nzurich,CH-ZH\nOslo,\nParis,\n" * 5)
     (desk / "others.csv").write_text("text,id\nBern,CH-BE\nLausane,CH-VD\nRom,\n")

@@ -7,13 +7,13 @@ from typing import Any
 FORMS = frozenset(
     """
     ab ag aps as asa bv bvba co company corp corporation cv doo ehf ek eg ev gbr gesmbh gie gmbh hf inc incorporated
-    kft kg kgaa kk lda limited llc llp lp ltd ltda mbh nv ohg ooo oy oyj oü pc plc pte pty pvt sa sab sas sarl sasu
-    se sl slu snc spa sprl spzoo srl sro ug ulc zrt
+    kft kg kgaa kk lda limited llc llp lp ltd ltda mbh nv ohg ooo oy oyj oü pc plc pte pty pvt sa sab sabdecv sadecv
+    sapidecv sas sasdecv sarl sasu sderl sderldecv se sl slu snc spa sprl spzoo srl srldecv sro ug ulc zrt
     """.split()  # noqa: SIM905
 )
 JOINTS = frozenset(("&", "and", "et", "und", "y"))  # GmbH & Co. KG
 SIGNS = str.maketrans("", "", ".,/()-")  # S.A., A/S, (Pty)
-LONGEST = 3  # words of one form: sp. z o.o.
+LONGEST = 7  # words of one form: S. de R. L. de C. V.
 
 
 class LegalForms:
