@@ -554,6 +554,21 @@ def test_what_was_reviewed_is_known_though_another_entry_has_that_name(tmp_path,
     assert fresh.fit({"GEO": ["Georgia"]})("georgia").id == "GEO"
 
 
+def test_a_text_of_an_entry_and_of_none_in_one_call_decides_nothing():
+    norm = text.Normalizer().fit({"A": ["Springfield"], "B": ["Shelby"]}).aliases([("B", "Sprngfld")])
+    said = "Normalizer.aliases: 'Sprngfld' is given both as 'A' and as no entry, so it decides nothing"
+    with pytest.warns(UserWarning, match=said) as seen:
+        norm.aliases([("A", "Sprngfld"), ("A", "Spring")], ["SPRNGFLD", "zz"])
+    assert seen[0].filename == __file__
+    assert norm.names == {"A": ["Springfield", "Spring"], "B": ["Shelby", "Sprngfld"]}
+    assert (norm.nothing, ids(norm.normalize(["spring", "zz", "sprngfld"]))) == ({"zz"}, ["A", None, "B"])
+    norm.fit({"A": ["Springfield"]})
+    with pytest.warns(UserWarning, match=said):
+        norm.aliases([("A", "Sprngfld")], ["sprngfld"])
+    match = norm("Sprngfld")
+    assert norm.doubt(match, margin=0.3) == "fits barely"
+
+
 def test_an_alias_may_be_a_number_and_texts_of_no_entry_stay():
     norm = text.Normalizer().fit(COUNTRIES).aliases([], none=["zz"])
     norm.aliases([("DEU", 49), ("AUT", 43.0), ("AUT", None)])

@@ -308,21 +308,27 @@ class Normalizer:
         """Take further names, (id, name) each, as a review by hand finds them, and texts that mean no entry.
 
         A text that is one of these names is taken for its entry, though another entry may have the name as well; the
-        last call counts. A name that one call gives to several entries decides nothing. What was tuned stays.
+        last call counts. A name that one call gives to several entries decides nothing. One that it also takes for none
+        is left out with a warning. What was tuned stays.
         """
         names = {key: list(own) for key, own in self._fit().items()}
         pairs = [(frames.as_text("Normalizer", id), frames.as_text("Normalizer", name)) for id, name in pairs]
-        for id, name in pairs:
+        rows: list[tuple[str | None, str]] = [*pairs, *((None, text) for text in _texts(none))]
+        plain = self._plain([name for _, name in rows])
+        meant = dict.fromkeys(zip(plain, (id for id, _ in rows), strict=True))
+        entries = Counter(text for text, _ in meant)
+        for (id, name), text in zip(pairs, plain, strict=False):
             if id not in names:
                 raise ValueError(f"the alias {name!r} is of {id!r}, which is not in the vocabulary")
-            if name not in names[id]:
+            if entries[text] > 1 and (text, None) in meant:
+                also = f"{name!r} is given both as {id!r} and as no entry, so it decides nothing"
+                warnings.warn(f"Normalizer.aliases: {also}", stacklevel=2)
+            elif name not in names[id]:
                 names[id].append(name)
-        plain = self._plain([name for _, name in pairs])
-        meant = dict.fromkeys(zip(plain, (id for id, _ in pairs), strict=True))
-        nothing = self.nothing.difference(plain).union(self._plain(_texts(none)))
-        entries = Counter(text for text, _ in meant)
+        sole = {text: id for text, id in meant if entries[text] == 1}
+        nothing = self.nothing.difference(plain).union(text for text, id in sole.items() if id is None)
         decided = {text: id for text, id in self._decided.items() if text not in entries}
-        decided |= {text: id for text, id in meant if text and entries[text] == 1}
+        decided |= {text: id for text, id in sole.items() if text and id is not None}
         kept = self.fusion, self.tuned
         self.fit(names)
         self.fusion, self.tuned = kept
