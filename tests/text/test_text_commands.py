@@ -69,6 +69,14 @@ def test_a_column_is_mapped_reviewed_and_mapped_again(desk, capsys):
     assert [row["text"] for row in rows(desk / "rest.csv")] == ["Total"], "what was said to be none is not asked again"
 
 
+def test_a_review_may_have_ids_with_spaces_around_them_where_the_vocabulary_has(desk, capsys):
+    (desk / "spaced.csv").write_text("id,name\n A ,Springfield\nB,Shelby\n")
+    (desk / "review.csv").write_text("text,right_id\nSprngfld, A \nShlb, B \nZz, - \nY, \n")
+    told = run(capsys, "fit spaced.csv --reviewed review.csv -o spaced")
+    assert "from reviews: 2 further names, and 1 text that means no entry" in told
+    assert text.Normalizer.load(desk / "spaced").names == {" A ": ["Springfield", "Sprngfld"], "B": ["Shelby", "Shlb"]}
+
+
 @pytest.mark.parametrize(
     "line, place",
     [

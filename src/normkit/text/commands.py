@@ -166,7 +166,7 @@ def run_fit(options: argparse.Namespace) -> int:
         norm = Normalizer.load(options.vocabulary)
     else:
         norm = _fresh(options).fit(options.vocabulary, options.id, options.name, options.encoding)
-    rows = [row for path in options.reviewed for row in reviewed(path, options.encoding)]
+    rows = [row for path in options.reviewed for row in reviewed(path, options.encoding, norm.names or {})]
     if rows:
         none = [text for id, text in rows if id == NONE]
         norm.aliases([row for row in rows if row[0] != NONE], none)
@@ -402,11 +402,14 @@ def _read_review(path: Path, encoding: str) -> dict[str, list[str]]:
     return read_table(path, encoding)
 
 
-def reviewed(path: Path, encoding: str) -> list[tuple[str, str]]:
-    """Read the pairs (id, text) that a review by hand has found; the id of what means no entry is a dash."""
+def reviewed(path: Path, encoding: str, names: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Read the pairs (id, text) that a review by hand has found; the id of what means no entry is a dash.
+
+    Spaces around an id do not count, unless it is so among those of the names.
+    """
     table = _read_review(path, encoding)
     pairs = zip(_column(table, RIGHT, path), _column(table, "text", path), strict=True)
-    return [(id.strip(), text) for id, text in pairs if id.strip()]
+    return [(id if id in names else id.strip(), text) for id, text in pairs if id.strip()]
 
 
 def review(norm: Normalizer, matches: Sequence[Answer]) -> list[dict[str, Any]]:
