@@ -328,6 +328,18 @@ def test_retrieval_in_blocks_is_that_of_the_whole_matrix(method, rows, monkeypat
     assert torch.equal(found.index, want.indices)
 
 
+@pytest.mark.parametrize("method", [name for name in RETRIEVAL if "dynamic" in name])
+def test_of_items_that_are_equally_good_the_first_is_a_hub_in_any_block(method, monkeypatch):
+    monkeypatch.setattr("normkit.inference.retrieval.NUMBERS", 200 * 16)
+    base, queries, *banks = (numbers(n, 8, seed=n).round() for n in (30, 200, 60, 61)[: 2 + RETRIEVAL[method][1]])
+    gallery = base.repeat(4, 1)
+    found = nk.retrieve(queries, gallery, *banks, method=method, count=5, **sharpness(method, 0.5))
+    whole, *others = (own @ gallery.T for own in (queries, *banks))
+    want = nk.create(method, **sharpness(method, 0.5))(whole, *others)
+    torch.testing.assert_close(found.scores, want.topk(5).values)
+    torch.testing.assert_close(found.scores, want.gather(1, found.index))
+
+
 @pytest.mark.filterwarnings("ignore:retrieve. beta.* makes")
 @pytest.mark.parametrize("beta", [0.5, 20.0])
 @pytest.mark.parametrize("method", [name for name in RETRIEVAL if "dynamic" in name])

@@ -66,9 +66,13 @@ def dynamic(similarity: Tensor, bank: Tensor, beta: float, top: int) -> Tensor:
 
 def near_hubs(best: Tensor, bank: Tensor, top: int) -> Tensor:
     """Tell which items are among the ``top`` of some row of the bank."""
-    maxima = bank.max(1, keepdim=True) if top == 1 else bank.topk(min(top, bank.shape[1]), dim=1)
-    hub = torch.zeros(bank.shape[1], dtype=torch.bool, device=bank.device).index_fill(0, maxima.indices.flatten(), True)
-    return hub[best]
+    hubs = largest(bank, top)[1].flatten()
+    return torch.zeros(bank.shape[1], dtype=torch.bool, device=bank.device).index_fill(0, hubs, True)[best]
+
+
+def largest(x: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    """Return the largest numbers of each row and their places; of equal ones the first, where it is one."""
+    return x.max(1, keepdim=True) if top == 1 else x.topk(min(top, x.shape[1]), dim=1)
 
 
 def nearest_mean(x: Tensor, k: int, dim: int) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from normkit import catalog, check
 from normkit.columns import number_of
-from normkit.inference._scores import log_sums, nearest_mean, normal_rank, scores
+from normkit.inference._scores import largest, log_sums, nearest_mean, normal_rank, scores
 from normkit.kinds.arrays import takes_arrays
 from normkit.statistics import accurate, full_precision
 
@@ -254,7 +254,7 @@ def _search(rows: Tensor, gallery: Tensor, top: int, rank: Rank | None = None, b
 
 def _better(best: Retrieved, similarity: Tensor, start: int, top: int) -> Retrieved:
     """The best of those so far and of the items from ``start`` on."""
-    value, index = similarity.topk(min(top, similarity.shape[1]), dim=1)
+    value, index = largest(similarity, top)
     value, index = torch.cat([best.scores, value], 1), torch.cat([best.index, index + start], 1)
-    value, order = value.topk(min(top, value.shape[1]), dim=1)
+    value, order = largest(value, top)
     return Retrieved(value, index.gather(1, order))
