@@ -234,16 +234,22 @@ def test_a_changed_model_that_was_pickled_before_there_were_marks_is_saved_as_on
     torch.testing.assert_close(logits(nk.load(tmp_path / "saved")), logits(model), rtol=0, atol=0)
 
 
-def test_checkpoints_of_a_trainer_hold_a_changed_part(tmp_path):
-    transformers, model = library("transformers"), gpt2()
-    nk.swap(model.transformer, "dyt")
+def trained(model, folder):
+    """A Trainer after one step, of which it has written a checkpoint."""
+    transformers = library("transformers")
     options = {"max_steps": 1, "save_steps": 1, "report_to": [], "use_cpu": True, "disable_tqdm": True}
-    arguments = transformers.TrainingArguments(str(tmp_path), **options)
+    arguments = transformers.TrainingArguments(str(folder), **options)
     data = [{"input_ids": TOKENS[0], "labels": TOKENS[0]}] * 2
     trainer = transformers.Trainer(model, arguments, train_dataset=data)
     trainer.train()
-    trainer.save_model(tmp_path / "final")
     model.eval()
+    return trainer
+
+
+def test_checkpoints_of_a_trainer_hold_a_changed_part(tmp_path):
+    model = gpt2()
+    nk.swap(model.transformer, "dyt")
+    trained(model, tmp_path).save_model(tmp_path / "final")
     for folder in ("checkpoint-1", "final"):
         refused(tmp_path / folder)
         torch.testing.assert_close(logits(nk.load(tmp_path / folder)), logits(model), rtol=0, atol=0)
@@ -437,6 +443,98 @@ def test_a_model_that_needs_the_type_of_its_configuration_is_opened(tmp_path, ho
     model.config.dtype = "float32"  # as transformers leaves it when it saves a model
     nk.save(model, tmp_path / "typed") if how == "save" else model.save_pretrained(tmp_path / "typed")
     torch.testing.assert_close(logits(nk.load(tmp_path / "typed")), logits(model), rtol=0, atol=0)
+
+
+@functools.cache
+def own_gpt2(name):
+    """A class of one's own, which gives other numbers than that of transformers that it is derived from."""
+    theirs = library("transformers").GPT2LMHeadModel
+
+    def forward(self, input_ids=None, labels=None, **given):  # whose names a Trainer asks for
+        answer = theirs.forward(self, input_ids, labels=labels, **given)
+        answer.logits = answer.logits.tanh()
+        return answer
+
+    return type(name, (theirs,), {"forward": forward, "__module__": __name__, "__qualname__": name})
+
+
+def build_own_gpt2():
+    return own_gpt2("GPT2LMHeadModel")(gpt2().config).eval()
+
+
+def in_a_checkpoint(model, folder):
+    trained(model, folder)
+    return folder / "checkpoint-1"
+
+
+def by_save(model, folder):
+    return nk.save(model, folder)
+
+
+def by_save_pretrained(model, folder):
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "OwnLM"])
+@pytest.mark.parametrize("write", [by_save, by_save_pretrained, in_a_checkpoint])
+def test_a_class_of_ones_own_is_never_opened_as_that_of_transformers(write, name, tmp_path):
+    model = own_gpt2(name)(gpt2().config).eval()
+    nk.swap(model, "dyt")
+    place = write(model, tmp_path / "saved")
+    wanted = rf"holds a {__name__}.{name}, which transformers does not build: name what does, module:factory@{place}"
+    with pytest.raises(ValueError, match=wanted):
+        nk.load(place)
+    again = nk.load(f"{__name__}:build_own_gpt2@{place}")
+    torch.testing.assert_close(logits(again), logits(model), rtol=0, atol=0)
+
+
+def test_an_unchanged_model_of_ones_own_class_is_not_opened_as_that_of_transformers(tmp_path):
+    nk.save(build_own_gpt2(), tmp_path / "saved")
+    with pytest.raises(ValueError, match=r"holds a .*GPT2LMHeadModel, which transformers does not build"):
+        nk.load(tmp_path / "saved")
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    """A configuration and a class that transformers knows for the time of a test."""
+    transformers = library("transformers")
+    configs, models = transformers.CONFIG_MAPPING, transformers.AutoModelForCausalLM._model_mapping
+    monkeypatch.setattr(configs, "_extra_content", dict(configs._extra_content))
+    monkeypatch.setattr(models, "_extra_content", dict(models._extra_content))
+    config = type("OwnConfig", (transformers.GPT2Config,), {"model_type": "own-of-a-test"})
+    transformers.AutoConfig.register(config.model_type, config)
+    return config, transformers.AutoModelForCausalLM.register
+
+
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "OwnLM"])
+@pytest.mark.parametrize("write", [by_save, by_save_pretrained])
+def test_a_class_that_is_registered_with_transformers_is_opened(write, name, registered, tmp_path):
+    config, register = registered
+    kind = type(name, (own_gpt2(name),), {"config_class": config})
+    model = kind(config(**gpt2().config.to_diff_dict() | {"model_type": config.model_type})).eval()
+    nk.swap(model, "dyt")
+    place = write(model, tmp_path / "saved")
+    with pytest.raises(ValueError, match=r"name what does, module:factory@"):
+        nk.load(place)
+    register(config, kind)
+    again = nk.load(place)
+    assert type(again) is kind
+    torch.testing.assert_close(logits(again), logits(model), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_configuration_that_transformers_does_not_know_asks_no_question(mapped, monkeypatch, tmp_path):
+    transformers = library("transformers")
+    config = type("OwnConfig", (transformers.GPT2Config,), {"model_type": "own-of-a-test"})
+    if mapped:  # as models whose code lies in a folder have it
+        config.auto_map = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnLM"}
+    model = own_gpt2("OwnLM")(config(n_embd=32, n_layer=1, n_head=4, vocab_size=64))
+    nk.swap(model, "dyt")
+    model.save_pretrained(tmp_path / "saved")
+    monkeypatch.setattr("builtins.input", lambda *words: pytest.fail("asked on the terminal"))
+    with pytest.raises(ValueError, match=r"holds a .*OwnLM, which transformers does not build: .*module:factory@"):
+        nk.load(tmp_path / "saved")
 
 
 def test_a_model_of_timm_inside_one_of_transformers_is_opened_as_the_latter(tmp_path):

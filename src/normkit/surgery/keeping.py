@@ -60,10 +60,7 @@ def build_unloaded(model: Any) -> nn.Module:
                 f"save: {type(model).__name__} is a model with adapters around it: save model.merge_and_unload(), or "
                 "the adapters alone by model.save_pretrained"
             )
-        kind = type(model)
-        while rewriting.words_of(kind):
-            kind = kind.__bases__[0]
-        return saving.of_config(kind, copy.deepcopy(model.config))
+        return saving.of_config(rewriting.own_class(model), copy.deepcopy(model.config))
 
 
 def save_pretrained(plain: Any, self: Any, save_directory: str, *args: Any, **kwargs: Any) -> Any:
@@ -118,7 +115,8 @@ def _remove_earlier(place: Path) -> None:
 def _description(model: nn.Module) -> dict[str, Any]:
     """What is where in a model, or why that cannot be written: its weights are kept all the same."""
     try:
-        return {"edits": [edit.to_dict() for edit in edits_between(build_unloaded(model), model)]}
+        old = build_unloaded(model)
+        return {"edits": [edit.to_dict() for edit in edits_between(old, model)], **saving.foreign_class(old)}
     except ValueError as error:
         return {"unknown": str(error)}
 

@@ -21,6 +21,7 @@ from normkit.surgery.edits import (
     load_numbers,
     of_words,
     replay,
+    rewriting,
     tie,
     ties_in,
 )
@@ -45,13 +46,14 @@ def save(old: nn.Module, new: nn.Module, folder: str, *, same: bool = False) -> 
     """
     place = new_folder(folder)
     edits, ties = [edit.to_dict() for edit in edits_between(old, new)], ties_in(new)
+    foreign = foreign_class(old)
     with folder_beside(place) as beside:
         closed = bool(edits) and not (same and old.state_dict().keys() == new.state_dict().keys())
         own = _hide_config(new, beside) if closed else _config(new, beside)
         weights = OWN_WEIGHTS if closed and own else WEIGHTS
         _safetensors().save_file(_state(new), beside / weights, metadata={"format": "pt"})
-        if edits or not own or ties != ties_in(old):
-            (beside / PARTS).write_text(json.dumps({"edits": edits, "ties": ties}, indent=1))
+        if edits or not own or foreign or ties != ties_in(old):
+            (beside / PARTS).write_text(json.dumps({"edits": edits, "ties": ties, **foreign}, indent=1))
         (beside / SEALS).write_text(seal_lines(beside), newline="\n")
         new_folder(folder)  # which another process may have written meanwhile
     return place
@@ -144,6 +146,29 @@ def is_timm(model: nn.Module) -> bool:
 def of_config(kind: type[nn.Module], config: Any) -> nn.Module:
     """Build a model of transformers, with its type, which a configuration that was saved names by a word."""
     return getattr(kind, "_from_config", kind)(config)
+
+
+def foreign_class(model: nn.Module) -> dict[str, str]:
+    """What a folder says of the class of a model of transformers which is none of theirs, be its name one of theirs."""
+    if is_timm(model) or not hasattr(getattr(model, "config", None), "save_pretrained"):
+        return {}
+    kind = rewriting.own_class(model)
+    if getattr(library("transformers"), kind.__name__, None) is kind:
+        return {}
+    return {"class": f"{kind.__module__}.{kind.__qualname__}"}
+
+
+def _class_of(config: Any, name: str, foreign: bool) -> type[nn.Module] | None:
+    """Find a class by its name: of transformers, unless it is foreign, or one that is registered with an AutoModel."""
+    transformers = library("transformers")
+    theirs: type[nn.Module] | None = getattr(transformers, name, None)
+    if theirs is not None and not foreign:
+        return theirs
+    for auto in (getattr(transformers, word) for word in dir(transformers) if word.startswith("AutoModel")):
+        kind: type[nn.Module] | None = getattr(auto, "_model_mapping", {}).get(type(config), None)
+        if getattr(kind, "__name__", None) == name and kind is not theirs:
+            return kind
+    return None
 
 
 def _config(model: nn.Module, folder: Path) -> bool:
@@ -252,9 +277,17 @@ def _build_from_config(folder: str) -> nn.Module:
         raise ValueError(f"{place / ORIGINAL / 'config.json'} is missing")
     if _of_timm(folder):
         return library("timm").create_model(f"local-dir:{place}", pretrained=False)
-    transformers = library("transformers")
-    config = transformers.AutoConfig.from_pretrained(place)
-    model = of_config(getattr(transformers, config.architectures[0]), config)
+    transformers, stored = library("transformers"), _read_json(place / "config.json")
+    foreign, name, kind = _held(folder).get("class"), (stored.get("architectures") or ["model"])[0], None
+    if stored.get("model_type") in transformers.CONFIG_MAPPING:  # else it may ask whether to run code of the folder
+        config = transformers.AutoConfig.from_pretrained(place)
+        kind = _class_of(config, name, foreign is not None)
+    if kind is None:
+        raise ValueError(
+            f"{folder} holds a {foreign or name}, which transformers does not build: name what does, "
+            f"module:factory@{folder}"
+        )
+    model = of_config(kind, config)
     for file in (place / GENERATION, Path(folder, GENERATION)):  # save_pretrained writes the latter
         if file.is_file():
             model.generation_config = transformers.GenerationConfig.from_dict(_read_json(file))

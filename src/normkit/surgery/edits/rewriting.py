@@ -30,6 +30,14 @@ def words_of(kind: type[nn.Module]) -> tuple[Word, ...]:
     return next((words for (_, words), known in _DERIVED.items() if known is kind), ())
 
 
+def own_class(model: nn.Module) -> type[nn.Module]:
+    """The class that a model had before its forward was changed."""
+    kind = type(model)
+    while words_of(kind):
+        kind = kind.__bases__[0]
+    return kind
+
+
 def _derive(own: Any, words: tuple[Word, ...]) -> type[nn.Module]:
     source = Source(own)
     calls: dict[str, Any] = {}
