@@ -36,6 +36,7 @@ from normkit.watching.rules import (
     vanishing_gradient,
 )
 from normkit.watching.signals import parameters, squash
+from normkit.watching.signals.activation import dead_share
 from normkit.watching.store import MEAN, Store
 
 SGD = torch.optim.SGD
@@ -1226,6 +1227,25 @@ def test_units_that_a_small_batch_leaves_at_zero_are_not_called_dead(batch):
     model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
     _, seen = train(model, lambda step: points(step, batch), steps=40, lr=1e-4)
     assert absent(seen, "dead-units")
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_channels_that_few_pictures_leave_at_zero_are_not_called_dead(batch):
+    def batches(step):
+        y = (torch.arange(batch) + step) % 16
+        return (F.one_hot(y, 16).float() - 0.5)[..., None, None].expand(batch, 16, 6, 6), y
+
+    model = nn.Sequential(nn.Conv2d(16, 16, 1), nn.ReLU(), nn.Conv2d(16, 16, 6), nn.Flatten())
+    nn.init.dirac_(model[0].weight)
+    _, seen = train(model, batches, steps=40, lr=1e-4)
+    assert absent(seen, "dead-units")
+    assert any("whether units are dead" in question for question in seen.diagnosis().unknown)
+
+
+def test_a_channel_that_lives_in_some_of_many_huge_pictures_is_not_dead():
+    x = torch.zeros(32, 4, 1, 1)
+    x[8, :3] = 1
+    assert dead_share(x.expand(-1, -1, 512, 512), axis=1) == 0.25
 
 
 def test_a_loss_of_sigmoids_is_no_scaled_cross_entropy():

@@ -72,7 +72,7 @@ UNREAD = {
     LOSS: "no loss was read; seen.loss(loss) hands it over",
     "update": "no steps were seen; nk.watch(model, optimizer) sees them",
     "gradient": "no gradients were read",
-    "dead": "activations were not read, or fewer than 16 values of a channel",
+    "dead": "activations were not read, or only fewer than 16 values of a channel or 8 pictures",
     "entropy": "no scores were heard, as of kernels that are not torch's own, or of heads joined with the samples, "
     "whose scores have three axes",
 }

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from normkit.watching.signals.signal import Call, Signal, others, share_of, some, stride_over, vector
+from normkit.watching.signals.signal import MOST, Call, Signal, others, share_of, some, stride_over, vector
 from normkit.watching.store import BESIDE, LARGEST, LEAST, MEAN, MISSING
 
 ENTRIES = 2**16  # of which the kurtosis is taken: its error is then a few percent
 TINY = 1e-30
 VALUES = 16  # of a channel that is to be dead: a live ReLU is zero in half of them, behind dropout in more
+PICTURES = 8, 16  # at least and at most: a live channel may well be zero all over one, or over all of a class
 
 
 def read(call: Call) -> Tensor | None:
     """Return mean, root mean square, the largest size with its channel and token, kurtosis and the share of dead.
 
-    A dead channel is zero for all samples and places, if they are many.
+    A dead channel is zero for all samples and places, if they are many (:func:`dead_share`).
     """
     if call.y is None or call.y.dim() < 2:
         return None
@@ -29,12 +32,24 @@ def read(call: Call) -> Tensor | None:
     token = column.argmax() % column.shape[1]
     spread = (power - mean.square()).clamp(min=TINY)
     kurtosis = (stride_over(y, ENTRIES) - mean).square().square().mean() / spread.square()
-    return vector(mean, power.sqrt(), largest, channel, token, kurtosis, dead_share(peaks, y))
+    return vector(mean, power.sqrt(), largest, channel, token, kurtosis, dead_share(call.y, call.axis))
 
 
-def dead_share(peaks: Tensor, y: Tensor) -> Tensor:
-    """Return the share of channels whose largest size is zero; missing where that is of few values each."""
-    return share_of(peaks == 0) if y.numel() >= VALUES * peaks.numel() else torch.tensor(MISSING, device=y.device)
+def dead_share(x: Tensor, axis: int) -> Tensor:
+    """Return the share of channels that are zero wherever it is looked; missing where that is of few values each.
+
+    The places of one picture are no samples, so that of huge ones more pictures are looked at, and fewer places.
+    """
+    few = False
+    if axis == 1 and x.dim() > 2:
+        few = len(x) < PICTURES[0]
+        x = x[:: -(-len(x) // PICTURES[1])]
+        step = math.ceil((x.numel() / MOST) ** (1 / (x.dim() - 2)))
+        x = x[(..., *[slice(None, None, step)] * (x.dim() - 2))]
+    x = some(x)
+    peaks = x.abs().amax(others(x, axis))
+    few |= x.numel() < VALUES * peaks.numel()
+    return torch.tensor(MISSING, device=x.device) if few else share_of(peaks == 0)
 
 
 SIGNAL = Signal(

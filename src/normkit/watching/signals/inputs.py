@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from normkit.watching.signals.activation import dead_share
-from normkit.watching.signals.signal import LAYER, Call, Place, Signal, others, some
+from normkit.watching.signals.signal import LAYER, Call, Place, Signal
 from normkit.watching.store import LEAST
 
 
@@ -16,8 +16,7 @@ def read(call: Call) -> Tensor | None:
     """
     if call.x is None or call.x.dim() < 2 or not call.x.requires_grad:
         return None
-    x = some(call.x)
-    return dead_share(x.abs().amax(others(x, call.axis)), x)[None]
+    return dead_share(call.x, call.axis)[None]
 
 
 def fits(place: Place) -> bool:
