@@ -406,6 +406,27 @@ def test_small_batches():
         assert evaluated(other, points) < ill
 
 
+@pytest.mark.parametrize(
+    "norm, batch, suffers",
+    [
+        (lambda: nn.BatchNorm2d(8), 1, True),
+        (lambda: nk.BatchNorm(8), 1, True),
+        (lambda: nn.BatchNorm2d(8), 2, False),
+        (lambda: nn.InstanceNorm2d(8, track_running_stats=True), 1, False),
+        (lambda: nn.BatchNorm2d(8).eval(), 1, False),
+    ],
+)
+def test_batch_statistics_of_one_picture(norm, batch, suffers):
+    model = nn.Sequential(nn.Conv2d(1, 8, 3), norm(), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
+    _, seen = train(model, lambda step: pictures(step, batch))
+    if suffers:
+        finding = found(seen, "small-batch")
+        assert finding.evidence == "1 takes its statistics of one sample, 36 values a channel."
+        assert names(finding) == ["groupnorm"]
+    else:
+        assert absent(seen, "small-batch")
+
+
 def test_large_updates():
     ill, seen = train(decoder(), language, lr=0.3)
     finding = found(seen, "large-updates")
