@@ -33,6 +33,7 @@ from normkit.watching.rules import (
     running_statistics,
     small_batch,
     stalled_weights,
+    tokens_alike,
     vanishing_gradient,
 )
 from normkit.watching.signals import parameters, squash
@@ -975,6 +976,19 @@ class Mixer(nn.Module):
             y = layer(y, y, y, need_weights=False)[0]
             x = x + y if self.residual else y
         return self.output(x)
+
+
+@pytest.mark.parametrize("cosine, rules", [(0.8, ["labels-apart", "tokens-alike"]), (0.1, ["tokens-alike"])])
+def test_tokens_alike_beside_a_residual_path_follow_from_labels_that_teach_nothing(cosine, rules):
+    store, words = Store(), {"alike": 0.995, "rank": 1.1, "cosine": cosine, "entropy": 2.0}
+    for step in (1, 60, 120):
+        store.add(step, [("b.2", what) for what in words], [MEAN] * 4, torch.tensor([*words.values()]))
+    [alike] = tokens_alike.find(History(store, {}))
+    labels = Finding("labels do not follow from the inputs", 2.9, (LOSS,), "", rule="labels-apart", certainty="likely")
+    order = by_cause([dataclasses.replace(alike, rule="tokens-alike", certainty="certain"), labels])
+    assert [one.rule for one in order][: len(rules)] == rules
+    assert names(alike) == ([] if order[1].cause else ["a residual path"])
+    assert bool(order[1].cause) == (cosine == 0.8)
 
 
 def test_tokens_alike():

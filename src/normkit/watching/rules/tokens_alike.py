@@ -12,6 +12,10 @@ ALIKE = 0.99
 """Of all power in the mean token: what tells tokens apart is then a tenth of their length. Attention without a residual
 path comes here doubly exponentially with depth (arXiv 2103.03404)."""
 SIGN = Sign("alike", ALIKE)
+CARRIED = 0.5
+"""The cosine of a block's input and output as it began, where a residual path carries the one to the other: without
+one, theirs lie across each other."""
+RESIDUAL = Remedy("a residual path", "x + attention(norm(x)) in the place of attention(norm(x))", runs=False)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -20,6 +24,7 @@ def find(history: History) -> Iterator[Finding]:
     order = [name for name, alike in late.items() if alike > ALIKE]
     if order:
         rank = history.late("rank")[order[-1]]
+        carried = any((history.read(name, "cosine")[:1] > CARRIED).any() for name in order)
         yield Finding(
             "tokens have become alike",
             3.4,
@@ -30,7 +35,6 @@ def find(history: History) -> Iterator[Finding]:
             leads="predictions that do not depend on the place, and vanishing gradients of queries and keys",
             otherwise=f"less than {ALIKE:.0%}",
             margin=(1 - ALIKE) / max(1 - late[order[-1]], 1e-9),
-            remedies=(
-                Remedy("a residual path", "x + attention(norm(x)) in the place of attention(norm(x))", runs=False),
-            ),
+            cause="labels-apart" if carried else "",
+            remedies=() if carried else (RESIDUAL,),
         )
