@@ -419,6 +419,21 @@ def test_an_eps_as_large_as_the_variances_is_read():
     assert nk.recognize(nn.BatchNorm1d(6, eps=0.1)).kwargs["eps"] == 0.1
 
 
+def test_an_eps_that_halves_round_one_way_is_recognized():
+    """At this width and eps, float16 rounds the variances of the first rows mostly one way."""
+
+    class Plain(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(16))
+
+        def forward(self, x):
+            x = x - x.mean(-1, keepdim=True)
+            return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-2) * self.gain
+
+    assert str(nk.recognize(Plain())) == "Plain: layernorm(dim=16, bias=False, eps=0.01)"
+
+
 @pytest.mark.parametrize("module", [nn.Flatten(), nn.Sequential(nn.Identity())], ids=["flatten", "identity"])
 def test_what_changes_nothing_is_no_norm(module):
     assert examine(module).why_not == "it gives what it is given"

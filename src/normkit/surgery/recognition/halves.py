@@ -16,7 +16,7 @@ HALVES = (torch.bfloat16, torch.float16)
 HALF_STEPS = 32, 4.0, 0.5  # where every step is rounded to half precision: at most, in the mean, and all one way
 OTHER_BITS = 0.02  # the share of results in half precision that may differ by how a sum is ordered
 OVERFLOWING = 3e4  # how large parameters are whose results no float16 holds, and bfloat16 does
-AGAIN = range(6, 14)
+AGAIN = range(1, 9)
 
 
 class Half(NamedTuple):
@@ -43,12 +43,12 @@ def half(
 ) -> Half | None:
     """Compare in a half precision, parameters too; None where the user's module does not take it.
 
-    Where results are off all one way, which of few channels may be chance, it is asked again with other parameters.
+    Where results are off all one way, which of few channels and rows may be chance, it is asked again with others.
     """
-    comparison = _half(module, explained, carried, shape, further, dtype, 5)
+    comparison = _half(module, explained, carried, shape, further, dtype, 0)
     if comparison is None or abs(comparison.drift) <= HALF_STEPS[2]:
         return comparison
-    others = [_half(module, explained, carried, shape, further, dtype, seed) for seed in AGAIN]
+    others = [_half(module, explained, carried, shape, further, dtype, again) for again in AGAIN]
     drifts = [comparison.drift, *(other.drift for other in others if other is not None)]
     return comparison._replace(drift=sum(drifts) / len(drifts))
 
@@ -83,17 +83,17 @@ def in_half(
 
 
 def _half(
-    module: nn.Module, explained: nn.Module, carried: Mapping[str, str], shape: Shape, further: int, dtype, seed: int
+    module: nn.Module, explained: nn.Module, carried: Mapping[str, str], shape: Shape, further: int, dtype, again: int
 ) -> Half | None:
-    pair = Pair(module, explained, carried, dtype, seed=seed)
+    pair = Pair(module, explained, carried, dtype, seed=5 + again)
     pair.train(False)
-    inputs = draw_inputs(shape, "normal", further, dtype)
+    inputs = draw_inputs(shape, "normal", further, dtype, again)
     try:
         theirs = pair.theirs(*inputs)
     except Exception:
         return None
     ours = pair.measure_idle(inputs)
-    true = Pair(module, explained, carried, torch.float64, seed=seed)
+    true = Pair(module, explained, carried, torch.float64, seed=5 + again)
     _copy(pair, true)
     true.train(False)
     want = true.ours(*[t.double() for t in inputs])

@@ -156,9 +156,9 @@ def terms(module: nn.Module, x: Tensor, sent: Tensor, shape: Shape) -> Tensor:
     return (sent.abs().amax(shape.axes, keepdim=True) * gain / size).expand_as(x)
 
 
-def draw_inputs(shape: Shape, numbers: str, further: int, dtype: torch.dtype) -> list[Tensor]:
+def draw_inputs(shape: Shape, numbers: str, further: int, dtype: torch.dtype, seed: int = 0) -> list[Tensor]:
     """Return the inputs of one call; what comes besides the first is normal."""
-    return [draw(shape, numbers if i == 0 else "normal", seed=i).to(dtype) for i in range(1 + further)]
+    return [draw(shape, numbers if i == 0 else "normal", seed=seed + i).to(dtype) for i in range(1 + further)]
 
 
 @lru_cache(maxsize=16)
