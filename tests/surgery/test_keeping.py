@@ -322,6 +322,22 @@ def test_how_a_model_generates_is_kept(tmp_path, how):
     assert again.generation_config.eos_token_id == [1, 5]
 
 
+@pytest.mark.parametrize("changed", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_model_is_of_the_type_again_that_it_was_saved_in(dtype, changed, tmp_path):
+    model = gpt2().to({torch.float32: torch.bfloat16, torch.bfloat16: torch.float32}[dtype])
+    model.save_pretrained(tmp_path / "before")
+    model = type(model).from_pretrained(tmp_path / "before").eval().to(dtype)
+    if changed:
+        nk.swap(model, "dyt")
+    was = model.config.to_dict()
+    nk.save(model, tmp_path / "saved")
+    assert model.config.to_dict() == was
+    again = nk.load(tmp_path / "saved")
+    assert again.dtype is again.config.dtype is dtype
+    torch.testing.assert_close(logits(again), logits(model), rtol=0, atol=0)
+
+
 def test_a_checkpoint_of_experts_keeps_the_names_that_load_looks_for(tmp_path):
     transformers = library("transformers")
     config = transformers.MixtralConfig(

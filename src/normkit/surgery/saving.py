@@ -178,7 +178,11 @@ def _config(model: nn.Module, folder: Path) -> bool:
         return True
     config = getattr(model, "config", None)
     if config is not None and hasattr(config, "save_pretrained"):
+        config = copy.deepcopy(config)
         config.architectures = [type(model).__name__]
+        name = "dtype" if hasattr(config, "dtype") else "torch_dtype"  # as transformers had it before 4.56
+        if dtypes := [p.dtype for p in model.parameters() if p.is_floating_point()]:
+            setattr(config, name, str(dtypes[0]).rpartition(".")[2])  # not of the checkpoint that was cast since
         config.save_pretrained(folder)
         if (generation := getattr(model, "generation_config", None)) is not None:
             generation.to_json_file(folder / GENERATION)  # its save_pretrained refuses a value without effect
