@@ -3,6 +3,7 @@
 import argparse
 import json
 import pickle
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -137,6 +138,34 @@ def test_what_is_written_is_read_again(words, said, here, capsys):
     assert not list(here.glob(".out*"))
     assert cli.main([*words, "-o", "out"]) == 2
     assert "out exists already" in capsys.readouterr().err
+
+
+ITERATED = """
+import torch
+from torch import nn
+
+stream = iter([torch.tensor([[value], [value]]) for value in (90.0, 0.0, 6.0)])
+
+
+def rest():
+    return stream
+
+
+def net():
+    return nn.Sequential(nn.BatchNorm1d(1))
+"""
+
+
+@pytest.mark.parametrize("name", ["stream", "rest"])
+def test_an_iterator_is_gone_over_from_its_first_batch(name, here, monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "iterated", raising=False)
+    (here / "iterated.py").write_text(ITERATED)
+    data = ["--data", f"iterated:{name}"]
+    assert cli.main(["recalibrate", "iterated:net", *data, "-o", "out", "--check"]) == 0
+    assert nk.load("iterated:net@out")[0].running_mean.item() == pytest.approx(32)
+    sys.modules.pop("iterated")
+    assert cli.main(["average", *2 * ["iterated:net"], *data]) == 2
+    assert "data must be a list or a loader" in capsys.readouterr().err
 
 
 def test_a_model_of_transformers_stays_one(here, capsys):

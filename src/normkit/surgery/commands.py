@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import copy
 import inspect
+import itertools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -92,14 +93,13 @@ def _swap(model: nn.Module, x: Any, options: argparse.Namespace) -> Report:
 def _remove(model: nn.Module, x: Any, options: argparse.Namespace) -> Report:
     asked = {name: getattr(options, name) for name in SETTINGS}
     val = None if options.val is None else batches(options.val)
-    return remove(model, batches(options.data), val=val, **asked, inplace=False)
+    return remove(model, options.data, val=val, **asked, inplace=False)
 
 
 def _average(model: nn.Module, x: Any, options: argparse.Namespace) -> Report:
     parents = [model, *(saving.load(word).eval() for word in options.others)]
-    data = None if options.data is None else batches(options.data)
     repair = None if options.repair == "none" else options.repair or "repair"
-    return average(parents, data, weights=options.weights, repair=repair, layers=options.layers)
+    return average(parents, options.data, weights=options.weights, repair=repair, layers=options.layers)
 
 
 def _check_average(options: argparse.Namespace) -> None:
@@ -167,7 +167,7 @@ VERBS: dict[str, Verb] = {
         check=_check_average,
     ),
     "recalibrate": Verb(
-        lambda m, x, o: recalibrate(m, batches(o.data), inplace=False),
+        lambda m, x, o: recalibrate(m, o.data, inplace=False),
         [DATA],
         "Nothing is proven: the report tells how far each layer's statistics moved.",
     ),
@@ -233,9 +233,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _example_for(verb: Verb, model: nn.Module, options: argparse.Namespace) -> Any:
-    """The first batch of the data that are named, else an input of the model where one is needed."""
+    """The first batch of the data that are named, whose batches the options hold then; else an input where needed."""
     if getattr(options, "data", None):
-        return example_of(next(iter(batches(options.data)), None))
+        options.data = batches(options.data)
+        first = next(iter(options.data), None)
+        if isinstance(options.data, Iterator):  # which has given its first batch away
+            options.data = itertools.chain([first], options.data)
+        return example_of(first)
     return example(model, options.input) if verb.example or options.check else None
 
 
