@@ -74,6 +74,10 @@ def beside():
     return stirred(Beside())
 
 
+def half():
+    return images().bfloat16()
+
+
 def spiking():
     return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(8, 6)), nk.MembraneBatchNorm(6, steps=4))
 
@@ -112,6 +116,7 @@ def here(tmp_path, monkeypatch):
         (["fold", "my_models:images", "--input", "2x3x6x6"], "2 of 2 sites changed"),
         (["fold", "my_models:beside", "--input", "2x3x6x6"], "to which it was added"),
         (["fold", "my_models:spiking", "--input", "4x2x8"], "in its thresholds"),
+        (["fold", "my_models:half", "--input", "2x3x6x6"], "2 of 2 sites changed"),
         (["convert", "my_models:words", "pre-crmsnorm", "--input", "tokens:2x5"], "crmsnorm"),
         (["convert", "my_models:embedded", "pre-rmsnorm", "--input", "tokens:2x5"], "centred"),
         (["convert", "my_models:embedded", "pre-crmsnorm", "--input", "tokens:2x5"], "centred"),
@@ -214,6 +219,20 @@ def test_an_example_of_images_is_what_the_configuration_has(of, shape):
     model.main_input_name = "input_values"
     with pytest.raises(ValueError, match="what the model takes is not known: give --input"):
         commands.example(model)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_an_example_of_numbers_is_of_the_type_of_the_model(dtype):
+    model = nn.Linear(2, 2).to(dtype)
+    assert commands.example(model, "1x2").dtype is dtype
+    assert commands.example(model, "tokens:1x2").dtype is torch.int64
+    mixed = nn.Sequential(model, nn.Linear(2, 2, dtype=torch.float32))
+    assert commands.example(mixed, "1x2").dtype is torch.float32
+    model.pretrained_cfg = {"input_size": (1, 2, 2)}
+    assert commands.example(model).dtype is dtype
+    model.main_input_name, model.config = "pixel_values", SimpleNamespace(image_size=2)
+    del model.pretrained_cfg
+    assert commands.example(model)["pixel_values"].dtype is dtype
 
 
 def test_transformers_refuses_a_changed_model_that_it_would_open_as_the_old_one(here, capsys):

@@ -311,7 +311,13 @@ def _check_saved(options: argparse.Namespace, model: nn.Module, x: Any) -> int:
 
 
 def example(model: nn.Module, text: str | None = None) -> Any:
-    """An input for a model: as it is asked for, or as the model's own configuration has it."""
+    """An input for a model: as it is asked for, or as its own configuration has it; in the type of its parameters."""
+    dtypes = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
+    drawn = _drawn_example(model, text)
+    return proof.cast(drawn, *dtypes) if len(dtypes) == 1 else drawn
+
+
+def _drawn_example(model: nn.Module, text: str | None) -> Any:
     g = torch.Generator().manual_seed(0)
     words = max((part.num_embeddings for part in model.modules() if isinstance(part, nn.Embedding)), default=2)
     name = getattr(model, "main_input_name", None)

@@ -221,14 +221,14 @@ def prove_edits(before: nn.Module, after: nn.Module, example: Any) -> None:
 
 def in_double(model: nn.Module, example: Any) -> tuple[nn.Module, Any]:
     """Return a copy of a model, and an example, in float64."""
-    return _in(model, torch.float64), _cast(example, torch.float64)
+    return _in(model, torch.float64), cast(example, torch.float64)
 
 
 def exact(before: nn.Module, after: nn.Module, example: Any) -> float:
     """How far two models are apart where nothing is rounded to float32, on an example and fresh inputs like it."""
     worst = 0.0
     for name, given in _examples(example):
-        x = _cast(given, torch.float64)
+        x = cast(given, torch.float64)
         with quiet(), Doubled():
             with _unchanged(name):
                 was = call_model(_in(before, torch.float64), x)
@@ -278,7 +278,7 @@ def _with_dtype(x: Any, was: torch.dtype, dtype: torch.dtype) -> Any:
 
 def _exact(model: nn.Module, example: Any, seed: int = 0) -> list[Tensor]:
     """What a model returns in float64, as far as its operations know that."""
-    wide, x = _in(model, torch.float64), _cast(example, torch.float64)
+    wide, x = _in(model, torch.float64), cast(example, torch.float64)
     try:
         return call_model(wide, x, seed)
     except RuntimeError:
@@ -319,7 +319,7 @@ def _rounds(before: nn.Module, after: nn.Module, example: Any, exact: list[list[
     try:
         with Doubled():
             true, same = (
-                call_model(_in(model, torch.float64), _cast(example, torch.float64)) for model in (before, after)
+                call_model(_in(model, torch.float64), cast(example, torch.float64)) for model in (before, after)
             )
     except Exception:  # a model that holds float32 elsewhere, which does not mix with float64
         return False
@@ -345,9 +345,10 @@ def _like(example: Any, parts: Iterable[Any]) -> Any:
     return kind(*parts) if hasattr(kind, "_fields") else list(parts) if isinstance(example, list) else tuple(parts)
 
 
-def _cast(example: Any, dtype: torch.dtype) -> Any:
+def cast(example: Any, dtype: torch.dtype) -> Any:
+    """An example whose floating-point tensors are of a type."""
     if isinstance(example, Mapping):
-        return {name: _cast(part, dtype) for name, part in example.items()}
+        return {name: cast(part, dtype) for name, part in example.items()}
     if isinstance(example, tuple | list):
-        return _like(example, (_cast(part, dtype) for part in example))
+        return _like(example, (cast(part, dtype) for part in example))
     return example.to(dtype) if torch.is_tensor(example) and example.is_floating_point() else example
