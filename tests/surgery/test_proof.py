@@ -286,6 +286,29 @@ def test_models_that_agree_on_the_example_alone_are_apart():
     assert prove(nn.ReLU(), nn.ReLU(), x) == proof.exact(nn.ReLU(), nn.ReLU(), x) == 0
 
 
+class Windows(nn.Module):
+    """A layer over windows of four positions, behind a norm, which pads where the last one is not whole."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up = nn.LayerNorm(8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        h, missing = self.norm(x), -x.shape[1] % 4
+        if missing:
+            h = nn.functional.pad(h, (0, 0, 0, missing))
+        return self.up(h).unflatten(1, (-1, 4)).sum(2)
+
+
+@pytest.mark.parametrize("positions", [4, 8, 12])
+def test_a_model_that_pads_at_some_sizes_alone_is_not_proven_at_one(positions):
+    model = Windows().eval()
+    nn.init.normal_(model.norm.bias)
+    differs = r"fold: refused, .* results differ by \S+ of the largest number on a smaller input"
+    with pytest.raises(ValueError, match=differs):
+        nk.fold(model, torch.randn(2, positions, 8))
+
+
 class Drawing(nn.Module):
     """A convolution, a batch norm and noise, of a generator for random numbers or of a count of the calls."""
 

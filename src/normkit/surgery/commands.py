@@ -48,8 +48,9 @@ SETTINGS = ("steps", "lr", "separator", "compare", "folder", "where")  # of a re
 
 
 PROVEN = (
-    "Before anything is changed, outputs are compared in float64, on the example and on fresh inputs, and the edits "
-    "are applied to a copy and compared with what was done."
+    "Before anything is changed, outputs are compared in float64, on the example and on a fresh input, a smaller one "
+    "where the model takes it. A model that does otherwise at other sizes is not compared there. The edits are applied "
+    "to a copy and compared with what was done."
 )
 VERIFIED = "The norms that go were verified to be what they are taken for; the numbers are meant to be others."
 

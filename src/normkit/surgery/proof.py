@@ -1,4 +1,4 @@
-"""Whether a changed model still gives the same numbers: on fresh inputs, to what rounding allows."""
+"""Whether a changed model still gives the same numbers: on fresh and smaller inputs, to what rounding allows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import copy
 import random
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from normkit.surgery.flow import DEPTH, arguments
 from normkit.surgery.recognition.pair import signs
 from normkit.surgery.recognition.specimen import has_no_numbers, inputs_of, quiet, tensors
 
-DRAWS = 2
 CLOSE = 1e-9  # of the largest number, where weights are float64
 ROUNDING = 4.0  # times what the model itself rounds off, where its weights are rounded
 
@@ -65,10 +64,51 @@ def fresh(example: Any, seed: int) -> Any:
     return example
 
 
-def _examples(example: Any) -> list[tuple[str, Any]]:
-    """What two models are compared on, an example and others like it, each with how it is named in an error."""
-    others = [("on an input like the example", fresh(example, 100 * draw)) for draw in range(1, DRAWS)]
-    return [("in float64", example), *others]
+def _examples(example: Any) -> list[list[tuple[str, Any]]]:
+    """What two models are compared on: an example, and a fresh input like it, smaller where the model takes that.
+
+    Each is a list to take the first from that the model takes, with how it is named in an error.
+    """
+    other = fresh(example, 100)
+    inputs = [*(_smaller(other, first, last) for first, last in ((2, None), (1, -1))), other]
+    sizes = [[t.shape for t in tensors_in(x, DEPTH)] for x in inputs]
+    smaller = [("on a smaller input", x) for i, x in enumerate(inputs) if sizes[i] not in (*sizes[:i], sizes[-1])]
+    return [[("in float64", example)], [*smaller, ("on an input like the example", other)]]
+
+
+def _smaller(example: Any, first: int, last: int | None) -> Any:
+    """An example cut to two thirds along axes from one to another, or along the last of two.
+
+    Sizes become odd, so that windows seldom divide them; those up to 3 stay, since 1 would broadcast.
+
+    >>> [_smaller(torch.ones(shape), 2, None).shape[1:] for shape in ((2, 3, 224, 224), (2, 3))]
+    [torch.Size([3, 149, 149]), torch.Size([3])]
+    """
+    if isinstance(example, Mapping):
+        return {name: _smaller(part, first, last) for name, part in example.items()}
+    if isinstance(example, tuple | list):
+        return _like(example, (_smaller(part, first, last) for part in example))
+    if not torch.is_tensor(example):
+        return example
+    for axis in range(example.ndim)[slice(first, last) if example.ndim > 2 else slice(1, None)]:
+        if (size := example.shape[axis]) > 3:
+            example = example.narrow(axis, 0, (size - size // 3 - 1) | 1).contiguous()
+    return example
+
+
+def _taken(run: Callable[[Any], list[Tensor]], inputs: list[tuple[str, Any]]) -> tuple[str, Any, list[Tensor]]:
+    """The first input that the unchanged model takes, and gives numbers for, or the last; how it is named; and those.
+
+    Where the last one raises, the error says so.
+    """
+    *smaller, (name, last) = inputs
+    for word, x in smaller:
+        with contextlib.suppress(Exception):
+            results = run(x)
+            _require_numbers(results)
+            return word, x, results
+    with _unchanged(name):
+        return name, last, run(last)
 
 
 def call_model(model: nn.Module, example: Any, seed: int = 0) -> list[Tensor]:
@@ -178,9 +218,8 @@ def _unchanged(name: str) -> Iterator[None]:
 def prove(before: nn.Module, after: nn.Module, example: Any) -> float:
     """Return how far two models are apart in float64, of the largest number; raise :class:`Unequal` if it is far."""
     worst = 0.0
-    for name, x in _examples(example):
-        with _unchanged(name):
-            was = _exact(before, x)
+    for inputs in _examples(example):
+        name, x, was = _taken(lambda x: _exact(before, x), inputs)
         if x is example:
             _require_numbers(was)
         exact = [was, _exact(after, x)]
@@ -190,7 +229,8 @@ def prove(before: nn.Module, after: nn.Module, example: Any) -> float:
                 raise Unequal(f"two calls of the model as it was differ by {again:.1e} of the largest number")
             rounded = _rounded(before, x, exact[0])
             if not _within(exact[0], exact[1], rounded) and not _rounds(before, after, x, exact):
-                raise Unequal(f"once changed, results differ by {apart:.1e} of the largest number")
+                where = "" if x is example else f" {name}"
+                raise Unequal(f"once changed, results differ by {apart:.1e} of the largest number{where}")
         worst = max(worst, apart)
     return worst
 
@@ -227,11 +267,9 @@ def in_double(model: nn.Module, example: Any) -> tuple[nn.Module, Any]:
 def exact(before: nn.Module, after: nn.Module, example: Any) -> float:
     """How far two models are apart where nothing is rounded to float32, on an example and fresh inputs like it."""
     worst = 0.0
-    for name, given in _examples(example):
-        x = cast(given, torch.float64)
+    for inputs in _examples(cast(example, torch.float64)):
         with quiet(), Doubled():
-            with _unchanged(name):
-                was = call_model(_in(before, torch.float64), x)
+            _, x, was = _taken(lambda x: call_model(_in(before, torch.float64), x), inputs)
             worst = max(worst, difference(was, call_model(_in(after, torch.float64), x)))
     return worst
 

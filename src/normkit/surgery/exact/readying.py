@@ -92,7 +92,7 @@ class Readiness(Sequence[Need]):
 def ready(model: nn.Module, purpose: str, example: Any = None) -> Readiness:
     """Say what an exact rewriting of a model needs, site by site, and what is in its way.
 
-    Each yes is done on a copy in float64, whose outputs on the example and on fresh inputs like it must be the same to
+    Each yes is done on a copy in float64, whose outputs on the example and on a fresh input must be the same to
     1e-9 of the largest number. The model stays as it is.
 
     Args:
