@@ -79,6 +79,17 @@ def require_writable(path: Path) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
 
 
+def require_place(path: Path) -> None:
+    """Refuse a place where no file or folder can be written, before long work; folders above it may be missing."""
+    whole = Path(os.path.realpath(path))
+    place = next((one for one in (whole, *whole.parents) if os.path.exists(one.parent)), whole)
+    try:
+        with _side(place, folder=True):
+            pass
+    except OSError as error:
+        raise Unwritable(error.errno, f"{place.parent}: {error.strerror}", str(path)) from error
+
+
 def name_replaced(path: Path) -> str:
     """Return what to say behind the name of a file or folder that is about to be written: whether it replaces one."""
     return ", in place of an earlier one" if path.exists() else ""
@@ -99,6 +110,7 @@ def folder_beside(path: Path) -> Iterator[Path]:
     """
     path = Path(os.path.realpath(path))
     check_replaceable(path)
+    require_place(path)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         restore(path)

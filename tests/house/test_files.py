@@ -209,6 +209,23 @@ def test_a_link_to_a_file_stays_a_link(tmp_path):
         assert (tmp_path / "there").read_text() == text
 
 
+def test_a_place_that_cannot_be_written_is_refused_with_the_folder_that_is_why_and_nothing_is_made(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    for place in ("mine/names", "mine/new/names"):
+        for write in (files.require_place, lambda path: save(path, "new")):
+            with pytest.raises(files.Unwritable) as error:
+                write(tmp_path / place)
+            assert str(error.value) == f"{tmp_path / place} cannot be written: {tmp_path / 'mine'}: Not a directory"
+    files.require_place(tmp_path / "new/er/names")
+    assert [one.name for one in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no /proc")
+def test_a_folder_that_takes_no_other_is_named():
+    with pytest.raises(files.Unwritable, match=r"^/proc/new/names cannot be written: /proc: No such file"):
+        files.require_place(files.Path("/proc/new/names"))
+
+
 def test_the_working_directory_stays_by_whatever_path_it_is_named(tmp_path, monkeypatch):
     save(tmp_path / "names", "old")
     (tmp_path / "link").symlink_to(tmp_path / "names")

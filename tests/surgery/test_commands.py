@@ -173,6 +173,19 @@ def test_an_iterator_is_gone_over_from_its_first_batch(name, here, monkeypatch, 
     assert "data must be a list or a loader" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["fold"], ["convert"], ["swap"], ["average"], ["recalibrate"], ["adapt"], ["remove"], ["quantize", "--bits", "4"]],
+    ids=lambda words: words[0],
+)
+def test_a_folder_that_cannot_be_written_is_refused_before_a_model_is_loaded(words, here, capsys):
+    more = {"convert": ["pre-rmsnorm"], "swap": ["layernorm=derf"], "average": ["nowhere:too"]}.get(words[0], [])
+    data = ["--data", "nowhere:batches"] * (words[0] in ("recalibrate", "remove"))
+    assert cli.main([*words, "nowhere:model", *more, *data, "-o", "my_models.py/out"]) == 2
+    said = f"normkit {words[0]}: my_models.py/out cannot be written: {here / 'my_models.py'}: Not a directory\n"
+    assert capsys.readouterr().err == said
+
+
 def test_a_model_of_transformers_stays_one(here, capsys):
     transformers = library("transformers")
     config = transformers.GPT2Config(

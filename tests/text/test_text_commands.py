@@ -320,7 +320,11 @@ def test_sql_has_many_rows_soon_and_columns_of_their_types():
     "line, said",
     [
         ("map swiss visits.csv --column city", "swiss is no normalizer"),
-        ("fit names.csv -o names.csv", "names.csv is no normalizer"),
+        ("fit nowhere.csv -o names.csv", "names.csv is no normalizer"),
+        ("fit nowhere.csv -o names.csv/v", "names.csv: Not a directory"),
+        ("map nowhere visits.csv --column city -o no/m.csv", "no/m.csv cannot be written: No such file"),
+        ("map nowhere visits.csv --column city --review no/r.csv", "no/r.csv cannot be written: No such file"),
+        ("evaluate nowhere visits.csv --picture no/p.svg", "no/p.svg cannot be written: No such file"),
         ("table visits.csv -o nowhere/clean.csv", "nowhere/clean.csv cannot be written: No such file"),
         ("fit names.csv -o v --aim nil_f1", "--aim is of --tune: give --tune as well"),
         ("fit nowhere.csv -o v", "nowhere.csv: there is no such file"),

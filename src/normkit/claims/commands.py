@@ -18,6 +18,7 @@ from pathlib import Path
 from normkit.claims import engine, pages, shelf
 from normkit.claims.engine import UNTRIED, Verdict
 from normkit.columns import aligned
+from normkit.files import require_place
 from normkit.safe import say
 
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -65,10 +66,8 @@ def require_consistent(options: argparse.Namespace) -> None:
         raise ValueError("name a method, or ask for --all")
     if (options.out and not options.again) or (options.page and not options.all) or (options.kind and not options.all):
         raise ValueError("--out goes with --run; --page and --kind go with --all")
-    if options.out and any(
-        path.exists() and not path.is_dir() for path in (Path(options.out), *Path(options.out).parents)
-    ):
-        raise ValueError(f"--out: {options.out} must be a folder, or a new one, but a file has its name or a parent's")
+    if options.out:
+        require_place(Path(options.out, "claims.json"))
     if options.page and not Path(options.page).is_file():
         raise ValueError(f"--page: {options.page} is no file; a page has lines <!-- claims --> and <!-- /claims -->")
 

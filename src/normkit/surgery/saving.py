@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from normkit.files import check_replaceable, folder_beside
+from normkit.files import check_replaceable, folder_beside, require_place
 from normkit.optional import at_hand, library
 from normkit.surgery import models, proof
 from normkit.surgery.edits import (
@@ -94,8 +94,9 @@ def plain_state(old: nn.Module, new: nn.Module, example: Any) -> dict[str, Tenso
 
 
 def new_folder(folder: str) -> Path:
-    """The place of a folder that is to be written; a ValueError where something is there."""
+    """The place of a folder that is to be written; refused where that cannot be, or where something is there."""
     place = Path(folder)
+    require_place(place)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise ValueError(f"{folder} exists already; name a new or empty folder")
     check_replaceable(place)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normkit.columns import number_of, quoted
-from normkit.files import beside, name_replaced, replace_file
+from normkit.files import beside, name_replaced, replace_file, require_writable
 from normkit.safe import say
 
 if TYPE_CHECKING:
@@ -155,10 +155,12 @@ def run_fit(options: argparse.Namespace) -> int:
     With --tune, weights and threshold are fitted on mentions whose ids are known, and measured on others of them. With
     --reviewed, what a review by hand has found becomes further names.
     """
+    from normkit.text import folder
     from normkit.text.normalizer import Normalizer
 
     if options.aim and not options.tune:
         raise ValueError("--aim is of --tune: give --tune as well")
+    folder.require_writable(options.output)
     if options.vocabulary.is_dir():
         given = options.parser.find_flags(options, "id", "name", "encoder", "cross_encoder", "legal_forms")
         if given:
@@ -222,6 +224,8 @@ def run_map(options: argparse.Namespace) -> int:
     path = options.review or _beside(options.file, "review")
     _check_apart({"FILE": options.file, "--output": output, "--review": path})
     _require_csv({"--output": output, "--review": path})
+    require_writable(output)
+    require_writable(path)
     norm, table = Normalizer.load(options.normalizer), read_table(options.file, options.encoding)
     cells = _column(table, options.column, options.file)
     before = reviewed_before(path, options.encoding)
@@ -293,6 +297,8 @@ def run_evaluate(options: argparse.Namespace) -> int:
     from normkit.text.measures.picture import picture
     from normkit.text.normalizer import Normalizer
 
+    if options.picture:
+        require_writable(options.picture)
     norm = Normalizer.load(options.normalizer)
     texts, gold = read_mentions(options.file, options)
     with contextlib.nullcontext() if options.json else _leave_out_warnings():

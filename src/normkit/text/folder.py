@@ -15,7 +15,7 @@ import numpy as np
 
 from normkit import catalog
 from normkit.families import Family
-from normkit.files import folder_beside, restore
+from normkit.files import check_replaceable, folder_beside, require_place, restore
 from normkit.kinds import Text
 from normkit.text.decide.fusion import Fusion
 from normkit.text.rewrite.fold import fold
@@ -63,6 +63,13 @@ def save(norm: Normalizer, path: Path) -> None:
             shutil.copytree(
                 path, folder, symlinks=True, ignore=lambda at, _: own if at == str(path) else (), dirs_exist_ok=True
             )
+
+
+def require_writable(path: Path) -> None:
+    """Refuse a folder that no normalizer can be written into, before long work."""
+    _earlier_files(path)
+    check_replaceable(path)
+    require_place(path)
 
 
 def _earlier_files(path: Path) -> Iterable[str]:

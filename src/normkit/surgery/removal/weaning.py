@@ -197,7 +197,8 @@ class Run:
             "optimizer": self.optimizer.state_dict(),
             "random": torch.get_rng_state(),
         }
-        place.parent.mkdir(parents=True, exist_ok=True)
+        with files.writing(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
         with files.beside(place) as temporary:
             torch.save(state, temporary)
 
