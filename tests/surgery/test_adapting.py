@@ -289,6 +289,22 @@ def test_a_stream_tells_what_adapting_did_beside_the_model_as_it_was():
         run_stream(model, adapter, [], "tent")
 
 
+def test_outputs_that_are_not_finite_are_no_answers_whatever_the_labels_and_are_counted():
+    (x, _), (other, _) = stream(2)
+    x[:3] = torch.nan
+    model = classifier()
+    model[-1].bias.data[1] = -torch.inf  # a class that is masked: the other is an answer
+    for label in (0, -1):  # argmax calls NaN class 0
+        labels = torch.full((8,), label)
+        told = run_stream(model, nk.adapt(model, method="t3a", inplace=False), [(x, labels), (other, labels)], "t3a")
+        assert told.right_before == ([5, 8] if label == 0 else [0, 0])
+        assert told.not_finite_before == [3, 0]
+        assert told.right_after[0] <= 8 - told.not_finite[0] <= 5
+        assert told.to_dict()["not_finite_before"] == 3
+        assert str(told).count("not finite") == 1
+    assert "not_finite" not in run_stream(model, nk.adapt(model, method="t3a"), [other], "t3a").to_dict()
+
+
 def test_the_time_of_a_stream_is_reported_a_sample():
     assert Stream("tent", samples=[3, 5], changed=[0, 0], seconds=2.0).to_dict()["ms_a_sample"] == 250
 

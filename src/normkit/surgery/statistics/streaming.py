@@ -10,7 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normkit.columns import number_of
 from normkit.kinds.adapter import Adapter
+
+NO_ANSWER = torch.iinfo(torch.long).min  # no label, not even one of -1 for those that are not known
 
 
 @dataclass
@@ -22,6 +25,8 @@ class Stream:
     changed: list[int] = field(default_factory=list)
     right_before: list[int] = field(default_factory=list)  # empty where there are no labels
     right_after: list[int] = field(default_factory=list)
+    not_finite_before: list[int] = field(default_factory=list)  # outputs that are no answers
+    not_finite: list[int] = field(default_factory=list)
     seconds: float = 0.0  # in the adapter
     alarms: list[tuple[int, str]] | None = None  # batches at which its guard spoke, and why; None: it has none
     broken: str = ""  # where and why the data ended with an error
@@ -37,6 +42,8 @@ class Stream:
             shares["accuracy_late"] = sum(self.right_after[late]) / sum(self.samples[late])
             gains = zip(self.samples, self.right_before, self.right_after, strict=True)
             shares["worst_batch"] = min((after - before) / n for n, before, after in gains)
+        if any(self.not_finite_before) or any(self.not_finite):
+            shares |= {"not_finite_before": sum(self.not_finite_before), "not_finite": sum(self.not_finite)}
         if self.broken:
             shares["broken"] = self.broken
         if self.alarms is not None:
@@ -56,6 +63,11 @@ class Stream:
                 f"the last third  {row['accuracy_before_late']:.1%} as it was, {row['accuracy_late']:.1%} adapting",
                 f"the worst batch {row['worst_batch']:+.1%}",
             ]
+        if "not_finite" in row:
+            lines.append(
+                f"not finite      {number_of(row['not_finite_before'], 'output')} as it was, "
+                f"{row['not_finite']:,} adapting; they are no answers, so none is right"
+            )
         lines += [self.broken] if self.broken else []
         lines += [f"the guard spoke at batch {call}: {why}" for call, why in self.alarms or ()]
         return "\n".join(lines)
@@ -72,14 +84,16 @@ def run_stream(source: nn.Module, adapter: Adapter, batches: Iterable[Any], meth
         _require_labels(stream, number, x, y)
         try:
             with torch.no_grad():
-                before = adapter.logits(source, x).argmax(-1)
+                before = _answers(adapter.logits(source, x))
             begun = time.perf_counter()
-            after = adapter(x).argmax(-1)
+            after = _answers(adapter(x))
         except (ValueError, RuntimeError) as error:  # torch's own of a shape are of the second kind
             raise ValueError(f"adapt: batch {number} of data: {error}") from error
         stream.seconds += time.perf_counter() - begun
         stream.samples.append(len(after))
         stream.changed.append(int((before != after).sum()))
+        stream.not_finite_before.append(int((before == NO_ANSWER).sum()))
+        stream.not_finite.append(int((after == NO_ANSWER).sum()))
         if y is not None:
             stream.right_before.append(int((before == y).sum()))
             stream.right_after.append(int((after == y).sum()))
@@ -87,6 +101,12 @@ def run_stream(source: nn.Module, adapter: Adapter, batches: Iterable[Any], meth
         raise ValueError("adapt: data has no batch")
     stream.alarms = None if adapter.guard is None else list(adapter.guard.alarms)
     return stream
+
+
+def _answers(logits: Tensor) -> Tensor:
+    """The class of the largest logit; none where that is not finite, which argmax would call class 0."""
+    largest, classes = logits.max(-1)
+    return classes.masked_fill(~largest.isfinite(), NO_ANSWER)
 
 
 def _until_error(batches: Iterator[Any], stream: Stream) -> Iterator[Any]:
