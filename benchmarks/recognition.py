@@ -509,12 +509,14 @@ def of_transformers(version: str, date: str, verdicts: dict[str, dict[str, Any]]
         by_dialect[dialect(row)].append(name.partition(".")[0])
         by_eps[f"{row['kwargs']['eps']:g}" if "eps" in row["kwargs"] else "none"] += 1
     families = {name.partition(".")[0] for name in found}
+    conditioned = sum(row["matrices"] for row in found.values())
     left = [(name, row) for name, row in verdicts.items() if not row.get("name") and not row.get("gated")]
     return [
         "## transformers",
         "",
         f'Every class of transformers {version} that has "norm" in its name and holds no matrices, of '
-        f"{len(families)} families, on {date}: {share(verdicts)}.",
+        f"{len(families)} families, on {date}: {share(verdicts)}. The tables count {conditioned} more, whose "
+        "condition goes through matrices.",
         "",
         "| method and dialect | classes | families |",
         "| --- | ---: | --- |",
@@ -574,7 +576,7 @@ def of_diffusers(version: str, date: str, verdicts: dict[str, dict[str, Any]]) -
     for name, row in verdicts.items():
         if row.get("name"):
             takes = catalog.card(row["name"]).signature.parameters
-            kwargs = {k: v for k, v in row["kwargs"].items() if v != takes[k].default}
+            kwargs = {k: v for k, v in row["kwargs"].items() if k not in UNSHOWN and v != takes[k].default}
             by_dialect[dialect({**row, "kwargs": kwargs})].append(name.rpartition(".")[2])
     alone = {name: row for name, row in verdicts.items() if not row.get("gated")}
     return [

@@ -100,6 +100,19 @@ def alike(now, before):
     return one == other
 
 
+def test_the_page_of_the_worlds_norms_is_what_its_record_says_and_its_sums_are_those_of_its_tables():
+    known = json.loads((ROOT / "benchmarks/results/recognition.json").read_text())
+    page = load(ROOT / "benchmarks/recognition.py").page(known)
+    assert page == (DOCS / "world.md").read_text()
+    part = page.partition("## timm")[0]
+    alone, more = re.search(r"(\d+) of \d+ recognized .* The tables count (\d+) more", part).groups()
+    dialects, eps = (
+        sum(int(row) for row in re.findall(r"^\| [^|]+ \| (\d+) \|", table, re.MULTILINE))
+        for table in part.partition("\n| eps ")[::2]
+    )
+    assert dialects == eps == int(alone) + int(more)
+
+
 def test_python_is_marked_as_such():
     """What is Python has the word, so that it is run; ``py`` and ``text`` would let it pass."""
     for page in PAGES:
