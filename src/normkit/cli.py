@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import normkit
 from normkit.columns import number_of
-from normkit.files import Unwritable, name_replaced, require_writable
+from normkit.files import FULL, Unwritable, name_replaced, require_writable
 from normkit.lab import cli as lab
 from normkit.lab.plan.variants import SLOTS
 from normkit.loading import find_in_current_folder
@@ -127,6 +127,12 @@ def main(words: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.filename is not None or error.errno not in FULL:  # of another file than standard output
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        say(f"normkit: {Unwritable(error.errno, error.strerror, 'standard output')}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130
     except SystemExit as end:

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PARTIAL, OLD = "partial", "old"  # being written; moved aside for what takes its place
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a disk, or what one user or file may have of it
 AT_ONCE = 2  # renameat2 and renamex_np: swap both
 FROM_HERE = -100  # renameat2: paths as they are
 

@@ -401,6 +401,16 @@ def test_a_reader_who_leaves_early_sees_no_traceback(line):
     assert done.stderr == ""
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+@pytest.mark.parametrize("words, at_once", [("list", False), ("list", True), ("-V", False), ("show -h", False)])
+def test_an_output_on_a_full_disk_is_one_line(words, at_once, monkeypatch, capsys):
+    with open("/dev/full", "wb", buffering=0 if at_once else -1) as full:
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(full, write_through=at_once))
+        assert cli.main(words.split()) == 2
+        sys.stdout.close()  # as Python does at its end
+    assert capsys.readouterr().err == "normkit: standard output cannot be written: No space left on device\n"
+
+
 @pytest.mark.parametrize(
     "words, message",
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import itertools
 import json
@@ -11,15 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from normkit.files import FULL, leftovers, writing
 from normkit.files import Unwritable as Unwritable
 from normkit.files import beside as beside
-from normkit.files import leftovers, writing
 from normkit.files import replace_file as replace_file
 
 if TYPE_CHECKING:
     import numpy as np
-
-FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Damaged(ValueError):
