@@ -27,7 +27,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from torch.utils._pytree import tree_map_only
 
 from normkit.columns import aligned
-from normkit.threads import processor_by_default
+from normkit.threads import processor_by_default, uncompiled
 
 # roles, and what they mean
 ROLES = {
@@ -461,12 +461,6 @@ def trial(model: nn.Module) -> Iterator[None]:
     ):
         torch.manual_seed(0)
         yield
-
-
-def uncompiled() -> contextlib.AbstractContextManager[Any]:
-    """Run what is compiled as it is written; torch's compiler is not imported for it where nothing is."""
-    here = "torch._dynamo" in sys.modules
-    return torch.compiler.set_stance("force_eager") if here else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from normkit.statistics import Moments, accurate
+from normkit.threads import uncompiled
 
 WALKS = ("named_modules", "modules", "<genexpr>", "<listcomp>")  # between a tool and the modules that it looks through
 ESTIMATE = "does not estimate its averages anew; normkit.recalibrate(model, data) does"
@@ -275,7 +276,7 @@ def averaging(buffers: Iterable[Tensor] = ()) -> Iterator[None]:
     own = _Averaging(threading.get_ident(), frozenset(buffers), {})
     _at_work.append(own)
     try:
-        with torch.compiler.set_stance("force_eager"):
+        with uncompiled():
             yield
     finally:
         _at_work.remove(own)

@@ -1,11 +1,17 @@
-"""How torch computes where nothing says so: on how many threads, and on which device."""
+"""How torch computes where nothing says so: on how many threads, on which device, and compiled or not."""
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
+
+_stances: list[Any] = []  # one for each that is within uncompiled(), all the first one's
+_counting = threading.Lock()
 
 
 @contextmanager
@@ -33,3 +39,23 @@ def processor_by_default() -> AbstractContextManager[object]:
     """
     usual = torch.get_default_device().type == "cpu"
     return nullcontext() if usual else torch.device("cpu")  # the context of a device is asked at each call of torch
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Within it what is compiled runs as it is written, in all threads, until the last that is within it leaves.
+
+    Torch's compiler is not imported for it where nothing is.
+    """
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with _counting:
+        _stances.append(_stances[0] if _stances else torch.compiler.set_stance("force_eager"))
+    try:
+        yield
+    finally:
+        with _counting:
+            stance = _stances.pop()
+            if not _stances:
+                stance.__exit__(None, None, None)

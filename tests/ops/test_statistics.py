@@ -3,6 +3,7 @@
 import functools
 import pickle
 import threading
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from normkit import statistics
 from normkit.running import averaging, is_averaging, once, recomputing, track
 from normkit.statistics import merge, moments
+from normkit.threads import uncompiled
 from processes import over_processes
 
 AXES = (0, 2)
@@ -501,3 +503,21 @@ def test_averaging_reaches_a_compiled_module():
             plain(draw(4, 3, seed=seed))
             compiled(draw(4, 3, seed=seed))
     close(compiled.running, plain.running)
+
+
+@pytest.mark.parametrize("kind", [averaging, uncompiled])
+def test_what_ends_in_another_order_than_it_began_lets_the_compiler_go_on(kind):
+    """As two threads do whose calls overlap."""
+    graphs = []
+    double = torch.compile(lambda x: x * 2, backend=lambda graph, inputs: graphs.append(graph) or graph.forward)
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(kind()), second.enter_context(kind())
+    first.close()
+    double(torch.ones(3))
+    assert not graphs
+    second.close()
+    try:
+        double(torch.ones(3))
+        assert graphs
+    finally:
+        torch.compiler.set_stance("default")
