@@ -4,6 +4,9 @@ import copy
 import hashlib
 import math
 import random
+import sys
+import threading
+import warnings
 
 import near_misses_formula
 import near_misses_gradients
@@ -173,6 +176,30 @@ def test_nothing_is_done_to_the_module_or_to_random_numbers(name, capsys):
     assert before[0] == after[0]
     assert torch.equal(before[1], after[1])
     assert before[2:] == after[2:]
+
+
+def test_calls_that_overlap_in_two_threads_leave_streams_and_warnings_as_they_were():
+    before = sys.stdout, sys.stderr, [*warnings.filters]
+    begun, inside, left = (threading.Event() for _ in range(3))
+
+    def first():
+        with specimen.quiet():
+            begun.set(), inside.wait(0.2)
+        left.set()
+
+    def second():
+        begun.wait()
+        with specimen.quiet():
+            inside.set(), left.wait(0.2)
+
+    threads = [threading.Thread(target=one) for one in (first, second)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    after = sys.stdout, sys.stderr, [*warnings.filters]
+    sys.stdout, sys.stderr, warnings.filters[:] = before
+    assert after == before
 
 
 def test_what_a_module_counts_outside_of_itself_is_as_it_was():

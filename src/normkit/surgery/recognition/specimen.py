@@ -9,6 +9,7 @@ import io
 import itertools
 import math
 import random
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -39,6 +40,8 @@ OF_A_TENSOR: Refusals = (
 WIDEST = 2**17  # numbers of a vector that may be a norm's
 SPREAD = 1e12  # how much larger parameters are drawn to find what is cut off
 
+_one_thread = threading.RLock()  # what quiet() exchanges and puts back is the process's
+
 
 def locate(model: nn.Module, name: str) -> tuple[nn.Module, str]:
     """Return the module that holds a tensor or a part by a dotted name, and what it is called there."""
@@ -48,10 +51,13 @@ def locate(model: nn.Module, name: str) -> tuple[nn.Module, str]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Let nothing of what a module does besides computing be seen: its random numbers, its prints, its warnings."""
-    python, numbers, usual = random.getstate(), numpy.random.get_state(), torch.get_default_dtype()
+    """Let nothing of what a module does besides computing be seen: its random numbers, its prints, its warnings.
+
+    One thread at a time is within it.
+    """
     silence = io.StringIO()
-    with torch.random.fork_rng(), warnings.catch_warnings(), torch.enable_grad():
+    with _one_thread, torch.random.fork_rng(), warnings.catch_warnings(), torch.enable_grad():
+        python, numbers, usual = random.getstate(), numpy.random.get_state(), torch.get_default_dtype()
         warnings.simplefilter("ignore")
         with contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
             try:
