@@ -9,6 +9,7 @@ import pytest
 import torch
 from near_misses import Rms
 from test_recognition_near_misses_memory import Clamped, ReadsItsClass
+from torch import distributed, nn
 
 from normkit.surgery.recognition import memory, stored
 from normkit.surgery.recognition.recognize import examine
@@ -121,3 +122,25 @@ def test_what_is_old_or_too_much_is_deleted_and_what_is_read_stays(folder, monke
     stored.prune.cache_clear()
     stored.prune(folder)
     assert stored.read("new") == {"name": None}
+
+
+class RefusesGroups(nn.BatchNorm1d):
+    def forward(self, x):
+        if distributed.is_initialized():
+            raise NotImplementedError
+        return super().forward(x)
+
+
+@pytest.fixture
+def group():
+    """A group of this process alone."""
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("kind", [nn.SyncBatchNorm, RefusesGroups])
+def test_a_norm_is_the_same_while_there_is_a_group_of_processes(folder, group, kind):
+    """On processors torch's refuses to train in a group."""
+    match = examine(kind(8))
+    assert (match.name, match.how, distributed.is_initialized()) == ("batchnorm", "probed", True)

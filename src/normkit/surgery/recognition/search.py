@@ -22,7 +22,7 @@ from normkit.surgery.recognition.match import Match, again, own_arguments
 from normkit.surgery.recognition.own import by_class, is_special
 from normkit.surgery.recognition.pair import UNIT, Differs, Final, final
 from normkit.surgery.recognition.probe import Probe, accepted_shapes
-from normkit.surgery.recognition.specimen import Specimen, carry, quiet
+from normkit.surgery.recognition.specimen import Specimen, carry, quiet, ungrouped
 from normkit.surgery.recognition.verify import perturb, verify
 from normkit.threads import processor_by_default, threads
 
@@ -65,7 +65,7 @@ def _probed(module: nn.Module, size: tuple[int, ...] | None, prove: bool) -> Mat
     if match is not None:
         return again(match, module)
     try:
-        with _disable_current_modes(), quiet(), threads(1), processor_by_default(), effects.undone(module):
+        with _disable_current_modes(), quiet(), ungrouped(), threads(1), processor_by_default(), effects.undone(module):
             warnings.filterwarnings("error", message=FOREIGN)
             if other := effects.differs_as_copy(module, Specimen(here, torch.float64, drawn=False).module):
                 raise Differs(f"a copy is not the same: {other}")

@@ -13,10 +13,11 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from unittest import mock
 
 import numpy
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from normkit.ops.sharded import is_sharded
 from normkit.parameters import AROUND_ITS_FORWARD, copy_model, is_scripted
@@ -66,6 +67,24 @@ def quiet() -> Iterator[None]:
                 torch.set_default_dtype(usual)
                 random.setstate(python)
                 numpy.random.set_state(numbers)
+
+
+@contextlib.contextmanager
+def ungrouped() -> Iterator[None]:
+    """Within it this thread is in no group of processes, as a module asks: no other process may take part in probing.
+
+    It is entered within :func:`quiet`.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        yield
+        return
+    asked, here = distributed.is_initialized, threading.get_ident()
+
+    def elsewhere() -> bool:
+        return threading.get_ident() != here and asked()
+
+    with mock.patch.object(distributed, "is_initialized", elsewhere):
+        yield
 
 
 def kind(module: nn.Module) -> str:

@@ -41,7 +41,7 @@ def examine_whole(module: nn.Module) -> Match | None:
     """Return what a module is as a whole, or None where it is none of these."""
     if not may_be_whole(module):
         return None
-    with specimen.quiet(), threads(1), processor_by_default():
+    with specimen.quiet(), specimen.ungrouped(), threads(1), processor_by_default():
         try:
             here = specimen.on_processor(module)
             work = redraw(here)
