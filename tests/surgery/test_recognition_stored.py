@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import threading
 import time
 
 import pytest
@@ -144,3 +145,37 @@ def test_a_norm_is_the_same_while_there_is_a_group_of_processes(folder, group, k
     """On processors torch's refuses to train in a group."""
     match = examine(kind(8))
     assert (match.name, match.how, distributed.is_initialized()) == ("batchnorm", "probed", True)
+
+
+class DrawsInVain(Rms):
+    def forward(self, x):
+        torch.rand(())
+        return super().forward(x)
+
+
+@pytest.fixture
+def drawing():
+    """Another thread, which draws random numbers all the time, as one that trains does."""
+    ended = threading.Event()
+
+    def draw():
+        while not ended.wait(0.02):
+            torch.rand(())
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    yield
+    ended.set()
+    thread.join()
+
+
+def test_random_numbers_of_another_thread_are_not_held_against_a_norm(folder, drawing):
+    assert examine(Rms()).name == "rmsnorm"
+    assert not memory._verdicts  # nor is it held to draw none
+    assert not folder.exists()
+    assert "it draws random numbers" in examine(DrawsInVain()).why_not
+
+
+def test_what_draws_is_remembered_where_no_other_thread_draws(folder):
+    assert "it draws random numbers" in examine(DrawsInVain()).why_not
+    assert examine(DrawsInVain()).how == "remembered"

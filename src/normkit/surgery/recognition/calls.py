@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import random
-from collections.abc import Iterable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy
@@ -33,6 +35,8 @@ Way = tuple[Sequence[Tensor], Tensor, bool]  # inputs, what is sent down, and wh
 CALLS = 12
 SPACE = 3  # of an image with any number of samples
 MANY = 10**6  # batches that a norm may have seen
+TRIES, WAIT = 100, 1e-3  # calls, and seconds without one
+ANOTHER = "another thread"
 SWITCHED = (1.5, -1e6, 0.0)  # what tensors are multiplied with that should be of no use
 
 
@@ -41,20 +45,45 @@ class Going(Compared):
 
     def check(self) -> list[str]:
         """Return what was tried, or raise :class:`Differs`."""
-        torch.rand(()), random.random(), numpy.random.random()  # so that one that seeds them is seen too
-        state = _random_state()
+        state = _moved_state()
         self._many_calls()
         self._after_many_batches()
         sizes = self._other_sizes()
         self._gradients_elsewhere()
         self._memory()
         self._no_other_tensor()
-        if _random_state() != state:
-            raise Differs("it draws random numbers")
+        drawn = self._drawn() if _random_state() != state else []
         return [
             f"equal in state and result over {CALLS} calls in a row, and after {MANY} batches",
             f"equal at {sizes} other sizes and ranks, and with its input in another order of memory",
+            *drawn,
         ]
+
+    def _drawn(self) -> list[str]:
+        """What speaks for another thread as the one that drew random numbers; raise :class:`Differs` if nothing does.
+
+        All threads share one state. A module that draws moves it at each call, in one mode at least.
+        """
+        alone = threading.active_count() == 1
+        if alone or any(self._moves(mode) for mode in (True, False)):
+            sure = alone or not any(_moves(lambda: time.sleep(WAIT)) for _ in range(TRIES))
+            raise Differs("it draws random numbers" + ("" if sure else f", or {ANOTHER} does"))
+        return [f"{ANOTHER} drew random numbers meanwhile; of {TRIES} calls one at least drew none, in either mode"]
+
+    def _moves(self, mode: bool) -> bool:
+        """Whether each of several calls, and backward passes, moves the state of random numbers."""
+        pair = self.pair(3)
+        pair.train(mode)
+        shape = fitting(self.shapes, mode, pair, self.further)[0]
+        inputs = draw_inputs(shape, "normal", self.further, self.exact)
+        inputs[0].requires_grad_()
+
+        def call() -> None:
+            y = pair.theirs(*inputs)
+            if y.requires_grad:
+                torch.autograd.grad(y.sum(), inputs[0], allow_unused=True)
+
+        return all(_moves(call) for _ in range(TRIES))
 
     def _both(self, pair: Pair, inputs: Sequence[Tensor], axes: tuple[int, ...], where: str) -> None:
         """Call both, and compare results and running estimates."""
@@ -325,6 +354,19 @@ def _integers(module: nn.Module) -> dict[str, Tensor]:
 def _counts(module: nn.Module) -> set[str]:
     """The integers that a module keeps and that are not 0."""
     return {name for name, b in _integers(module).items() if b.any()}
+
+
+def _moves(call: Callable[[], None]) -> bool:
+    """Whether the state of random numbers is another after a call."""
+    state = _moved_state()
+    call()
+    return _random_state() != state
+
+
+def _moved_state() -> tuple[Any, ...]:
+    """The state of random numbers after some that are drawn here: who seeds them anew moves it."""
+    torch.rand(()), random.random(), numpy.random.random()
+    return _random_state()
 
 
 def _random_state() -> tuple[Any, ...]:

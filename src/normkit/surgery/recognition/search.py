@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from normkit.surgery.recognition import candidates, effects, known, memory, specimen
+from normkit.surgery.recognition import calls, candidates, effects, known, memory, specimen
 from normkit.surgery.recognition.candidates import Candidate
 from normkit.surgery.recognition.constants import LIKELY, NEAR, choose_rounding, find_constants, momentum
 from normkit.surgery.recognition.halves import Half
@@ -75,9 +75,14 @@ def _probed(module: nn.Module, size: tuple[int, ...] | None, prove: bool) -> Mat
     except Exception as error:  # what the user's module raises while it is probed, and may not raise again
         message = next(iter(str(error).splitlines()), "")
         return Match(kind, why_not=f"it raises {type(error).__name__}: {message}")
-    if key is not None:
+    if key is not None and not _rests_on_threads(match):
         memory.remember(key, match)
     return match if here is module else again(match, module)
+
+
+def _rests_on_threads(match: Match) -> bool:
+    """Whether it was another thread that may have drawn random numbers."""
+    return any(calls.ANOTHER in words for words in (*match.evidence, match.why_not or ""))
 
 
 def _recall(kind: str, key: memory.Key) -> Match | None:
