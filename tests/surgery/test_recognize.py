@@ -461,6 +461,20 @@ def test_an_eps_that_halves_round_one_way_is_recognized():
     assert str(nk.recognize(Plain())) == "Plain: layernorm(dim=16, bias=False, eps=0.01)"
 
 
+def test_what_is_no_norm_but_has_a_sister_that_is_one_is_listed():
+    class Sized(nn.Module):
+        def __init__(self, more):
+            super().__init__()
+            self.gain, self.more = nn.Parameter(torch.ones(8)), more
+
+        def forward(self, x):
+            return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * self.gain + self.more * x.sin()
+
+    table = nk.recognize(nn.Sequential(Sized(0), nn.Linear(8, 8), Sized(1), nn.ReLU()))
+    assert [(name, match.name) for name, match in table.items()] == [("0", "rmsnorm"), ("2", None)]
+    assert not nk.recognize(nn.Sequential(nn.Linear(8, 8), Sized(1))), "without one it may be anything"
+
+
 @pytest.mark.parametrize("module", [nn.Flatten(), nn.Sequential(nn.Identity())], ids=["flatten", "identity"])
 def test_what_changes_nothing_is_no_norm(module):
     assert examine(module).why_not == "it gives what it is given"

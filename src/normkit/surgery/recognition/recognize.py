@@ -114,6 +114,8 @@ def _sites(
     verdicts: dict[Any, Match] = {}
     findings: dict[str, Match] = {}
     no_wholes = set[Any]()
+    recognized = set[type]()
+    doubtful: dict[str, type] = {}  # classes of what is no norm as it is and has no name of one, but may have sisters
 
     def look_whole(module: nn.Module) -> Match | None:
         if not wholes or not (_is_own(module) or may_be_whole(module)):
@@ -138,11 +140,12 @@ def _sites(
             match = verdicts[key] = (
                 again(verdicts[key], module) if key in verdicts else examine(module, sizes.get(name), prove)
             )
+            findings[name] = match
             if match:
-                findings[name] = match
+                recognized.add(type(module))
                 return
-            if _looks_so(module):
-                findings[name] = match
+            if not _looks_so(module):
+                doubtful[name] = type(module)
         elif selects(where, name, module) and (functions := functional.norms(module)):
             why_not = f"its forward calls {' and '.join(functions)} itself, and only a module can be exchanged"
             findings[name] = Match(specimen.kind(module), why_not=why_not)
@@ -150,7 +153,10 @@ def _sites(
             look(f"{name}.{child}" if name else child, part)
 
     look("", model)
-    return findings
+    unlike = {
+        name for name, kind in doubtful.items() if kind not in recognized or kind.__module__.startswith("torch.nn.")
+    }
+    return {name: match for name, match in findings.items() if name not in unlike}
 
 
 def _may_be(module: nn.Module) -> bool:
