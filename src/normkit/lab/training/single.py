@@ -21,6 +21,7 @@ from normkit.lab.plan.settings import Settings
 from normkit.lab.training import checkpoints, quantized, shifted
 from normkit.lab.training.memory import peak_memory, reset_peak
 from normkit.lab.training.watched import Depths, judge, watch_run
+from normkit.ops.sharded import whole
 from normkit.prints import print_of_value
 from normkit.watching.inspecting import is_finite
 from normkit.watching.sites import blocks
@@ -199,7 +200,7 @@ class Training:
 
         By their length, as Accelerate does not know it of a fused step; the scale has waited for the device anyway.
         """
-        self.left_out = 0 if math.isfinite(float(_whole(self.gradient))) else self.left_out + 1
+        self.left_out = 0 if math.isfinite(float(whole(self.gradient))) else self.left_out + 1
         if self.left_out and self.seen.sample is not None:
             self.seen.sample.reads.clear()
 
@@ -222,7 +223,7 @@ class Training:
         if not last and self.step % self.settings.log_every and self.step % self.settings.eval_every:
             return logs.DONE
         recent, self.recent = self.recent, []
-        loss, gradient = self._mean(self.loss.detach()), float(_whole(self.gradient))
+        loss, gradient = self._mean(self.loss.detach()), float(whole(self.gradient))
         if math.isnan(loss):
             self._require_labels(recent)
         most = min(self.step, HOPELESS) if last else HOPELESS
@@ -435,10 +436,6 @@ class Training:
         if status != logs.INTERRUPTED and self.accelerator.is_main_process:
             self.folder.forget(self.run.name)
         return written
-
-
-def _whole(x: Any) -> Any:
-    return x.full_tensor() if hasattr(x, "full_tensor") else x
 
 
 def get_state(model: nn.Module, optimizer: Any, spread: bool) -> Any:
