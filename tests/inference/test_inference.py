@@ -489,6 +489,19 @@ def test_scores_that_a_large_beta_makes_infinite_are_warned_of(method, recwarn):
     assert seen[0].filename == __file__
 
 
+@pytest.mark.parametrize("method", ["dynamic-inverted-softmax", "dual-dynamic-inverted-softmax"])
+def test_no_beta_is_held_against_long_vectors(method):
+    """Plain products stay where a query is near to no hub."""
+    tables = [(60 * numbers(n, 64, seed=n)).half() for n in (20, 100, 30, 31)[: 2 + RETRIEVAL[method][1]]]
+    with pytest.warns(UserWarning, match="are beyond torch.float16; take vectors of a wider type, or shorter ones$"):
+        nk.retrieve(*tables, method=method, **sharpness(method, 1e-5))
+
+
+def test_vectors_of_the_widest_type_can_only_be_shorter():
+    with pytest.warns(UserWarning, match="are beyond torch.float64; take shorter vectors$"):
+        nk.retrieve(*(1e160 * numbers(n, 8, seed=n) for n in (3, 5)))
+
+
 def test_conformal_quantiles_cover_at_their_level():
     y, new = numbers(400), numbers(4000, seed=1)
     levels = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)

@@ -93,11 +93,21 @@ def retrieve(
     share = (~hits.scores.isfinite()).double().mean().item() if check.readable(hits.scores) else 0
     if share > 0:
         words = ", ".join(f"{key}={beta}" for key, beta in _sharpness(given).items())
-        text = f"{share:.1%} of the scores are beyond {dtype}; take vectors of a wider type, or shorter ones"
-        if words and not hits.scores.isnan().any():
+        better = "shorter vectors" if dtype is torch.float64 else "vectors of a wider type, or shorter ones"
+        text = f"{share:.1%} of the scores are beyond {dtype}; take {better}"
+        plain = "dynamic" in str(method) and _have_long_products(queries, gallery, hits)
+        if words and not plain and not hits.scores.isnan().any():
             text = f"{words} makes {share:.1%} of the scores infinite in {dtype}; take a smaller one"
         warnings.warn(f"retrieve: {text}", stacklevel=4)
     return hits
+
+
+def _have_long_products(queries: Tensor, gallery: Tensor, hits: Retrieved) -> bool:
+    """Whether plain products of queries and of items whose scores are infinite are that too."""
+    infinite = hits.scores.isinf()
+    rows = infinite.any(1)
+    items = hits.index[rows, infinite[rows].int().argmax(1)]
+    return bool((accurate(queries[rows]) * accurate(gallery[items])).sum(1).to(queries.dtype).isinf().any())
 
 
 def _sharpness(given: dict) -> dict[str, float]:
