@@ -8,12 +8,13 @@ FORMS = frozenset(
     """
     ab ag aps as asa bv bvba co company corp corporation cv doo ehf ek eg ev gbr gesmbh gie gmbh hf inc incorporated
     kft kg kgaa kk lda limited llc llp lp ltd ltda mbh nv ohg ooo oy oyj oü pc plc pte pty pvt sa sab sabdecv sadecv
-    sapidecv sas sasdecv sarl sasu sderl sderldecv se sl slu snc spa sprl spzoo srl srldecv sro ug ulc zrt
+    sapidecv sas sasdecv sarl sasu scderldecv sderl sderldecv se senc sencdecv sl slu snc spa sprderldecv sprl spzoo
+    srl srldecv sro ug ulc zrt
     """.split()  # noqa: SIM905
 )
 JOINTS = frozenset(("&", "and", "et", "und", "y"))  # GmbH & Co. KG
 SIGNS = str.maketrans("", "", ".,/()-")  # S.A., A/S, (Pty)
-LONGEST = 7  # words of one form: S. de R. L. de C. V.
+LONGEST = 9  # words of one form: S. P. R. de R. L. de C. V.
 
 
 class LegalForms:
