@@ -3,6 +3,7 @@
 import csv
 import datetime
 import json
+import os
 import random
 import re
 import subprocess
@@ -357,6 +358,15 @@ def test_help_imports_nothing_heavy():
         "print({'torch', 'numpy', 'sklearn'} & {*sys.modules})"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).endswith("set()\n")
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="the system names no open files")
+def test_a_file_may_stand_where_nothing_can_be_written_if_nothing_is_left_to_review(desk, capsys):
+    run(capsys, "fit names.csv -o swiss")
+    read, written = os.pipe()
+    os.write(written, b"city\nBern\n"), os.close(written)
+    assert "1 mapped" in run(capsys, f"map swiss /dev/fd/{read} --column city -o out.csv")
+    os.close(read)
 
 
 def test_null_words_are_empty_unless_they_are_names(desk, capsys):

@@ -225,7 +225,8 @@ def run_map(options: argparse.Namespace) -> int:
     _check_apart({"FILE": options.file, "--output": output, "--review": path})
     _require_csv({"--output": output, "--review": path})
     require_writable(output)
-    require_writable(path)
+    if options.review:  # of another nothing may be written
+        require_writable(path)
     norm, table = Normalizer.load(options.normalizer), read_table(options.file, options.encoding)
     cells = _column(table, options.column, options.file)
     before = reviewed_before(path, options.encoding)
