@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -10,8 +11,36 @@ from typing import Any
 
 import torch
 
+
+class Turns:
+    """A lock that a thread may take again, and that is free in a process forked while another thread has it.
+
+    >>> turns = Turns()
+    >>> with turns, turns:
+    ...     pass
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._renew)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+    def _renew(self) -> None:
+        """Take another lock where a thread has this one that was not forked along."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+        else:
+            self._lock = threading.RLock()
+
+
 _stances: list[Any] = []  # one for each that is within uncompiled(), all the first one's
-_counting = threading.Lock()
+_counting = Turns()
 
 
 @contextmanager

@@ -3,7 +3,9 @@
 import copy
 import hashlib
 import math
+import os
 import random
+import signal
 import sys
 import threading
 import warnings
@@ -23,6 +25,7 @@ from near_misses import Layer, Rms
 from torch import nn
 
 import normkit as nk
+from normkit import threads
 from normkit.optional import library
 from normkit.surgery import saving
 from normkit.surgery.exact import fusing
@@ -200,6 +203,39 @@ def test_calls_that_overlap_in_two_threads_leave_streams_and_warnings_as_they_we
     after = sys.stdout, sys.stderr, [*warnings.filters]
     sys.stdout, sys.stderr, warnings.filters[:] = before
     assert after == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
+@pytest.mark.parametrize("lock", [specimen._one_thread, threads._counting])
+def test_a_process_that_is_forked_while_a_thread_has_its_turn_does_not_wait_for_it(lock):
+    has, ended = threading.Event(), threading.Event()
+
+    def hold():
+        with lock:
+            has.set(), ended.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start(), has.wait()
+    child = os.fork()
+    if not child:
+        signal.alarm(5)
+        with lock:
+            os._exit(0)
+    ended.set(), holder.join()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
+def test_a_turn_of_the_thread_that_forks_stays_its_own():
+    with specimen._one_thread:
+        child = os.fork()
+        if not child:
+            signal.alarm(5)
+            with specimen._one_thread:
+                pass
+    if not child:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_what_a_module_counts_outside_of_itself_is_as_it_was():

@@ -22,6 +22,7 @@ from torch import Tensor, distributed, nn
 from normkit.ops.sharded import is_sharded
 from normkit.parameters import AROUND_ITS_FORWARD, copy_model, is_scripted
 from normkit.surgery.recognition.effects import attributes
+from normkit.threads import Turns
 
 Refusals = tuple[tuple[Callable[[Any], Any], str], ...]
 OF_A_PART: Refusals = (
@@ -41,7 +42,7 @@ OF_A_TENSOR: Refusals = (
 WIDEST = 2**17  # numbers of a vector that may be a norm's
 SPREAD = 1e12  # how much larger parameters are drawn to find what is cut off
 
-_one_thread = threading.RLock()  # what quiet() exchanges and puts back is the process's
+_one_thread = Turns()  # what quiet() exchanges and puts back is the process's
 
 
 def locate(model: nn.Module, name: str) -> tuple[nn.Module, str]:
