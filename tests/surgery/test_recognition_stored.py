@@ -11,6 +11,7 @@ import torch
 from near_misses import Rms
 from test_recognition_near_misses_memory import Clamped, ReadsItsClass
 from torch import distributed, nn
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from normkit.surgery.recognition import memory, stored
 from normkit.surgery.recognition.recognize import examine
@@ -138,6 +139,22 @@ def group():
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     yield
     distributed.destroy_process_group()
+
+
+class RefusesOthers(nn.BatchNorm1d):
+    def forward(self, x):
+        if distributed.is_initialized() or distributed.get_world_size() > 1 or distributed.get_rank(None) > 0:
+            raise NotImplementedError
+        return super().forward(x)
+
+
+def test_a_norm_that_asks_how_many_processes_it_is_one_of_is_answered_as_if_alone(folder):
+    distributed.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
+    try:
+        assert examine(RefusesOthers(8)).name == "batchnorm"
+        assert (distributed.get_world_size(), distributed.get_rank()) == (2, 1)
+    finally:
+        distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize("kind", [nn.SyncBatchNorm, RefusesGroups])

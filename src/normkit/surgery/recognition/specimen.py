@@ -72,19 +72,21 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ungrouped() -> Iterator[None]:
-    """Within it this thread is in no group of processes, as a module asks: no other process may take part in probing.
+    """Within it a module that asks torch.distributed is alone: no other process may take part in probing.
 
-    It is entered within :func:`quiet`.
+    It is of this thread, and entered within :func:`quiet`. Who sends without asking waits for the others.
     """
     if not (distributed.is_available() and distributed.is_initialized()):
         yield
         return
-    asked, here = distributed.is_initialized, threading.get_ident()
+    here = threading.get_ident()
 
-    def elsewhere() -> bool:
-        return threading.get_ident() != here and asked()
+    def answer(asked: Callable[..., Any], alone: int) -> Callable[..., Any]:
+        return lambda *of, **named: alone if threading.get_ident() == here else asked(*of, **named)
 
-    with mock.patch.object(distributed, "is_initialized", elsewhere):
+    answers = {"is_initialized": False, "get_world_size": 1, "get_rank": 0}
+    own: dict[str, Any] = {name: answer(getattr(distributed, name), alone) for name, alone in answers.items()}
+    with mock.patch.multiple(distributed, **own):
         yield
 
 
