@@ -1,5 +1,6 @@
 """What was recognized is remembered for the next process, and is never believed where anything is otherwise."""
 
+import itertools
 import json
 import os
 import stat
@@ -170,6 +171,33 @@ class DrawsInVain(Rms):
         return super().forward(x)
 
 
+class DrawsForManyAxes(Rms):
+    def forward(self, x):
+        if x.ndim == 4:
+            torch.rand(())
+        return super().forward(x)
+
+
+class DrawsAtTimes(Rms):
+    calls = itertools.count()
+
+    def forward(self, x):
+        if next(self.calls) % 7 == 0:
+            torch.rand(())
+        return super().forward(x)
+
+
+@pytest.fixture
+def idle():
+    """Another thread, which waits."""
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    yield
+    ended.set()
+    thread.join()
+
+
 @pytest.fixture
 def drawing():
     """Another thread, which draws random numbers all the time, as one that trains does."""
@@ -191,6 +219,16 @@ def test_random_numbers_of_another_thread_are_not_held_against_a_norm(folder, dr
     assert not memory._verdicts  # nor is it held to draw none
     assert not folder.exists()
     assert "it draws random numbers" in examine(DrawsInVain()).why_not
+
+
+def test_of_what_draws_for_some_shapes_no_other_thread_is_held_to_draw_instead(folder, drawing):
+    assert "it draws random numbers" in examine(DrawsForManyAxes()).why_not
+
+
+@pytest.mark.parametrize("kind", [DrawsInVain, DrawsForManyAxes, DrawsAtTimes])
+def test_what_draws_beside_a_thread_that_does_not_is_no_norm(folder, idle, kind):
+    assert "it draws random numbers" in examine(kind()).why_not
+    assert not memory._verdicts  # the thread may draw now and then
 
 
 def test_what_draws_is_remembered_where_no_other_thread_draws(folder):

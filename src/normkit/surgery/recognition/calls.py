@@ -35,7 +35,7 @@ Way = tuple[Sequence[Tensor], Tensor, bool]  # inputs, what is sent down, and wh
 CALLS = 12
 SPACE = 3  # of an image with any number of samples
 MANY = 10**6  # batches that a norm may have seen
-TRIES, WAIT = 100, 1e-3  # calls, and seconds without one
+TRIES, WAIT = 100, 1e-2  # calls, and seconds without one
 ANOTHER = "another thread"
 SWITCHED = (1.5, -1e6, 0.0)  # what tensors are multiplied with that should be of no use
 
@@ -45,36 +45,40 @@ class Going(Compared):
 
     def check(self) -> list[str]:
         """Return what was tried, or raise :class:`Differs`."""
-        state = _moved_state()
+        state, alone = _moved_state(), threading.active_count() == 1
         self._many_calls()
         self._after_many_batches()
         sizes = self._other_sizes()
         self._gradients_elsewhere()
         self._memory()
         self._no_other_tensor()
-        drawn = self._drawn() if _random_state() != state else []
+        drawn = self._drawn(alone and threading.active_count() == 1) if _random_state() != state else []
         return [
             f"equal in state and result over {CALLS} calls in a row, and after {MANY} batches",
             f"equal at {sizes} other sizes and ranks, and with its input in another order of memory",
             *drawn,
         ]
 
-    def _drawn(self) -> list[str]:
+    def _drawn(self, alone: bool) -> list[str]:
         """What speaks for another thread as the one that drew random numbers; raise :class:`Differs` if nothing does.
 
-        All threads share one state. A module that draws moves it at each call, in one mode at least.
+        All threads share one state. Another one must be seen to move it, and the module at no shape at each call.
         """
-        alone = threading.active_count() == 1
-        if alone or any(self._moves(mode) for mode in (True, False)):
-            sure = alone or not any(_moves(lambda: time.sleep(WAIT)) for _ in range(TRIES))
-            raise Differs("it draws random numbers" + ("" if sure else f", or {ANOTHER} does"))
-        return [f"{ANOTHER} drew random numbers meanwhile; of {TRIES} calls one at least drew none, in either mode"]
+        if alone:
+            raise Differs("it draws random numbers")
+        elsewhere = any(_moves(lambda: time.sleep(WAIT)) for _ in range(TRIES))
+        if not elsewhere or any(self._moves(mode) for mode in (True, False)):
+            raise Differs(f"it draws random numbers, or {ANOTHER} does")
+        calls = f"of {TRIES} calls of each shape and mode one at least drew none"
+        return [f"{ANOTHER} drew random numbers meanwhile, and while no call ran; {calls}"]
 
     def _moves(self, mode: bool) -> bool:
-        """Whether each of several calls, and backward passes, moves the state of random numbers."""
+        """Whether at one of the shapes each of several calls, with its backward pass, moves the random state."""
         pair = self.pair(3)
         pair.train(mode)
-        shape = fitting(self.shapes, mode, pair, self.further)[0]
+        return any(self._moves_at(shape, pair) for shape in fitting(self.shapes, mode, pair, self.further))
+
+    def _moves_at(self, shape: Shape, pair: Pair) -> bool:
         inputs = draw_inputs(shape, "normal", self.further, self.exact)
         inputs[0].requires_grad_()
 
