@@ -309,6 +309,25 @@ def test_a_model_that_pads_at_some_sizes_alone_is_not_proven_at_one(positions):
         nk.fold(model, torch.randn(2, positions, 8))
 
 
+class Positions(nn.Module):
+    """A layer behind positions, of which each has a vector of its own, so that other sizes raise."""
+
+    def __init__(self):
+        super().__init__()
+        self.place, self.up = nn.Parameter(torch.randn(12, 8)), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.up(x + self.place)
+
+
+def test_a_size_that_a_model_does_not_take_costs_no_copies_in_float64(monkeypatch):
+    made, copied = [], proof._in
+    monkeypatch.setattr(proof, "_in", lambda *given: made.append(given) or copied(*given))
+    model = Positions().eval()
+    assert prove(model, copy.deepcopy(model), torch.randn(2, 12, 8)) == 0
+    assert len(made) == 4
+
+
 class Drawing(nn.Module):
     """A convolution, a batch norm and noise, of a generator for random numbers or of a count of the calls."""
 

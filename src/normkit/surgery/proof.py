@@ -6,7 +6,7 @@ import contextlib
 import copy
 import random
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,16 +64,18 @@ def fresh(example: Any, seed: int) -> Any:
     return example
 
 
-def _examples(example: Any) -> list[list[tuple[str, Any]]]:
+def _examples(model: nn.Module, example: Any) -> Iterator[tuple[str, Any]]:
     """What two models are compared on: an example, and a fresh input like it, smaller where the model takes that.
 
-    Each is a list to take the first from that the model takes, with how it is named in an error.
+    Each comes with how an error names it. Whether a size is taken is asked of a copy in the model's own type, which
+    costs less than one in float64.
     """
+    yield "in float64", example
     other = fresh(example, 100)
-    inputs = [*(_smaller(other, first, last) for first, last in ((2, None), (1, -1))), other]
-    sizes = [[t.shape for t in tensors_in(x, DEPTH)] for x in inputs]
-    smaller = [("on a smaller input", x) for i, x in enumerate(inputs) if sizes[i] not in (*sizes[:i], sizes[-1])]
-    return [[("in float64", example)], [*smaller, ("on an input like the example", other)]]
+    inputs = (*(_smaller(other, first, last) for first, last in ((2, None), (1, -1))), other)
+    each = {tuple(t.shape for t in tensors_in(x, DEPTH)): x for x in inputs}
+    smaller = (x for x in each.values() if x is not other and _is_taken(model, x))
+    yield next((("on a smaller input", x) for x in smaller), ("on an input like the example", other))
 
 
 def _smaller(example: Any, first: int, last: int | None) -> Any:
@@ -96,19 +98,13 @@ def _smaller(example: Any, first: int, last: int | None) -> Any:
     return example
 
 
-def _taken(run: Callable[[Any], list[Tensor]], inputs: list[tuple[str, Any]]) -> tuple[str, Any, list[Tensor]]:
-    """The first input that the unchanged model takes, and gives numbers for, or the last; how it is named; and those.
-
-    Where the last one raises, the error says so.
-    """
-    *smaller, (name, last) = inputs
-    for word, x in smaller:
-        with contextlib.suppress(Exception):
-            results = run(x)
-            _require_numbers(results)
-            return word, x, results
-    with _unchanged(name):
-        return name, last, run(last)
+def _is_taken(model: nn.Module, example: Any) -> bool:
+    """Whether a model takes an input, and gives numbers for it."""
+    try:
+        _require_numbers(call_model(copy.deepcopy(model).eval(), example))
+    except Exception:
+        return False
+    return True
 
 
 def call_model(model: nn.Module, example: Any, seed: int = 0) -> list[Tensor]:
@@ -218,8 +214,9 @@ def _unchanged(name: str) -> Iterator[None]:
 def prove(before: nn.Module, after: nn.Module, example: Any) -> float:
     """Return how far two models are apart in float64, of the largest number; raise :class:`Unequal` if it is far."""
     worst = 0.0
-    for inputs in _examples(example):
-        name, x, was = _taken(lambda x: _exact(before, x), inputs)
+    for name, x in _examples(before, example):
+        with _unchanged(name):
+            was = _exact(before, x)
         if x is example:
             _require_numbers(was)
         exact = [was, _exact(after, x)]
@@ -267,9 +264,11 @@ def in_double(model: nn.Module, example: Any) -> tuple[nn.Module, Any]:
 def exact(before: nn.Module, after: nn.Module, example: Any) -> float:
     """How far two models are apart where nothing is rounded to float32, on an example and fresh inputs like it."""
     worst = 0.0
-    for inputs in _examples(cast(example, torch.float64)):
-        with quiet(), Doubled():
-            _, x, was = _taken(lambda x: call_model(_in(before, torch.float64), x), inputs)
+    with quiet(), Doubled():
+        for name, given in _examples(before, example):
+            x = cast(given, torch.float64)
+            with _unchanged(name):
+                was = call_model(_in(before, torch.float64), x)
             worst = max(worst, difference(was, call_model(_in(after, torch.float64), x)))
     return worst
 
