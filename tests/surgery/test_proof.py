@@ -1,7 +1,7 @@
 """Whether two models are the same: what rounding allows, and what it does not."""
 
 import copy
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import pytest
 import torch
@@ -326,6 +326,33 @@ def test_a_size_that_a_model_does_not_take_costs_no_copies_in_float64(monkeypatc
     model = Positions().eval()
     assert prove(model, copy.deepcopy(model), torch.randn(2, 12, 8)) == 0
     assert len(made) == 4
+
+
+class Seen(nn.Module):
+    """A layer, with a tensor that may be elsewhere, and all lengths of what it was called on."""
+
+    lengths: ClassVar[set[int]] = set()
+
+    def __init__(self, device="cpu"):
+        super().__init__()
+        self.up = nn.Linear(8, 8)
+        self.register_buffer("unused", torch.zeros(1, device=device))
+
+    def forward(self, x, unused):
+        self.lengths.add(x.shape[1])
+        return self.up(x)
+
+
+@pytest.mark.parametrize(
+    ("of_model", "of_example", "lengths"), [("cpu", "cpu", {12, 7}), ("meta", "cpu", {12}), ("cpu", "meta", {12})]
+)
+def test_only_on_a_processor_is_a_smaller_input_tried_as_an_index_out_of_range_ends_a_gpu_s_work(
+    of_model, of_example, lengths, monkeypatch
+):
+    monkeypatch.setattr(Seen, "lengths", set())
+    model = Seen(of_model).eval()
+    assert prove(model, copy.deepcopy(model), (torch.randn(2, 12, 8), torch.zeros(1, device=of_example))) == 0
+    assert Seen.lengths == lengths
 
 
 class Drawing(nn.Module):

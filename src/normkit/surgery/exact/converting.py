@@ -45,7 +45,7 @@ def convert(model: nn.Module, to: str, example: Any, *, inplace: bool = True) ->
 
     The model's graph tells who writes and who reads. A model is refused with the reason, and stays as it was, where
     anything but a layer norm reads the stream, or a norm writes it, as in post-norm transformers. Outputs are compared
-    in float64, on the example and on a fresh, smaller input, before anything is changed.
+    in float64, on the example and on a fresh input (on a CPU a smaller one), before anything is changed.
 
     Args:
         model: a transformer, in evaluation.

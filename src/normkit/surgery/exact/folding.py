@@ -75,9 +75,9 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
 
     Which module reads which follows from the model's graph, by ``torch.export``, or ``torch.fx`` where that fails.
     What is read elsewhere too, called twice, tied or hooked is left alone, and the report says why. Before anything is
-    changed, outputs are compared in float64, on the example and on a fresh input, a smaller one where the model takes
-    it. What the model returns for other arguments (``output_hidden_states``), at sizes where its code does otherwise,
-    or a part of it called alone, is not compared, and may differ.
+    changed, outputs are compared in float64, on the example and on a fresh input, a smaller one on a CPU where the
+    model takes it. What the model returns for other arguments (``output_hidden_states``), at sizes where its code does
+    otherwise, or a part of it called alone, is not compared, and may differ.
 
     Args:
         model: any model, in evaluation.
