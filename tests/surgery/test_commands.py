@@ -385,6 +385,26 @@ def test_what_is_recognized_is_put_in_its_place_and_compared(here, capsys):
     assert "what the model takes is not known" in capsys.readouterr().err
 
 
+WHOLE = """
+from torch import nn
+
+
+class Standardized(nn.Module):
+    def forward(self, x):
+        return (x - x.mean(-1, True)) / (x.var(-1, False, keepdim=True) + 1e-5).sqrt()
+
+
+def build():
+    return nn.Sequential(nn.Conv1d(3, 8, 5), Standardized())
+"""
+
+
+def test_a_norm_over_all_of_an_axis_is_compared_at_the_length_that_it_was_recognized_at(here, capsys):
+    (here / "whole.py").write_text(WHOLE)
+    assert cli.main(["recognize", "whole:build", "--check", "--input", "2x3x16"]) == 0
+    assert "with the 1 that were recognized in their places, outputs differ by" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [

@@ -286,7 +286,7 @@ def _stands(model: nn.Module, sites: Recognized, x: Any) -> int:
     known = {name: match.module for name, match in sites.found.items() if match.sized and match.module is not None}
     changed = replace_parts("recognize", twin, copy.deepcopy(known), inplace=False)
     try:
-        apart = proof.prove(model.eval(), changed.eval(), x)
+        apart = proof.prove(model.eval(), changed.eval(), x, smaller=False)  # of that size alone
     except Exception as error:
         say(f"with the {len(known)} that were recognized in their places: {error}", file=sys.stderr)
         return 1

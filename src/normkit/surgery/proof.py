@@ -64,7 +64,7 @@ def fresh(example: Any, seed: int) -> Any:
     return example
 
 
-def _examples(model: nn.Module, example: Any) -> Iterator[tuple[str, Any]]:
+def _examples(model: nn.Module, example: Any, smaller: bool = True) -> Iterator[tuple[str, Any]]:
     """What two models are compared on: an example, and a fresh input like it, smaller where the model takes that.
 
     Each comes with how an error names it. Whether a size is taken is asked of a copy in the model's own type, which
@@ -72,12 +72,12 @@ def _examples(model: nn.Module, example: Any) -> Iterator[tuple[str, Any]]:
     """
     yield "in float64", example
     other = fresh(example, 100)
-    on_cpu = all(t.is_cpu for t in (*model.parameters(), *model.buffers(), *tensors_in(example, DEPTH)))
-    cuts = ((2, None), (1, -1)) if on_cpu else ()
+    smaller = smaller and all(t.is_cpu for t in (*model.parameters(), *model.buffers(), *tensors_in(example, DEPTH)))
+    cuts = ((2, None), (1, -1)) if smaller else ()
     inputs = (*(_smaller(other, first, last) for first, last in cuts), other)
     each = {tuple(t.shape for t in tensors_in(x, DEPTH)): x for x in inputs}
-    smaller = (x for x in each.values() if x is not other and _is_taken(model, x))
-    yield next((("on a smaller input", x) for x in smaller), ("on an input like the example", other))
+    taken = (("on a smaller input", x) for x in each.values() if x is not other and _is_taken(model, x))
+    yield next(taken, ("on an input like the example", other))
 
 
 def _smaller(example: Any, first: int, last: int | None) -> Any:
@@ -213,10 +213,13 @@ def _unchanged(name: str) -> Iterator[None]:
         raise Unequal(f"without the change, the model raises {describe_error(error)} {name}") from error
 
 
-def prove(before: nn.Module, after: nn.Module, example: Any) -> float:
-    """Return how far two models are apart in float64, of the largest number; raise :class:`Unequal` if it is far."""
+def prove(before: nn.Module, after: nn.Module, example: Any, *, smaller: bool = True) -> float:
+    """Return how far two models are apart in float64, of the largest number; raise :class:`Unequal` if it is far.
+
+    With ``smaller=False`` the second of them need not take other sizes than the example's.
+    """
     worst = 0.0
-    for name, x in _examples(before, example):
+    for name, x in _examples(before, example, smaller):
         with _unchanged(name):
             was = _exact(before, x)
         if x is example:
