@@ -156,19 +156,34 @@ def rest():
     return stream
 
 
+class Anew:  # at each iter(), as NVIDIA DALI's iterators do
+    def __iter__(self):
+        self.left = [torch.tensor([[value], [value]]) for value in (90.0, 0.0, 6.0)]
+        return self
+
+    def __next__(self):
+        if not self.left:
+            raise StopIteration
+        return self.left.pop(0)
+
+
+anew = Anew()
+
+
 def net():
     return nn.Sequential(nn.BatchNorm1d(1))
 """
 
 
-@pytest.mark.parametrize("name", ["stream", "rest"])
+@pytest.mark.parametrize("name", ["stream", "rest", "anew"])
 def test_an_iterator_is_gone_over_from_its_first_batch(name, here, monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "iterated", raising=False)
     (here / "iterated.py").write_text(ITERATED)
     data = ["--data", f"iterated:{name}"]
     assert cli.main(["recalibrate", "iterated:net", *data, "-o", "out", "--check"]) == 0
     assert nk.load("iterated:net@out")[0].running_mean.item() == pytest.approx(32)
-    sys.modules.pop("iterated")
+    module = sys.modules.pop("iterated")
+    assert nk.recalibrate(module.net(), module.Anew()).model[0].running_mean.item() == pytest.approx(32)
     assert cli.main(["average", *2 * ["iterated:net"], *data]) == 2
     assert "data must be a list or a loader" in capsys.readouterr().err
 

@@ -237,9 +237,10 @@ def _example_for(verb: Verb, model: nn.Module, options: argparse.Namespace) -> A
     """The first batch of the data that are named, whose batches the options hold then; else an input where needed."""
     if getattr(options, "data", None):
         options.data = batches(options.data)
-        first = next(iter(options.data), None)
-        if isinstance(options.data, Iterator):  # which has given its first batch away
-            options.data = itertools.chain([first], options.data)
+        rest = iter(options.data)
+        first = next(rest, None)
+        if isinstance(options.data, Iterator):  # which has given its first batch away, or begins anew at each iter()
+            options.data = itertools.chain([first], map(next, itertools.repeat(rest)))
         return example_of(first)
     return example(model, options.input) if verb.example or options.check else None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -94,18 +93,17 @@ def estimate(owner: str, model: nn.Module, batches: Iterable[Any]) -> list[Chang
     """Do what :func:`recalibrate` does, for a function whose name errors begin with; return how far layers moved."""
     named = batch_norms(model)
     layers = list(dict.fromkeys(named.values()))
-    remaining = iter(batches)
-    first = list(itertools.islice(remaining, 1))
     if not layers:
         raise ValueError(f"{owner}: the model has no layer with batch statistics")
-    if not first:
-        raise ValueError(f"{owner}: data holds no batch")
     with _undone_on_error(model) as before, _plain_means(layers), averaging(model.buffers()):
         old = {layer: {name: before[buffer] for name, buffer in layer.named_buffers()} for layer in layers}
         model.train()
         with _afresh_at_first_call(old) as reached:
-            for number, batch in enumerate(itertools.chain(first, remaining)):
+            number = -1
+            for number, batch in enumerate(batches):
                 _take(owner, model, number, batch)
+            if number < 0:
+                raise ValueError(f"{owner}: data holds no batch")
         _require_finite(owner, {name: layer for name, layer in named.items() if layer in reached})
     model.eval()
     return [_change(name, layer, old[layer], layer in reached) for name, layer in named.items()]
