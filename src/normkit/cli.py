@@ -6,6 +6,7 @@ Each command is described, and what it needs imported, when it is the one that w
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import gc
 import importlib
@@ -20,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import normkit
 from normkit.columns import number_of
-from normkit.files import FULL, Unwritable, name_replaced, require_writable
+from normkit.files import Unwritable, name_replaced, require_writable
 from normkit.lab import cli as lab
 from normkit.lab.plan.variants import SLOTS
 from normkit.loading import find_in_current_folder
 from normkit.optional import library, uncollected
-from normkit.safe import say
+from normkit.safe import Unprinted, printing, say
 
 if TYPE_CHECKING:
     from normkit.catalog import Card
@@ -123,15 +124,15 @@ def main(words: Sequence[str] | None = None) -> int:
             with uncollected():
                 return answer(words)
         finally:
-            sys.stdout.flush()  # not when Python ends, where a reader that has left would be an error
+            with printing():
+                sys.stdout.flush()  # not when Python ends, where a reader that has left would be an error
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        if error.filename is not None or error.errno not in FULL:  # of another file than standard output
-            raise
+    except Unprinted as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        say(f"normkit: {Unwritable(error.errno, error.strerror, 'standard output')}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # of a standard error on the same disk
+            say(f"normkit: standard output cannot be written: {error.strerror}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import re
-import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TextIO
 
 FORMULA = re.compile(r"[=+\-@\t\r\n＝＋－＠]")  # noqa: RUF001  (spreadsheets take the wide signs too)
@@ -67,5 +67,22 @@ def safe(text: str, where: str) -> str:
 
 def say(*texts: object, file: TextIO | None = None, flush: bool = False) -> None:
     """Print texts for a terminal, a line each; what a user's words hold is shown and not obeyed."""
-    for text in texts or ("",):
-        print(safe(str(text), "terminal"), file=file or sys.stdout, flush=flush)
+    lines = [safe(str(text), "terminal") for text in texts or ("",)]
+    with contextlib.nullcontext() if file is not None else printing():
+        for line in lines:
+            print(line, file=file, flush=flush)
+
+
+class Unprinted(OSError):
+    """Standard output cannot be written, as on a full disk."""
+
+
+@contextlib.contextmanager
+def printing() -> Iterator[None]:
+    """Say of an error inside that it is of standard output; a reader who has left makes none."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unprinted(error.errno, error.strerror or str(error)) from error

@@ -1,5 +1,6 @@
 """The commands: what they print is read as a person would."""
 
+import errno
 import gc
 import importlib.metadata
 import io
@@ -409,6 +410,26 @@ def test_an_output_on_a_full_disk_is_one_line(words, at_once, monkeypatch, capsy
         assert cli.main(words.split()) == 2
         sys.stdout.close()  # as Python does at its end
     assert capsys.readouterr().err == "normkit: standard output cannot be written: No space left on device\n"
+
+
+def test_a_full_disk_of_a_user_s_own_is_not_that_of_the_output(monkeypatch, capsys):
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(cli, "run_list", lambda options: (_ for _ in ()).throw(full))
+    with pytest.raises(OSError, match="No space left on device") as error:
+        cli.main(["list"])
+    assert error.value is full
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_outputs_that_are_both_on_a_full_disk_raise_no_error(monkeypatch):
+    def write(text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=write))
+        assert cli.main(["list"]) == 2
 
 
 @pytest.mark.parametrize(
