@@ -83,12 +83,12 @@ def require_writable(path: Path) -> None:
 def require_place(path: Path) -> None:
     """Refuse a place where no file or folder can be written, before long work; folders above it may be missing."""
     whole = Path(os.path.realpath(path))
-    place = next((one for one in (whole, *whole.parents) if os.path.exists(one.parent)), whole)
+    above = next((one for one in whole.parents if os.path.exists(one)), whole)
     try:
-        with _side(place, folder=True):
-            pass
+        with _side(above / ".normkit", folder=True) as trial:
+            _name(trial / "root" / whole.relative_to(above), PARTIAL).mkdir(parents=True)  # the root has no name
     except OSError as error:
-        raise Unwritable(error.errno, f"{place.parent}: {error.strerror}", str(path)) from error
+        raise Unwritable(error.errno, f"{above}: {error.strerror}", str(path)) from error
 
 
 def name_replaced(path: Path) -> str:

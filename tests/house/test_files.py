@@ -12,6 +12,7 @@ import threading
 import pytest
 
 from normkit import files
+from normkit.surgery import saving
 
 CALLS = ("mkdir", "rename", "replace", "rmdir", "unlink", "open", "close", "scandir", "utime", "stat", "lstat")
 
@@ -218,6 +219,25 @@ def test_a_place_that_cannot_be_written_is_refused_with_the_folder_that_is_why_a
             assert str(error.value) == f"{tmp_path / place} cannot be written: {tmp_path / 'mine'}: Not a directory"
     files.require_place(tmp_path / "new/er/names")
     assert [one.name for one in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="names may be shorter there")
+def test_names_may_be_as_long_as_the_system_takes_them(tmp_path):
+    longest = os.pathconf(tmp_path, "PC_NAME_MAX")
+    for name in ("n" * longest + "/names", "new/" + "n" * (longest - len(".partial-12345678"))):
+        files.require_place(tmp_path / name)
+        save(tmp_path / name, "new")
+        assert whole(tmp_path / name) == "new"
+    for name in ("n" * (longest + 1) + "/names", "n" * longest, "never/" + "n" * longest):
+        with pytest.raises(files.Unwritable, match=f"^{tmp_path / name} cannot be written: {tmp_path}: File name too"):
+            files.require_place(tmp_path / name)
+    assert sorted(one.name[:3] for one in tmp_path.iterdir()) == ["new", "nnn"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="its root has another name")
+def test_the_root_is_a_folder_that_exists_already():
+    with pytest.raises((ValueError, files.Unwritable), match=r"^/ (exists already; name|cannot be written: /:)"):
+        saving.new_folder("/")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no /proc")
