@@ -1283,6 +1283,24 @@ def test_a_channel_that_lives_in_some_of_many_huge_pictures_is_not_dead():
     assert dead_share(x.expand(-1, -1, 512, 512), axis=1) == 0.25
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(
+    "shape, places", [((16, 64, 64, 64), (1, 1)), ((16, 2048, 7, 7), (0, 1)), ((9, 2048, 7, 7), 0)]
+)
+def test_channels_that_live_at_a_part_of_the_places_or_pictures_are_not_dead(shape, places, layout):
+    x = torch.zeros(shape).to(memory_format=layout)
+    if places:
+        x[..., places[0] :: 2, places[1] :: 2] = 1
+    else:
+        x[torch.arange(shape[1]) % len(x), torch.arange(shape[1])] = 1
+    assert dead_share(x, axis=1) == 0
+
+
+@pytest.mark.parametrize("batch", [16, 20, 40, 100])
+def test_dead_channels_of_small_maps_are_known_at_any_batch_size(batch):
+    assert dead_share(torch.zeros(batch, 4, 1, 1), axis=1) == 1
+
+
 def test_a_loss_of_sigmoids_is_no_scaled_cross_entropy():
     def loss(scores, y):
         return F.binary_cross_entropy_with_logits(scores, F.one_hot(y, 10).float())

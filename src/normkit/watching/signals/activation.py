@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
-from normkit.watching.signals.signal import MOST, Call, Signal, others, share_of, some, stride_over, vector
+from normkit.watching.signals.signal import (
+    MOST,
+    Call,
+    Signal,
+    others,
+    plain,
+    share_of,
+    some,
+    stride_over,
+    stride_past,
+    vector,
+)
 from normkit.watching.store import BESIDE, LARGEST, LEAST, MEAN, MISSING
 
 ENTRIES = 2**16  # of which the kurtosis is taken: its error is then a few percent
 TINY = 1e-30
 VALUES = 16  # of a channel that is to be dead: a live ReLU is zero in half of them, behind dropout in more
-PICTURES = 8, 16  # at least and at most: a live channel may well be zero all over one, or over all of a class
+PICTURES = 8, 16  # at least, and at least of many: a live channel may well be zero all over one, or over all of a class
 
 
 def read(call: Call) -> Tensor | None:
@@ -38,15 +47,17 @@ def read(call: Call) -> Tensor | None:
 def dead_share(x: Tensor, axis: int) -> Tensor:
     """Return the share of channels that are zero wherever it is looked; missing where that is of few values each.
 
-    The places of one picture are no samples, so that of huge ones more pictures are looked at, and fewer places.
+    The places of one picture are no samples, so that of huge maps more pictures are looked at, and fewer places.
     """
     few = False
     if axis == 1 and x.dim() > 2:
         few = len(x) < PICTURES[0]
-        x = x[:: -(-len(x) // PICTURES[1])]
-        step = math.ceil((x.numel() / MOST) ** (1 / (x.dim() - 2)))
-        x = x[(..., *[slice(None, None, step)] * (x.dim() - 2))]
-    x = some(x)
+        if x.numel() > MOST:
+            x = x[:: max(len(x) // PICTURES[1], 1)].flatten(2)
+            x = x[..., :: stride_past(x.shape[2], -(-x.numel() // MOST))]
+        x = plain(x)
+    else:
+        x = some(x)
     peaks = x.abs().amax(others(x, axis))
     few |= x.numel() < VALUES * peaks.numel()
     return torch.tensor(MISSING, device=x.device) if few else share_of(peaks == 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch.optim import Optimizer
 
 from normkit.ops.sharded import whole
 from normkit.parameters import own_parameter
+from normkit.watching.signals.signal import stride_past
 from normkit.watching.store import MEAN, MISSING
 
 WHOLE = 4096  # entries of a parameter that is compared whole
@@ -210,9 +210,7 @@ def entries(parameter: Tensor) -> Tensor:
     p = p.to_local() if hasattr(p, "to_local") else p
     if p.numel() <= WHOLE:
         return p.reshape(-1)
-    step = SHARE | 1
-    while math.gcd(step, p.numel()) > 1:  # else the entries are those of a few columns
-        step += 2
+    step = stride_past(p.numel(), SHARE)
     if p.is_contiguous() or (p.dim() == 4 and p.is_contiguous(memory_format=torch.channels_last)):
         return p.as_strided((-(-p.numel() // step),), (step,))
     return p.reshape(-1)[::step]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -72,9 +73,12 @@ def some(x: Tensor) -> Tensor:
     """Return a tensor in float32, of a huge one evenly chosen samples; what a mask has hidden counts as 0."""
     x = x.detach()
     share = -(-x.numel() // MOST)
-    if share > 1 and x.dim() > 1:
-        x = x[::share]
-    x = x.float()
+    return plain(x[::share] if share > 1 and x.dim() > 1 else x)
+
+
+def plain(x: Tensor) -> Tensor:
+    """Return a tensor in float32; what a mask has hidden counts as 0."""
+    x = x.detach().float()
     return x.masked_fill(x < HIDDEN, 0.0)
 
 
@@ -93,6 +97,18 @@ def stride_over(x: Tensor, count: int) -> Tensor:
     """Return about ``count`` entries of a tensor, evenly spread; an odd stride does not stay on one channel."""
     flat = x.reshape(-1)
     return flat[:: (len(flat) // count) | 1]
+
+
+def stride_past(count: int, least: int) -> int:
+    """Return an odd stride over so many entries that has no factor with them: else they are those of a few columns.
+
+    >>> stride_past(49, 7), stride_past(64, 16)
+    (9, 17)
+    """
+    step = least | 1
+    while math.gcd(step, count) > 1:
+        step += 2
+    return step
 
 
 def rows_of(x: Tensor, axis: int, count: int) -> Tensor:
