@@ -36,7 +36,7 @@ from normkit.watching.rules import (
     tokens_alike,
     vanishing_gradient,
 )
-from normkit.watching.signals import parameters, squash
+from normkit.watching.signals import parameters, running, squash
 from normkit.watching.signals.activation import dead_share
 from normkit.watching.store import MEAN, Store
 
@@ -405,6 +405,15 @@ def test_small_batches():
         _, helped = train(other, few, steps=100, every=50)
         assert absent(helped, "small-batch")
         assert evaluated(other, points) < ill
+
+
+@pytest.mark.parametrize("together, few", [(1, True), (4, False)])
+def test_batch_statistics_of_several_processes_are_of_the_values_of_all(together, few, monkeypatch):
+    monkeypatch.setattr(running, "processes", lambda group: together)
+    model = nn.Sequential(nn.Linear(8, 32), nk.SyncBatchNorm(32), nn.ReLU(), nn.Linear(32, 2))
+    _, seen = train(model, lambda step: points(step, 6))
+    assert absent(seen, "small-batch") != few
+    assert set(seen.history().series("1", "count")) == {6}, "whose noise the batch's own mean has"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ SAMPLES = 2.0
 
 def find(history: History) -> Iterator[Finding]:
     """Look at how many values and samples each statistic is of."""
-    late = history.late("count")
+    late = {**history.late("count"), **history.late("values")}  # files of before have no values of all processes
     order = sorted((name for name, count in late.items() if count < COUNT), key=lambda name: late[name])
     if order:
         noise = (2 / late[order[0]]) ** 0.5

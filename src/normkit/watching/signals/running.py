@@ -13,8 +13,10 @@ from normkit.watching.store import LEAST, MEAN, MISSING
 
 
 def read(call: Call) -> Tensor | None:
-    """Return running over batch variance (their mean ratio, and its spread), how far the means lie apart, and of how
-    many values and samples a statistic is taken; samples are missing where the norm is not known to join them.
+    """Return running over batch variance (their mean ratio, and its spread), and how far the means lie apart.
+
+    Then of how many values that is in this process, and of how many values and samples the norm takes its statistics:
+    those of all processes that it joins. Samples are missing where the norm is not known to join them.
     """
     norm = call.module
     running, mean = call.left("running_var"), call.left("running_mean")
@@ -26,15 +28,16 @@ def read(call: Call) -> Tensor | None:
     variance = variance + eps
     ratio = ((running.detach().float() + eps) / variance).log()
     shift = ((mean.detach().float() - middle).square() / variance).mean().sqrt()
-    count = torch.tensor(float(x.numel() // x.shape[1]), device=x.device)
-    return vector(ratio.mean().exp(), ratio.std(correction=0), shift, count, torch.full_like(count, _samples(norm, x)))
+    count, together = float(x.numel() // x.shape[1]), _together(norm)
+    samples = len(x) * together if isinstance(norm, _BatchNorm) else MISSING
+    sizes = torch.tensor([count, count * together, samples], dtype=torch.float32, device=x.device)
+    return torch.cat([vector(ratio.mean().exp(), ratio.std(correction=0), shift), sizes])
 
 
-def _samples(norm: nn.Module, x: Tensor) -> float:
-    if not isinstance(norm, _BatchNorm):
-        return MISSING
+def _together(norm: nn.Module) -> int:
+    """Return how many processes join their statistics."""
     joined = getattr(norm, "sync", "Sync" in type(norm).__name__)
-    return float(len(x) * (processes(getattr(norm, "process_group", None)) if joined else 1))
+    return processes(getattr(norm, "process_group", None)) if joined else 1
 
 
 def fits(place: Place) -> bool:
@@ -44,7 +47,14 @@ def fits(place: Place) -> bool:
 
 SIGNAL = Signal(
     "running",
-    {"variance_ratio": MEAN, "variance_spread": MEAN, "mean_shift": MEAN, "count": LEAST, "samples": LEAST},
+    {
+        "variance_ratio": MEAN,
+        "variance_spread": MEAN,
+        "mean_shift": MEAN,
+        "count": LEAST,
+        "values": LEAST,
+        "samples": LEAST,
+    },
     read,
     fits,
 )
