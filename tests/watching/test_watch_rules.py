@@ -1038,7 +1038,7 @@ def test_what_is_just_enough_is_no_finding(rule, measure, least):
             "of": lambda _: {},
             "facts": facts,
             "steps": [1, 2],
-            "late": late.get,
+            "late": lambda what: late.get(what, {}),
             "rates": lambda _: rates,
             "since": lambda *_: 1,
         }
