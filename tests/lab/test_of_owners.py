@@ -366,7 +366,10 @@ def test_a_clients_batches_are_of_one_sample_only_where_all_are():
     whole = samples.own_data("test_of_owners:own", None, 7, 2)
     made, _ = clients.divide(whole, 13, "even", 1)
     assert {client.count % 7 for client in made} == {1, 2}
-    assert {len(client.train(1, step)[1]) for client in made for step in range(1, 6)} == {7, 2}
+    assert {len(client.train(1, step)[1]) for client in made for step in range(1, 6)} == {7, 8, 2}
+    for client in made:
+        epoch = torch.cat([client.train(1, step)[0] for step in range(1, -(-(client.count - 1) // 7) + 1)])
+        assert len(epoch.flatten(1).unique(dim=0)) == client.count, "each sample is trained on in each epoch"
     part = whole.part(torch.arange(15))
     assert [len(part.train(1, step)[1]) for step in (1, 2, 3)] == [7, 7, 1]
     alone, _ = clients.divide(samples.own_data("test_of_owners:own", None, 1, 2), 13, "even", 1)

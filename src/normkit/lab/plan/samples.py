@@ -69,7 +69,8 @@ class Recipe:
 
     batch: samples of a batch; None where each item of the data set is one.
     pool: the numbers of the samples that are drawn from; draw: puts such numbers into the order of an epoch.
-    least: samples of the last batch of an epoch; one of fewer is left out where there are others.
+    drop_last: whether a short last batch of an epoch is left out where there are others.
+    join_lone: whether else a last batch of one sample goes to the batch before it.
     start: what the loader's own generator was seeded with.
     """
 
@@ -78,7 +79,8 @@ class Recipe:
     collate: Callable[[Any], Any]
     draw: Draw
     pool: Tensor
-    least: int = 1
+    drop_last: bool = False
+    join_lone: bool = False
     start: int = 0
     workers: dict[str, Any] = field(default_factory=dict)
 
@@ -93,7 +95,12 @@ class Recipe:
     def batches(self, rows: Tensor) -> list[Tensor]:
         """Cut rows into batches."""
         batches = list(rows.split(self.batch or 1))
-        return batches[:-1] if len(batches) > 1 and len(batches[-1]) < self.least else batches
+        if len(batches) > 1 and len(batches[-1]) < (self.batch or 1):
+            if self.drop_last:
+                del batches[-1]
+            elif self.join_lone and len(batches[-1]) == 1:
+                batches[-2:] = [torch.cat(batches[-2:])]
+        return batches
 
 
 def own_data(source: str, apart: str | None, batch: int | None, batches: int) -> Data:
@@ -163,9 +170,9 @@ def _recipe_of_loader(loader: DataLoader, batch: int | None) -> Recipe | str:
     workers = {name: getattr(loader, name) for name in WORKERS} if loader.num_workers else {}
     own = loader.generator or getattr(sampler, "generator", None)
     start = own.initial_seed() if own is not None else 0
-    least = (size or 1) if many is not None and many.drop_last else 1
+    last = many is not None and many.drop_last
     pool, draw = order
-    return Recipe(loader.dataset, size, loader.collate_fn, draw, pool, least, start, workers)
+    return Recipe(loader.dataset, size, loader.collate_fn, draw, pool, last, start=start, workers=workers)
 
 
 def _order_of(sampler: Any, dataset: Any) -> tuple[Tensor, Draw] | None:
@@ -244,9 +251,9 @@ class BySample:
         return None if labels is None else labels[self.order.rows].long()
 
     def without_lone_samples(self) -> BySample:
-        """Return the same, whose parts leave out a last batch of one sample: no batch norm can train on it."""
+        """Return the same, whose parts have no last batch of one sample: no batch norm can train on it."""
         same = copy.copy(self)
-        same.recipe = replace(self.recipe, least=max(self.recipe.least, min(2, self.recipe.batch or 1)))
+        same.recipe = replace(self.recipe, join_lone=True)
         return same
 
     def part(self, rows: Tensor) -> BySample:
