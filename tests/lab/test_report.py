@@ -609,6 +609,20 @@ def test_the_axis_of_norms_names_1_2_and_5_of_a_few_powers_of_ten_and_1_of_many(
         assert figures._norms_axis([{"y": [0.3, most]}])["ticktext"][:3] == ["0.1", "1", "10"]
 
 
+def test_gradients_by_depth_are_of_the_first_and_last_step_that_the_loss_scale_did_not_leave_out(whole):
+    comparison = report.load(whole)
+    runs = [run for name in comparison.variants for run in comparison.final_runs(name)]
+    first = [run.probes[1]["layers"][0]["gradient"] for run in runs if run.variant == "dyt"]
+    for run in runs:
+        for at in (0, -1):
+            for layer in run.probes[at]["layers"]:
+                layer["gradient"] = None
+    start, end = (figures.depths(comparison, "gradient", at)["data"] for at in (0, -1))
+    assert {trace["name"] for trace in start} == {trace["name"] for trace in end} == set(comparison.variants)
+    [mean] = [trace["y"] for trace in start if trace["name"] == "dyt" and "fill" not in trace]
+    assert mean[0] == pytest.approx(sum(first) / len(first))
+
+
 def test_a_variant_far_off_does_not_squash_the_others(whole):
     run = report.load(whole).runs[0]
     near, far = [(step, 3.0 - step / 100) for step in range(100)], [(step, 500.0) for step in range(100)]

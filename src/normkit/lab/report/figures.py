@@ -230,12 +230,15 @@ def rates(comparison: Comparison) -> Figure:
 
 
 def depths(comparison: Comparison, what: str, index: int) -> Figure:
-    """Draw a probed norm by depth, at the first or the last probe of every seed."""
+    """Draw a probed norm by depth, at the first or the last probe of every seed that has it."""
     data = []
     for name in comparison.variants:
-        probes = [
-            (run, run.probes[index]["layers"]) for run in comparison.final_runs(name) if run.probes and _sound(run)
+        having = [
+            (run, [probe["layers"] for probe in run.probes if _by_depth(probe["layers"], what)])
+            for run in comparison.final_runs(name)
+            if _sound(run)
         ]
+        probes = [(run, known[index]) for run, known in having if known]
         labels = {layer["depth"]: layer.get("name", "") for _, layers in probes for layer in layers}
         for trace in _bundle(comparison, name, [(run, _by_depth(layers, what)) for run, layers in probes]):
             data.append(
