@@ -198,7 +198,7 @@ class Training:
     def _count_left_out(self) -> None:
         """Count a step that the loss scale left out, and let the watch forget its gradients.
 
-        By their length, as Accelerate does not know it of a fused step; the scale has waited for the device anyway.
+        By their length, as Accelerate does not know it of a fused step. That waits for the device here; others have.
         """
         self.left_out = 0 if math.isfinite(float(whole(self.gradient))) else self.left_out + 1
         if self.left_out and self.seen.sample is not None:
