@@ -38,7 +38,7 @@ from normkit.watching.rules import (
 )
 from normkit.watching.signals import parameters, running, squash
 from normkit.watching.signals.activation import dead_share
-from normkit.watching.store import MEAN, Store
+from normkit.watching.store import MEAN, MISSING, Store
 
 SGD = torch.optim.SGD
 
@@ -748,6 +748,16 @@ def test_cold_momentum(library):
     carried = helped.history().series("0.weight", "carried")
     assert carried[0] == pytest.approx(0, abs=0.01)
     assert min(carried[1:]) > 0.3
+
+
+def test_a_momentum_is_compared_with_no_infinite_gradient_of_a_step_that_a_scaler_left_out():
+    model = nn.Linear(8, 8, bias=False)
+    optimizer = nk.Muon([model.weight], lr=0.01)
+    model(torch.randn(3, 8)).sum().backward()
+    optimizer.step()
+    model.weight.grad[0, 0] = math.inf
+    [(_, _, shares)] = parameters.carried(model, [optimizer])
+    assert shares == MISSING
 
 
 def test_a_momentum_of_one_gradient_again_and_again_is_not_cold():

@@ -114,7 +114,7 @@ def unseen_rows(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Read]
 def carried(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Read]:
     """Return the share of a momentum that does not come of the last gradient, for a few matrices with averages of them.
 
-    0: it began anew at this step.
+    0: it began anew at this step. Missing where the gradient is infinite, as of a step that a scaler leaves out.
     """
     names = {id(p): name for name, p in model.named_parameters()}
     shares: dict[str, Tensor] = {}
@@ -126,7 +126,10 @@ def carried(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Read]:
                 if usable and len(shares) < FEW and not hasattr(b, "full_tensor") and b.shape == p.grad.shape:
                     alone = p.grad.detach().float() * (1 - m)
                     shares[names[id(p)]] = (b.float() - alone).norm() / b.float().norm().clamp(min=TINY)
-    return [(list(shares), "carried", torch.stack(list(shares.values())))] if shares else []
+    if not shares:
+        return []
+    values = torch.stack(list(shares.values()))
+    return [(list(shares), "carried", values.masked_fill(~values.isfinite(), MISSING))]
 
 
 def rounds(optimizer: Optimizer) -> bool:
